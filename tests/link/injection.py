@@ -28,10 +28,11 @@ def main():
     check("a program", [HASTEN, "anatomy", "--steps", "1", PROGRAM], ["Measured on cpu: 1 step"])
     check("through a shell and env", [HASTEN, "estimate", "--steps", "1", "--", "sh", "-c", f"env '{PROGRAM}'"], ["Predicted on cpu: 1 step"])
     check("ranks of hasten launch", [HASTEN, "estimate", "--steps", "1", "--", HASTEN, "launch", "-n", "1", PROGRAM], ["Predicted on cpu: 1 step"])
-    check("hasten in a library that is loaded later", [HASTEN, "estimate", "--steps", "1", "--", LOADER, PLUGIN], ["dry: 1", "Predicted on cpu: 1 step"],
-          ["steps: 2"])
+    check("hasten in a library that is loaded later", [HASTEN, "estimate", "--steps", "1", "--", LOADER, PLUGIN],
+          ["dry: 1", "Predicted on cpu: 1 step"], ["steps: 2"])
     check("a program without hasten", [HASTEN, "anatomy", "sh", "-c", "echo a shell; exit 7"], ["a shell"], ["hasten"], code=7)
-    check("a dry run that cannot begin", [HASTEN, "estimate", "--", "env", "HASTEN_DRY_RUN=cuda:none", PROGRAM], ["error[config.unknown-device]"], code=2)
+    check("a dry run that cannot begin", [HASTEN, "estimate", "--", "env", "HASTEN_DRY_RUN=cuda:none", PROGRAM],
+          ["error[config.unknown-device]"], code=2)
     requests = {"HASTEN_DRY_RUN": "cpu", "HASTEN_LISTEN": "text", "HASTEN_LISTEN_STEPS": "1"}
     check("not by the variables alone", [LOADER, PLUGIN], ["dry: 0", "steps: 2"], ["Predicted", "Measured"], **requests)
 
