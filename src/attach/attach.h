@@ -7,8 +7,8 @@
 //   libhasten_preload.so   is in LD_PRELOAD, so it is loaded into the program and into everything
 //                          that the program starts, such as a shell. It links the C library alone
 //                          and does nothing in a process without libhasten; in others it loads
-//   libhasten_attach.so    which begins the requested dry run and reports on the first Accelerator.
-//                          It alone prints, ends the process, and sets handlers for its end.
+//   libhasten_attach.so    which begins the requested dry run, reports on the first Accelerator,
+//                          and ends the process.
 //
 // Thread rule: the training thread.
 #pragma once
@@ -29,8 +29,8 @@ extern "C" {
 
 // libhasten_attach.so has the two functions below.
 //
-// Begins the requested dry run, if any, at the first call. On an error it prints it and ends the
-// process, because before main() nobody could catch it.
+// Begins the requested dry run, if any, at the first call. Prints an error and ends the process,
+// because nobody could catch it before main().
 void hasten_begin_dry_run();
 
 // Reports the requested steps of the first of these Accelerators and ends the process after them.
