@@ -10,12 +10,36 @@
 #include <cstring>
 #include <filesystem>
 
+#include "base/library_folder.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/tpu/machine/tpus.h"
 
 namespace hasten::cli {
 namespace {
+
+// Injects libhasten_preload.so (attach/attach.h) into the program and what it starts. It carries out
+// the requests in each process that uses hasten.
+void preload_attachment() {
+  constexpr const char* kVariable = "LD_PRELOAD";
+  const std::filesystem::path library =
+      std::filesystem::absolute(library_folder() / "libhasten_preload.so");
+  if (!std::filesystem::exists(library)) {
+    throw IoError("io.not-found", {.what = "libhasten_preload.so is missing",
+                                   .expected = library.string(),
+                                   .hint = "build or install all of hasten"});
+  }
+  if (library.string().find_first_of(" :") != std::string::npos) {
+    throw IoError("io.cannot-run",
+                  {.what = kVariable,
+                   .got = library.string(),
+                   .expected = "a path without a space or a colon, which separate its libraries",
+                   .hint = "install hasten in another folder"});
+  }
+  const char* const others = std::getenv(kVariable);
+  const std::string rest = others == nullptr || *others == '\0' ? "" : str(":", others);
+  setenv(kVariable, (library.string() + rest).c_str(), 1);
+}
 
 std::vector<char*> arguments_of(const ObserveOptions& options) {
   std::vector<char*> arguments;
@@ -92,6 +116,7 @@ void choose_tpu_compiler() {
 }
 
 void run_with_anatomy(const ObserveOptions& options, bool dry) {
+  preload_attachment();
   if (starts_with(options.device, kTpuDevice)) {
     choose_tpu_compiler();
     setenv(kObserveStepsVariable, std::to_string(options.steps).c_str(), 1);

@@ -13,6 +13,8 @@ set_target_properties(hasten-cli PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_IN
 set_target_properties(hasten-torch PROPERTIES INSTALL_RPATH "$ORIGIN/../../${CMAKE_INSTALL_LIBDIR};${HASTEN_LIBTORCH_FOUND}/lib")
 
 install(TARGETS hasten hasten_core EXPORT hastenTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS hasten_attach hasten_preload LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+set_target_properties(hasten_attach PROPERTIES INSTALL_RPATH "$ORIGIN;${HASTEN_LIBTORCH_FOUND}/lib")
 if(TARGET hasten_nccl)
   install(TARGETS hasten_nccl LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()

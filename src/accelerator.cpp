@@ -5,13 +5,15 @@
 
 #include <iostream>
 
-#include "anatomy/requested_anatomy.h"
+#include "attach/attach.h"
 #include "device/collective_backend.h"
 #include "device/device.h"
 #include "hasten/anatomy/dry_run.h"
 #include "hasten/base/error.h"
+#include "hasten/base/log.h"
 #include "hasten/base/text.h"
 #include "hasten/config/endpoint.h"
+#include "hasten/tpu/anatomy/dry_tpu.h"
 #include "prepare/accelerator_state.h"
 #include "prepare/compile_watch.h"
 #include "prepare/metrics.h"
@@ -65,16 +67,16 @@ Precision precision_of(const AcceleratorOptions& options, const config::Environm
       {.what = "ACCELERATE_MIXED_PRECISION", .got = found->second, .expected = "no or bf16"});
 }
 
-// Prints on rank 0 where the processes meet, which explains a firewall or a port in use, unless
+// Logs on rank 0 where the processes meet, which explains a firewall or a port in use, unless
 // MASTER_ADDR and MASTER_PORT were both given.
-void print_rendezvous_address(const Worker& worker) {
+void log_rendezvous_address(const Worker& worker) {
   const bool was_given =
       worker.address_source == "MASTER_ADDR" && worker.port_source == "MASTER_PORT";
   if (worker.world_size == 1 || worker.rank != 0 || was_given) return;
   const Endpoint address{.host = worker.master_addr, .port = worker.master_port};
-  std::cerr << str("hasten: ", worker.world_size, " processes started by ",
-                   name_of(worker.started_by), " meet at ", to_text(address),
-                   " (address: ", worker.address_source, "; port: ", worker.port_source, ")\n");
+  log_line(str("hasten: ", worker.world_size, " processes started by ", name_of(worker.started_by),
+               " meet at ", to_text(address), " (address: ", worker.address_source,
+               "; port: ", worker.port_source, ")"));
 }
 
 // Returns the backend for the device's tensors: the options' or, if automatic, the one in hasten
@@ -112,6 +114,7 @@ void place(const Device& device, const Worker& worker, ProcessState& process,
 }
 
 std::shared_ptr<AcceleratorState> state_of(const AcceleratorOptions& options) {
+  if (hasten_accelerator_begins != nullptr) hasten_accelerator_begins();
   const config::Environment environment = config::whole_environment();
   const Worker worker = worker_of(environment);
   const auto is_enabled = [&](const char* name) {
@@ -140,7 +143,7 @@ std::shared_ptr<AcceleratorState> state_of(const AcceleratorOptions& options) {
       .encrypt = options.process_group.encrypt};
   // Throws before the processes meet.
   const Precision precision = precision_of(options, environment, traits);
-  print_rendezvous_address(worker);
+  log_rendezvous_address(worker);
   auto state = std::make_shared<AcceleratorState>(precision, process, Group::form(worker, of_group),
                                                   options.gradient_accumulation_steps, options.ddp,
                                                   options.dataloader_config);
@@ -161,7 +164,9 @@ std::shared_ptr<AcceleratorState> state_of(const AcceleratorOptions& options) {
 }  // namespace
 
 Accelerator::Accelerator(AcceleratorOptions options) : state_(state_of(options)) {
-  anatomy::attach_recorder_if_requested(std::shared_ptr<StepObservers>(state_, &state_->observers));
+  const std::shared_ptr<StepObservers> observers(state_, &state_->observers);
+  if (DryTpu* const dry = DryTpu::active()) dry->listen_to(*observers);
+  if (hasten_accelerator_constructed != nullptr) hasten_accelerator_constructed(observers);
 }
 
 DeferredScalar Accelerator::clip_grad_norm_(const std::vector<at::Tensor>& parameters,

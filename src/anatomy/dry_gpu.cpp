@@ -9,7 +9,9 @@
 
 #include <atomic>
 #include <memory>
+#include <new>
 #include <type_traits>
+#include <typeinfo>
 
 #include "anatomy/dry_tensor.h"
 #include "anatomy/engine.h"
@@ -45,21 +47,16 @@ struct Guard : c10::impl::NoOpDeviceGuardImpl<c10::kCUDA> {
   double elapsedTime(void*, void*, const c10::DeviceIndex) const override { return 0; }
 };
 
-// Answers what LibTorch asks of its CUDA library. The hooks are always registered, because LibTorch
-// looks them up once in a process; without a DryGpu they answer that there is no GPU.
+// Answers what LibTorch asks of its CUDA library.
 struct Hooks : at::CUDAHooksInterface {
-  explicit Hooks(at::CUDAHooksArgs) {}
-  static bool is_simulated() { return DryGpu::active() != nullptr; }
-  void init() const override {
-    if (!is_simulated()) at::CUDAHooksInterface::init();
-  }
-  bool hasCUDA() const override { return is_simulated(); }
-  bool isBuilt() const override { return is_simulated(); }
-  bool isAvailable() const override { return is_simulated(); }
-  bool hasPrimaryContext(at::DeviceIndex) const override { return is_simulated(); }
-  int getNumGPUs() const override { return is_simulated() ? 1 : 0; }
-  at::DeviceIndex deviceCount() const override { return is_simulated() ? 1 : 0; }
-  at::DeviceIndex current_device() const override { return is_simulated() ? 0 : -1; }
+  void init() const override {}
+  bool hasCUDA() const override { return true; }
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return true; }
+  bool hasPrimaryContext(at::DeviceIndex) const override { return true; }
+  int getNumGPUs() const override { return 1; }
+  at::DeviceIndex deviceCount() const override { return 1; }
+  at::DeviceIndex current_device() const override { return 0; }
   at::DeviceIndex getCurrentDevice() const override { return 0; }
   void setCurrentDevice(at::DeviceIndex) const override {}
   at::DeviceIndex exchangeDevice(at::DeviceIndex) const override { return 0; }
@@ -94,29 +91,25 @@ struct DeviceMemory final : c10::DeviceAllocator {
   void copy_data(void*, const void*, std::size_t) const override {}
 };
 
-// Registers the hooks, once. They are registered when the library is loaded, and earlier if a dry run
-// begins before that: the order in which the library's files are initialized is not defined.
-bool register_hooks() {
-  static const bool registered = [] {
-    if (at::CUDAHooksRegistry()->Has("CUDAHooks")) return false;
-    at::CUDAHooksRegistry()->Register(
-        "CUDAHooks",
-        [](at::CUDAHooksArgs arguments) -> std::unique_ptr<at::CUDAHooksInterface> {
-          return std::make_unique<Hooks>(arguments);
-        },
-        // LibTorch's own hooks replace these, whichever are loaded first.
-        c10::REGISTRY_FALLBACK);
-    return true;
-  }();
-  return registered;
+// LibTorch's hooks, an object that it makes at the first question and keeps for the process.
+at::CUDAHooksInterface& libtorch_hooks() {
+  return const_cast<at::CUDAHooksInterface&>(at::detail::getCUDAHooks());
 }
 
-[[maybe_unused]] const bool hooks_registered = register_hooks();
-
-// True if LibTorch's own CUDA library is loaded; then the hooks are not those above.
+// True if LibTorch's own CUDA library is loaded, whose hooks have a type of their own. Ask only
+// while there is no DryGpu.
 bool has_cuda_library() {
-  register_hooks();
-  return dynamic_cast<const Hooks*>(&at::detail::getCUDAHooks()) == nullptr;
+  const at::CUDAHooksInterface& hooks = libtorch_hooks();
+  return typeid(hooks) != typeid(at::CUDAHooksInterface);
+}
+
+// Gives LibTorch's hooks another type. Hooks that are registered count only before LibTorch's first
+// question, which a program may have asked before it makes a DryGpu. So an object of the other type
+// is made in the place of LibTorch's: neither type has members.
+template <class Type>
+void replace_hooks() {
+  static_assert(sizeof(Type) == sizeof(at::CUDAHooksInterface));
+  new (&libtorch_hooks()) Type;
 }
 
 std::atomic<const c10::impl::DeviceGuardImplInterface*>& guard_slot() {
@@ -162,6 +155,7 @@ DryGpu::DryGpu(const Gpu& gpu)
   if (!cuda_library) {
     guard_slot() = &guard;
     c10::SetAllocator(c10::kCUDA, &device_memory);
+    replace_hooks<Hooks>();
   }
   previous_attention_ = attention_slot();
   at::native::_fused_sdp_choice_stub.set_cuda_dispatch_ptr(&choose_attention);
@@ -179,6 +173,8 @@ DryGpu::~DryGpu() {
   workspaces_.clear();
   attention_slot() = previous_attention_;
   guard_slot() = previous_guard_;
+  const at::CUDAHooksInterface& hooks = libtorch_hooks();
+  if (typeid(hooks) == typeid(Hooks)) replace_hooks<at::CUDAHooksInterface>();
   active_gpu = nullptr;
 }
 

@@ -1,7 +1,7 @@
 // File: anatomy/page.h (internal)
-// Builds a self-contained HTML page. It embeds `json`, which `script` reads as `report`, and
-// functions with which the script draws headings, tables, bars and SVG elements (page.cpp). Thread
-// rule: a pure function.
+// Builds a self-contained HTML page from the files in anatomy/web. It embeds `json`, which `script`
+// reads as `report`, and functions with which the script draws headings, tables, bars and SVG
+// elements (page.js). Thread rule: a pure function.
 #pragma once
 
 #include <string>

@@ -2,7 +2,9 @@
 
 #include <dlfcn.h>
 
-#include <filesystem>
+#include <string>
+
+#include "base/library_folder.h"
 
 namespace hasten {
 namespace {
@@ -12,17 +14,10 @@ std::string last_error() {
   return text == nullptr ? "unknown" : text;
 }
 
-// Returns the path of a library in the folder of the library that contains this function.
-std::string path_of(const char* library) {
-  Dl_info info{};
-  if (dladdr(reinterpret_cast<const void*>(&load_symbol), &info) == 0) return {};
-  return (std::filesystem::path(info.dli_fname).parent_path() / library).string();
-}
-
 }  // namespace
 
 LoadedSymbol load_symbol(const char* library, const char* name) {
-  void* const handle = dlopen(path_of(library).c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* const handle = dlopen((library_folder() / library).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) return {.missing = last_error()};
   void* const address = dlsym(handle, name);
   if (address == nullptr) return {.missing = last_error()};

@@ -1,7 +1,6 @@
 #include "hasten/process/logger.h"
 
 #include <cstdlib>
-#include <iostream>
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -20,8 +19,6 @@ LogLevel level_of_environment() {
                                           .expected = "DEBUG, INFO, WARNING, ERROR or CRITICAL"});
 }
 
-void to_standard_error(std::string_view line) { std::cerr << str(line, '\n') << std::flush; }
-
 }  // namespace
 
 Logger::Logger(std::string name, LogLevel level, ProcessState process, Group group, LogSink sink)
@@ -29,7 +26,7 @@ Logger::Logger(std::string name, LogLevel level, ProcessState process, Group gro
       level_(level == LogLevel::passive ? level_of_environment() : level),
       process_(process),
       group_(std::move(group)),
-      sink_(sink ? std::move(sink) : to_standard_error) {}
+      sink_(sink ? std::move(sink) : log_line) {}
 
 void Logger::log(LogLevel level, std::string_view text, LogOptions options) const {
   if (!is_enabled_for(level)) return;

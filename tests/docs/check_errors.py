@@ -21,6 +21,8 @@ def source_texts():
         for path in sorted((ROOT / folder).rglob("*")):
             if path.suffix in (".h", ".cpp"):
                 yield path.relative_to(ROOT), re.sub(r"//.*", "", path.read_text(encoding="utf-8"))
+            elif path.suffix == ".py":  # a program that a library contains
+                yield path.relative_to(ROOT), path.read_text(encoding="utf-8")
 
 
 def codes_in(texts):

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-ORDER = ("base config rendezvous launch tokenizers device process formats data ops models optim prepare anatomy accelerator checkpoint track "
+ORDER = ("base config rendezvous launch tokenizers device process formats data ops models optim prepare anatomy attach accelerator checkpoint track "
          "metrics trainer hasten").split()
 CORE = ("base", "config", "rendezvous", "launch", "tokenizers")
 LIBTORCH = ("torch", "ATen", "c10")

@@ -1,6 +1,7 @@
 // File: hasten/config/observe_options.h
 // The options of `hasten anatomy PROGRAM` and `hasten estimate -- PROGRAM`, which run any unchanged
-// program that uses a hasten::Accelerator. The options reach the program through its environment.
+// program that uses a hasten::Accelerator. The options reach the program through its environment,
+// where a library reads them that these commands inject; they have no effect on another program.
 //
 //   $ hasten anatomy --steps 5 --html page.html ./train --epochs 3
 //   $ hasten estimate -- ./train --epochs 3                          # the same, as a dry run

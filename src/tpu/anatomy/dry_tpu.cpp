@@ -23,6 +23,7 @@ namespace fs = std::filesystem;
 
 // The functions of the module libhasten_dry_tpu.so, which are in the copy that torch_tpu loads.
 struct Functions {
+  decltype(&hasten_dry_tpu_set_environment) set_environment = nullptr;
   decltype(&hasten_dry_tpu_enter) enter = nullptr;
   decltype(&hasten_dry_tpu_bytes) bytes = nullptr;
   decltype(&hasten_dry_tpu_report) report = nullptr;
@@ -42,18 +43,12 @@ Function* function_of_module(const char* name) {
 
 const Functions& functions() {
   static const Functions once = {
+      .set_environment = function_of_module<decltype(hasten_dry_tpu_set_environment)>(
+          "hasten_dry_tpu_set_environment"),
       .enter = function_of_module<decltype(hasten_dry_tpu_enter)>("hasten_dry_tpu_enter"),
       .bytes = function_of_module<decltype(hasten_dry_tpu_bytes)>("hasten_dry_tpu_bytes"),
       .report = function_of_module<decltype(hasten_dry_tpu_report)>("hasten_dry_tpu_report")};
   return once;
-}
-
-constexpr const char* kBlocking = "TORCH_TPU_LAUNCH_BLOCKING";
-
-std::string path_of_module() {
-  Dl_info info{};
-  if (dladdr(reinterpret_cast<const void*>(functions().enter), &info) == 0) return "";
-  return fs::canonical(info.dli_fname).string();
 }
 
 std::string variable(const char* name) {
@@ -192,7 +187,7 @@ class DryTpu::Listener : public StepObserver {
     using anatomy::Component;
     anatomy::TpuAccount account = read();
     account.steps = steps_;
-    account.in_order = variable(kBlocking) == "1";
+    account.in_order = variable(kTpuBlocking) == "1";
     if (steps_ >= 2) account.programs_after_second_step = account.programs - programs_after_second_;
     for (anatomy::TpuFailure& each : account.failed) each.module = last_module().last();
     const auto put = [&](Component component, const ComponentTensors& tensors) {
@@ -237,15 +232,8 @@ DryTpu::DryTpu(const std::string& topology, const std::string& compiler)
   }
   std::string library = compiler.empty() ? variable(kDryTpuCompiler) : compiler;
   if (library.empty()) library = find_libtpu(config::whole_environment(), packages_of_libtorch());
-  setenv(kDryTpuTopology, requested.name.c_str(), 1);
-  setenv(kDryTpuCompiler, library.c_str(), 1);
-  setenv("TPU_LIBRARY_PATH", path_of_module().c_str(), 1);
-  setenv("ACCELERATE_USE_TPU", "true", 1);
-  // Blocking keeps operators in the program's order, so that each has a phase. It is not set if
-  // operators are to be deferred, because it would undo that.
-  if (variable("TORCH_TPU_DEFER_AND_FUSE") != "1") setenv(kBlocking, "1", 0);
+  functions().set_environment(requested.name.c_str(), library.c_str());  // loads all functions
   observe_operators();
-  functions();  // loads all of them before anything is opened
   active_dry_tpu() = this;
 }
 

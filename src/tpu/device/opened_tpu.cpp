@@ -67,9 +67,9 @@ const Opened& opened(const Worker& worker, TpuJob job) {
     Open& open = tpu_function<Open>(kOpen);
     check_chips(worker);
     check_free(worker);
-    const ScopedVariables scoped(tpu_variables(worker, job, config::whole_environment()));
+    const auto variables = tpu_variables(worker, job, config::whole_environment());
     const std::int64_t slice_processes = job == TpuJob::one_slice ? worker.local_world_size : 0;
-    const Opened result{.count = open(slice_processes), .process = getpid()};
+    const Opened result{.count = open(slice_processes, variables), .process = getpid()};
     is_open() = true;
     return result;
   }();

@@ -1,9 +1,8 @@
 #include <ATen/Context.h>
 
-#include <iostream>
-
 #include "device/known_devices.h"
 #include "hasten/base/error.h"
+#include "hasten/base/log.h"
 #include "tpu/device/opened_tpu.h"
 #include "tpu/device/tpu_dist.h"
 
@@ -34,9 +33,10 @@ CollectiveChoice best_collectives(const Worker& worker) {
   if (tpus_can_run_together()) return CollectiveChoice::own;
   static const bool reported = [&] {  // once per process
     if (worker.rank == 0) {
-      std::cerr << "hasten: PCI lists no TPU on this machine, so processes exchange tensors of "
-                   "device tpu with Gloo through host memory, which is slow. Set "
-                   "HASTEN_PROCESS_GROUP_BACKEND=tpu_dist to use the links between TPUs\n";
+      log_line(
+          "hasten: PCI lists no TPU on this machine, so processes exchange tensors of device tpu "
+          "with Gloo through host memory, which is slow. Set HASTEN_PROCESS_GROUP_BACKEND=tpu_dist "
+          "to use the links between TPUs");
     }
     return true;
   }();

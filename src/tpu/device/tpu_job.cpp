@@ -1,6 +1,5 @@
 #include "tpu/device/tpu_job.h"
 
-#include <cstdlib>
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -8,14 +7,6 @@
 
 namespace hasten {
 namespace {
-
-void set(const Variable& variable) {
-  if (variable.value) {
-    setenv(variable.name.c_str(), variable.value->c_str(), 1);
-  } else {
-    unsetenv(variable.name.c_str());
-  }
-}
 
 std::string value_or_none(const Variables& variables, const char* name) {
   return variables.has(name) ? variables.text(name) : "no value";
@@ -83,19 +74,6 @@ std::vector<Variable> tpu_variables(const Worker& worker, TpuJob job,
                                     const config::Environment& environment) {
   return job == TpuJob::one_slice ? slice_variables(worker, environment)
                                   : separate_chip_variables(worker, environment);
-}
-
-ScopedVariables::ScopedVariables(const std::vector<Variable>& variables) {
-  for (const Variable& variable : variables) {
-    const char* const value = std::getenv(variable.name.c_str());
-    before_.push_back(
-        {variable.name, value == nullptr ? std::nullopt : std::optional<std::string>(value)});
-    set(variable);
-  }
-}
-
-ScopedVariables::~ScopedVariables() {
-  for (const Variable& variable : before_) set(variable);
 }
 
 }  // namespace hasten

@@ -1,7 +1,6 @@
 // File: tpu/device/tpu_job.h (internal)
 // The environment variables that describe a process of a job to torch_tpu and libtpu. Both read the
-// environment once, when the TPU is opened; afterwards the process's own variables are restored.
-// Thread rule: one thread at a time, while no other thread reads the environment.
+// environment once, when the TPU is opened (tpu/module/open_tpu.h). Thread rule: a pure function.
 #pragma once
 
 #include <optional>
@@ -29,17 +28,5 @@ struct Variable {
 // of the job. Throws ConfigError "device.tpu-job".
 std::vector<Variable> tpu_variables(const Worker& worker, TpuJob job,
                                     const config::Environment& environment);
-
-// Sets variables of the environment and restores them when it is destroyed.
-class ScopedVariables {
- public:
-  explicit ScopedVariables(const std::vector<Variable>& variables);
-  ScopedVariables(const ScopedVariables&) = delete;
-  ScopedVariables& operator=(const ScopedVariables&) = delete;
-  ~ScopedVariables();
-
- private:
-  std::vector<Variable> before_;
-};
 
 }  // namespace hasten

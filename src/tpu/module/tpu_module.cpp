@@ -15,9 +15,10 @@
 #include <fstream>
 
 #include "hasten/base/error.h"
+#include "program.py.h"
 #include "tpu/module/interpreter.h"
 #include "tpu/module/open_tpu.h"
-#include "tpu/module/program.h"
+#include "tpu/module/scoped_variables.h"
 
 namespace hasten {
 namespace {
@@ -143,7 +144,7 @@ void throw_problem(PyObject* tuple) {
 pid_t opened_by = 0;
 
 PythonObject& program() {
-  static PythonObject& module = *new PythonObject(make_module("hasten_tpu", kProgram));
+  static PythonObject& module = *new PythonObject(make_module("hasten_tpu", embedded::kProgram));
   return module;
 }
 
@@ -188,8 +189,10 @@ std::int64_t start(const std::string& folder, std::int64_t slice_processes) {
 }  // namespace
 }  // namespace hasten
 
-extern "C" std::int64_t hasten_tpu_open(std::int64_t slice_processes) {
+extern "C" std::int64_t hasten_tpu_open(std::int64_t slice_processes,
+                                        const std::vector<hasten::Variable>& variables) {
   using namespace hasten;
+  const ScopedVariables scoped(variables);
   const fs::path folder = libtorch();
   check_libtorch(folder);
   start_engine_threads();

@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 
+#include "tpu/module/scoped_variables.h"
 #include "unit/code_of.h"
 
 using namespace hasten;

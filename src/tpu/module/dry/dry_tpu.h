@@ -20,10 +20,14 @@ namespace hasten {
 
 inline constexpr const char* kDryTpuTopology = "HASTEN_DRY_TPU_TOPOLOGY";
 inline constexpr const char* kDryTpuCompiler = kTpuCompilerVariable;
+// torch_tpu runs operators in the program's order if this is 1.
+inline constexpr const char* kTpuBlocking = "TORCH_TPU_LAUNCH_BLOCKING";
 inline constexpr const char* kDryTpuModule = "libhasten_dry_tpu.so";
 
 }  // namespace hasten
 
+// Sets the variables above and those with which torch_tpu and an Accelerator find this module.
+extern "C" void hasten_dry_tpu_set_environment(const char* topology, const char* compiler);
 // Begins a phase of the step, to which what follows belongs.
 extern "C" void hasten_dry_tpu_enter(const char* phase);
 // Returns the bytes that a tensor of this LibTorch type and these sizes takes on the device as

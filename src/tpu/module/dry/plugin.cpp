@@ -1,10 +1,13 @@
 // The module's two interfaces: PJRT's table of functions for torch_tpu, and the account for
 // libhasten.
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <utility>
 
 #include "tpu/module/dry/dry_tpu.h"
@@ -20,6 +23,12 @@ std::string variable(const char* name) {
   if (value == nullptr || *value == '\0')
     throw Failure(PJRT_Error_Code_FAILED_PRECONDITION, std::string(name) + " is not set");
   return value;
+}
+
+std::string path_of_module() {
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<const void*>(&hasten_dry_tpu_enter), &info) == 0) return "";
+  return std::filesystem::canonical(info.dli_fname).string();
 }
 
 // Shows progress: on a terminal in one line, elsewhere a line for every 50th program.
@@ -174,6 +183,20 @@ using namespace hasten::dry_tpu;
 extern "C" __attribute__((visibility("default"))) const PJRT_Api* GetPjrtApi() {
   static const PJRT_Api api = table();
   return &api;
+}
+
+extern "C" void hasten_dry_tpu_set_environment(const char* topology, const char* compiler) {
+  const auto set = [](const char* name, const std::string& value) {
+    setenv(name, value.c_str(), 1);
+  };
+  set(hasten::kDryTpuTopology, topology);
+  set(hasten::kDryTpuCompiler, compiler);
+  set("TPU_LIBRARY_PATH", path_of_module());
+  set("ACCELERATE_USE_TPU", "true");
+  // Blocking keeps operators in the program's order, so that each has a phase. It is not set if
+  // operators are to be deferred, because it would undo that.
+  const char* const defers = std::getenv("TORCH_TPU_DEFER_AND_FUSE");
+  if (defers == nullptr || defers != std::string_view("1")) setenv(hasten::kTpuBlocking, "1", 0);
 }
 
 extern "C" void hasten_dry_tpu_enter(const char* phase) {

@@ -1,5 +1,7 @@
-#include "anatomy/requested_anatomy.h"
-
+// libhasten_attach.so: carries out what `hasten anatomy` and `hasten estimate -- PROGRAM` request of
+// the program that they start (hasten/config/observe_options.h): a dry run that begins before
+// main(), and an anatomy of the first Accelerator's steps, or the account of a dry TPU. Then the
+// process ends.
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include "attach/attach.h"
 #include "hasten/anatomy/anatomy.h"
 #include "hasten/anatomy/dry_run.h"
 #include "hasten/base/error.h"
@@ -28,25 +31,17 @@ std::string variable(const char* name) {
   return value ? value : "";
 }
 
-// Starts the requested dry run before main(), so that everything the program makes is dry. It lasts
-// as long as the process. For a TPU it makes a dry device instead, which the program finds through
-// its environment.
-const DryRun* start_requested_dry_run() {
-  const std::string device = variable(kDryRunVariable);
-  if (device.empty()) return nullptr;
-  if (device == "cpu") return new DryRun;
-  try {
-    if (starts_with(device, kTpuDevice)) {
-      static_cast<void>(*new DryTpu(device.substr(kTpuDevice.size())));
-      return nullptr;
-    }
-    return new DryRun(find_gpu(device));
-  } catch (const Error& error) {  // main() has not begun, so nobody can catch it
-    std::fprintf(stderr, "hasten: error[%s]: %s\n", error.code().c_str(), error.what());
-    _exit(error.exit_code());
+// Makes dry what the program makes from now on, as long as the process lasts. For a TPU it makes a
+// dry device instead, which the program finds through its environment.
+void start_dry_run(const std::string& device) {
+  if (device == "cpu") {
+    static_cast<void>(*new DryRun);
+  } else if (starts_with(device, kTpuDevice)) {
+    static_cast<void>(*new DryTpu(device.substr(kTpuDevice.size())));
+  } else {
+    static_cast<void>(*new DryRun(find_gpu(device)));
   }
 }
-[[maybe_unused]] const DryRun* const requested_dry_run = start_requested_dry_run();
 
 // Reports the findings once: when the requested steps are done, or when the program ends earlier.
 class ReportWriter : public StepObserver {
@@ -140,7 +135,7 @@ class TpuAccountWriter : public ReportWriter {
   TpuAccount account_;
 };
 
-// The writer of the report on the program's first Accelerator, or null if there is none.
+// Returns the writer of the report on the program's first Accelerator, or null if there is none.
 std::shared_ptr<ReportWriter>& report_writer() {
   static auto& one = *new std::shared_ptr<ReportWriter>;
   return one;
@@ -155,19 +150,31 @@ void write_at_terminate() {
 }
 
 }  // namespace
+}  // namespace hasten::anatomy
 
-void attach_recorder_if_requested(const std::shared_ptr<StepObservers>& observers) {
-  DryTpu* const dry = DryTpu::active();
-  if (dry) dry->listen_to(*observers);  // every Accelerator reports its phases
-  if (report_writer() || variable(kObserveVariable).empty()) return;
-  if (dry) {
-    report_writer() = std::make_shared<TpuAccountWriter>(*dry);
-    write_at_terminate();
-  } else {
-    report_writer() = std::make_shared<AnatomyWriter>(observers);
+void hasten_begin_dry_run() {
+  using namespace hasten;
+  static bool begun = false;
+  const std::string device = anatomy::variable(kDryRunVariable);
+  if (std::exchange(begun, true) || device.empty()) return;
+  try {
+    anatomy::start_dry_run(device);
+  } catch (const Error& error) {
+    std::fprintf(stderr, "hasten: error[%s]: %s\n", error.code().c_str(), error.what());
+    _exit(error.exit_code());
   }
-  observers->add(report_writer());
-  std::atexit([] { report_writer()->write(); });
 }
 
-}  // namespace hasten::anatomy
+void hasten_report_on(const std::shared_ptr<hasten::StepObservers>& observers) {
+  using namespace hasten;
+  std::shared_ptr<anatomy::ReportWriter>& writer = anatomy::report_writer();
+  if (writer || anatomy::variable(kObserveVariable).empty()) return;
+  if (const DryTpu* const dry = DryTpu::active()) {
+    writer = std::make_shared<anatomy::TpuAccountWriter>(*dry);
+    anatomy::write_at_terminate();
+  } else {
+    writer = std::make_shared<anatomy::AnatomyWriter>(observers);
+  }
+  observers->add(writer);
+  std::atexit([] { anatomy::report_writer()->write(); });
+}

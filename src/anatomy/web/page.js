@@ -1,0 +1,54 @@
+"use strict";
+const report = JSON.parse(document.getElementById("report").textContent);
+const page = document.getElementById("page");
+const titles = { model_weights: "model weights", optimizer_states: "optimizer states", gradients: "gradients",
+  activations: "forward activations", temporary_buffers: "temporary buffers", functionality: "batch, caches",
+  unknown: "unknown", tensor_contraction: "tensor contractions", statistical_normalization: "statistical normalizations",
+  element_wise: "element-wise", none: "views, allocations" };
+const title = name => titles[name] || name;
+const colour = i => `var(--c${i})`;
+const units = (value, step, names) => { let i = 0; while (value >= step && i < names.length - 1) { value /= step; ++i; }
+  return (value >= 100 || i === 0 ? Math.round(value) : value.toPrecision(3)) + " " + names[i]; };
+const bytes = value => units(value, 1000, ["B", "kB", "MB", "GB", "TB"]);
+const flop = value => units(value, 1000, ["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"]);
+const share = (part, whole) => whole > 0 ? (100 * part / whole).toFixed(part / whole < 0.001 ? 3 : 1) + " %" : "–";
+const sum = list => list.reduce((a, b) => a + b, 0);
+
+function element(name, attributes = {}, ...children) {
+  const svg = ["svg", "path", "line", "text", "circle", "g", "polyline"].includes(name);
+  const node = svg ? document.createElementNS("http://www.w3.org/2000/svg", name) : document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  for (const child of children) node.append(child);
+  return node;
+}
+function section(heading, text, ...children) {
+  page.append(element("h2", {}, heading));
+  if (text) page.append(element("p", {}, text));
+  page.append(...children);
+}
+function table(header, rows) {
+  const body = element("table", {}, element("tr", {}, ...header.map(word => element("th", {}, word))));
+  for (const row of rows) body.append(element("tr", {}, ...row.map(cell => element("td", {}, cell))));
+  return element("div", { class: "wide" }, body);
+}
+function key(names) {
+  return element("div", { class: "key" }, ...names.map((name, i) =>
+    element("span", {}, element("i", { style: `background:${colour(i)}` }), title(name))));
+}
+function bar(names, values) {
+  const all = sum(values), out = element("div", { class: "bar" });
+  values.forEach((value, i) => { if (value > 0)
+    out.append(element("div", { style: `flex:${value / all};background:${colour(i)}`, title: `${title(names[i])}: ${bytes(value)}` })); });
+  return out;
+}
+function heading(text, below, figures) {
+  page.append(element("h1", {}, text), element("p", {}, below));
+  page.append(element("div", { class: "figures" }, ...figures.map(([value, what]) =>
+    element("div", { class: "figure" }, element("b", {}, value), element("span", {}, what)))));
+}
+function whatIf(now) {
+  if (!(report.alternatives || []).length) return;
+  section("What if", "Predictions for the same step with one setting changed.", table(["change", "needed", "difference"], report.alternatives.map(each =>
+    each.stopped ? [each.name, "unknown", each.stopped]
+      : [each.name, bytes(each.needed), (each.needed < now ? "−" : each.needed > now ? "+" : "") + bytes(Math.abs(each.needed - now))])));
+}

@@ -1,0 +1,39 @@
+// File: attach/attach.h (internal)
+// The functions between libhasten and the two libraries that `hasten anatomy PROGRAM` and
+// `hasten estimate -- PROGRAM` inject into an unmodified program. A program that is started in any
+// other way has neither of them, and nothing in libhasten reads their variables
+// (hasten/config/observe_options.h).
+//
+//   libhasten_preload.so   is in LD_PRELOAD, so it is loaded into the program and into everything
+//                          that the program starts, such as a shell. It links the C library alone
+//                          and does nothing in a process without libhasten; in others it loads
+//   libhasten_attach.so    which begins the requested dry run, reports on the first Accelerator,
+//                          and ends the process.
+//
+// Thread rule: the training thread.
+#pragma once
+
+#include <memory>
+
+namespace hasten {
+class StepObservers;
+}
+
+extern "C" {
+
+// libhasten_preload.so defines these two, which are null in any other process. The constructor of
+// every Accelerator calls them: before it chooses its device, and when it has its observers.
+[[gnu::weak]] void hasten_accelerator_begins();
+[[gnu::weak]] void hasten_accelerator_constructed(
+    const std::shared_ptr<hasten::StepObservers>& observers);
+
+// libhasten_attach.so has the two functions below.
+//
+// Begins the requested dry run, if any, at the first call. Prints an error and ends the process,
+// because nobody could catch it before main().
+void hasten_begin_dry_run();
+
+// Reports the requested steps of the first of these Accelerators and ends the process after them.
+void hasten_report_on(const std::shared_ptr<hasten::StepObservers>& observers);
+
+}  // extern "C"

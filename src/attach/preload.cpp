@@ -1,0 +1,86 @@
+#include <dlfcn.h>
+#include <limits.h>
+#include <link.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstddef>
+
+#include "attach/attach.h"
+
+namespace {
+
+constexpr int kExitCode = 4;  // that of an IoError
+
+// Returns the path of libhasten.so; null in a process that has not loaded it.
+const char* path_of_hasten() {
+  const char* path = nullptr;
+  dl_iterate_phdr(
+      [](dl_phdr_info* library, std::size_t, void* found) {
+        constexpr char kName[] = "/libhasten.so";
+        const char* const name = strrchr(library->dlpi_name, '/');
+        if (name == nullptr || strncmp(name, kName, strlen(kName)) != 0) return 0;
+        *static_cast<const char**>(found) = library->dlpi_name;
+        return 1;
+      },
+      &path);
+  return path;
+}
+
+// Loads libhasten_attach.so from the folder of `file`.
+void* load_beside(const char* file) {
+  const char* const slash = strrchr(file, '/');
+  if (slash == nullptr) return nullptr;
+  char path[PATH_MAX];
+  const int length =
+      snprintf(path, sizeof path, "%.*s/libhasten_attach.so", static_cast<int>(slash - file), file);
+  if (length < 0 || length >= static_cast<int>(sizeof path)) return nullptr;
+  return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+}
+
+// Loads libhasten_attach.so that was built with the program's libhasten.so, or else the one of the
+// command that has started the program.
+void* load_attach_library() {
+  const char* const hasten = path_of_hasten();
+  void* library = hasten == nullptr ? nullptr : load_beside(hasten);
+  Dl_info own{};
+  if (library == nullptr && dladdr(reinterpret_cast<const void*>(&load_beside), &own) != 0)
+    library = load_beside(own.dli_fname);
+  return library;
+}
+
+// Returns a function of libhasten_attach.so, which is loaded at the first call.
+template <class Function>
+Function* function_of_attach_library(const char* name) {
+  static std::atomic<void*> library = nullptr;
+  if (library == nullptr) library = load_attach_library();
+  void* const function = library == nullptr ? nullptr : dlsym(library, name);
+  if (function != nullptr) return reinterpret_cast<Function*>(function);
+  const char* const reason = dlerror();
+  dprintf(STDERR_FILENO,
+          "hasten: error[io.not-found]: libhasten_attach.so: got %s. Hint: build or install all of "
+          "hasten\n",
+          reason == nullptr ? "none" : reason);
+  _exit(kExitCode);
+}
+
+void begin_dry_run() {
+  function_of_attach_library<decltype(hasten_begin_dry_run)>("hasten_begin_dry_run")();
+}
+
+// Runs before the constructors and main() of the program, and after those of the libraries that it
+// links.
+[[gnu::constructor]] void begin() {
+  if (path_of_hasten() != nullptr) begin_dry_run();
+}
+
+}  // namespace
+
+// A program that loads libhasten.so later, with dlopen(), becomes dry here.
+void hasten_accelerator_begins() { begin_dry_run(); }
+
+void hasten_accelerator_constructed(const std::shared_ptr<hasten::StepObservers>& observers) {
+  function_of_attach_library<decltype(hasten_report_on)>("hasten_report_on")(observers);
+}

@@ -1,0 +1,17 @@
+// File: base/library_folder.h (internal)
+// Finds the other libraries of hasten, which are in the same folder whether hasten is built or
+// installed.
+//
+//   dlopen((library_folder() / "libhasten_nccl.so").c_str(), RTLD_NOW);
+//
+// Thread rule: any thread.
+#pragma once
+
+#include <filesystem>
+
+namespace hasten {
+
+// Returns the folder of the library that contains this function; empty if it is unknown.
+std::filesystem::path library_folder();
+
+}  // namespace hasten

@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""The library prints nothing, ends no process, changes no variable and sets no handler, except in the files below, each for a reason.
+
+    python3 tests/docs/check_effects.py
+
+Reads include/hasten and src without comments and literals. src/attach is not read: `hasten anatomy` and `hasten estimate -- PROGRAM` inject it, and
+it may do all of this. src/launch is the launcher, which has the terminal and forks the ranks.
+"""
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+NOT_READ = ("src/attach/", "src/launch/")
+EFFECTS = {
+    "prints": r"std::(cout|cerr|clog)\b|\b(printf|puts|putchar|perror)\s*\(|\b(stdout|stderr)\b|\bSTD(OUT|ERR)_FILENO\b",
+    "ends the process": r"\b(_exit|_Exit|exit|quick_exit)\s*\(|\bstd::(abort|terminate)\s*\(",
+    "sets a handler": r"\b(atexit|at_quick_exit|set_terminate|set_unexpected)\s*\(",
+    "changes variables": r"\b(setenv|unsetenv|putenv|clearenv)\s*\(",
+    "acts when it is loaded": r"\bconstructor\s*(\)\)|\]\])|\bC10_REGISTER_\w+|Registry\(\)->Register\(",
+}
+# File name -> the effects that it may have, and why.
+REASONS = {
+    "accelerator.cpp": ({"prints"}, "Accelerator::print() is called to print"),
+    "forked_rank.cpp": ({"prints", "ends the process", "changes variables"},
+                        "flushes the streams before fork(); the rest is in a process that notebook_launcher() has forked"),
+    "group_signals.cpp": ({"ends the process"}, "in a process that notebook_launcher() has forked"),
+    "help.cpp": ({"prints"}, "asks for the width of the terminal"),
+    "log.cpp": ({"prints"}, "the log sink, which a program can replace"),
+    "memory.cpp": ({"prints"}, "print_gpu_utilization() is called to print"),
+    "no_cuda.cpp": ({"prints", "ends the process"}, "another library, in a process with a TPU; its caller is C and has no errors"),
+    "plugin.cpp": ({"prints", "changes variables"},
+                   "another library, which a DryTpu loads: shows the compiler's progress; torch_tpu reads its settings from the environment alone"),
+    "progress_bar.h": ({"prints"}, "a ProgressBar is made to print"),
+    "progress_callback.cpp": ({"prints"}, "the Trainer's lines of numbers, which log_level turns off"),
+    "results.cpp": ({"prints"}, "print_summary() is called to print"),
+    "scoped_variables.h": ({"changes variables"}, "part of tpu_module.cpp"),
+    "tpu_module.cpp": ({"changes variables", "sets a handler"},
+                       "another library, which is loaded to open a TPU: libtpu reads its settings from the environment alone, and torch_tpu's "
+                       "threads must be ended before the process ends"),
+    "training_run.cpp": ({"prints"}, "TrainingArguments::anatomy is text"),
+    "watchdog.cpp": ({"prints", "ends the process"}, "the option `watchdog`: reports a hanging job and ends it, as a thread that hangs cannot throw"),
+}
+NOT_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"', flags=re.DOTALL)
+
+
+def effects_of(text):
+    code = NOT_CODE.sub('""', text)
+    return {effect for effect, pattern in EFFECTS.items() if re.search(pattern, code)}
+
+
+def main():
+    problems, used, files = [], {}, 0
+    for base in ("include/hasten", "src"):
+        for path in sorted(p for p in (ROOT / base).rglob("*") if p.suffix in (".h", ".cpp")):
+            name = path.relative_to(ROOT).as_posix()
+            if name.startswith(NOT_READ):
+                continue
+            files += 1
+            found = effects_of(path.read_text(encoding="utf-8"))
+            allowed = REASONS.get(path.name, (set(), ""))[0]
+            used.setdefault(path.name, set()).update(found & allowed)
+            problems += [f"{name}: {effect}" for effect in sorted(found - allowed)]
+    for name, (effects, _) in REASONS.items():
+        problems += [f"{name} no longer {effect}: remove the reason" for effect in sorted(effects - used.get(name, set()))]
+    print("\n".join(problems + [f"{files} files checked, {len(problems)} problems"]))
+    return 1 if problems or files == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,47 @@
+#!/usr/bin/env python3
+"""hasten anatomy and hasten estimate watch a program however it is started and linked, and no program that they do not start.
+
+    injection.py HASTEN PROGRAM LOADER PLUGIN.so        the last two are load.cpp and plugin.cpp
+"""
+import os
+import subprocess
+import sys
+import tempfile
+
+HASTEN, PROGRAM, LOADER, PLUGIN = map(os.path.abspath, sys.argv[1:5])
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("HASTEN_") and name != "LD_PRELOAD"}
+failures = []
+
+
+def check(name, words, expected=(), unexpected=(), code=0, **variables):
+    run = subprocess.run(words, env=ENVIRONMENT | variables, capture_output=True, text=True, timeout=300)
+    output = run.stdout + run.stderr
+    wrong = [word for word in expected if word not in output] + [word for word in unexpected if word in output]
+    print("FAILED" if wrong or run.returncode != code else "ok", name, flush=True)
+    if wrong or run.returncode != code:
+        failures.append(name)
+        print(f"  code {run.returncode}, missing or unexpected: {wrong}\n{output[-2000:]}")
+    return run.stdout
+
+
+def main():
+    check("a program", [HASTEN, "anatomy", "--steps", "1", PROGRAM], ["Measured on cpu: 1 step"])
+    check("through a shell and env", [HASTEN, "estimate", "--steps", "1", "--", "sh", "-c", f"env '{PROGRAM}'"], ["Predicted on cpu: 1 step"])
+    check("ranks of hasten launch", [HASTEN, "estimate", "--steps", "1", "--", HASTEN, "launch", "-n", "1", PROGRAM], ["Predicted on cpu: 1 step"])
+    check("hasten in a library that is loaded later", [HASTEN, "estimate", "--steps", "1", "--", LOADER, PLUGIN],
+          ["dry: 1", "Predicted on cpu: 1 step"], ["steps: 2"])
+    check("a program without hasten", [HASTEN, "anatomy", "sh", "-c", "echo a shell; exit 7"], ["a shell"], ["hasten"], code=7)
+    check("a dry run that cannot begin", [HASTEN, "estimate", "--", "env", "HASTEN_DRY_RUN=cuda:none", PROGRAM],
+          ["error[config.unknown-device]"], code=2)
+    requests = {"HASTEN_DRY_RUN": "cpu", "HASTEN_LISTEN": "text", "HASTEN_LISTEN_STEPS": "1"}
+    check("not by the variables alone", [LOADER, PLUGIN], ["dry: 0", "steps: 2"], ["Predicted", "Measured"], **requests)
+
+    with tempfile.NamedTemporaryFile(suffix=".so") as other:  # the dynamic linker says that it cannot preload it
+        preloaded = check("other libraries stay preloaded", [HASTEN, "anatomy", "sh", "-c", "echo $LD_PRELOAD"], LD_PRELOAD=other.name).strip()
+        if not preloaded.endswith("libhasten_preload.so:" + other.name):
+            failures.append(preloaded)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
