@@ -14,7 +14,7 @@
 #include "hasten/base/error.h"
 #include "hasten/config/tpus.h"
 #include "prepare/placement.h"
-#include "process/loadable_module.h"
+#include "process/backend/loadable_module.h"
 
 namespace hasten {
 namespace {

@@ -8,7 +8,7 @@
 
 #include <string>
 
-#include "process/loadable_module.h"
+#include "process/backend/loadable_module.h"
 
 namespace hasten {
 

@@ -1,5 +1,5 @@
 // Ranks that wait until all of them are there.
-#include "process/arrival.h"
+#include "process/consensus/arrival.h"
 
 #include <doctest/doctest.h>
 #include <unistd.h>

@@ -1,10 +1,10 @@
 // Collectives as they are noted.
-#include "process/call.h"
+#include "process/watch/call.h"
 
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
-#include "process/call_log.h"
+#include "process/watch/call_log.h"
 
 using namespace hasten;
 

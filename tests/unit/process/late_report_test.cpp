@@ -1,5 +1,5 @@
 // Who is late, from what the ranks say.
-#include "process/late_report.h"
+#include "process/watch/late_report.h"
 
 #include <doctest/doctest.h>
 #include <torch/torch.h>

@@ -1,4 +1,4 @@
-#include "process/nccl.h"
+#include "process/backend/nccl.h"
 
 #include <doctest/doctest.h>
 #include <torch/torch.h>

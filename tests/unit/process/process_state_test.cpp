@@ -1,5 +1,5 @@
 // Whether another process has ended.
-#include "process/process_state.h"
+#include "process/watch/process_state.h"
 
 #include <doctest/doctest.h>
 #include <signal.h>

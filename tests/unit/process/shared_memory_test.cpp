@@ -1,5 +1,5 @@
 // Memory that ranks share: what a rank opens, and what it does not.
-#include "process/shared_memory.h"
+#include "process/shared/shared_memory.h"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "hasten/base/text.h"
-#include "process/process_state.h"
-#include "process/store_exchange.h"
+#include "process/consensus/store_exchange.h"
+#include "process/watch/process_state.h"
 #include "unit/process/counting_store.h"
 
 using namespace hasten;

@@ -1,5 +1,5 @@
 // What ranks tell each other by a store, and how many messages that takes.
-#include "process/store_exchange.h"
+#include "process/consensus/store_exchange.h"
 
 #include <doctest/doctest.h>
 

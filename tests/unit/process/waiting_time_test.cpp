@@ -1,5 +1,5 @@
 // How long a collective has been on its way, with made-up times.
-#include "process/waiting_time.h"
+#include "process/watch/waiting_time.h"
 
 #include <doctest/doctest.h>
 
