@@ -8,10 +8,10 @@
 #include <cerrno>
 #include <thread>
 
+#include "base/process_state.h"
 #include "base/signal_text.h"
 #include "hasten/base/text.h"
 #include "launch/exit_codes.h"
-#include "launch/host_name.h"
 #include "launch/output_plan.h"
 
 namespace hasten {

@@ -9,7 +9,7 @@
 #include "base/start_thread.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "launch/host_name.h"
+#include "launch/unknown_host.h"
 #include "rendezvous/job_server.h"
 
 namespace hasten {

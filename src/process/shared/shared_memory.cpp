@@ -16,10 +16,10 @@
 #include <cstdio>
 #include <optional>
 
+#include "base/process_state.h"
 #include "hasten/base/text.h"
 #include "process/consensus/store_exchange.h"
 #include "process/shared/memory_allowance.h"
-#include "process/watch/process_state.h"
 
 namespace hasten {
 namespace {

@@ -9,9 +9,9 @@
 #include <ctime>
 #include <utility>
 
+#include "base/process_state.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "process/watch/process_state.h"
 
 namespace hasten {
 namespace {

@@ -1,7 +1,5 @@
 #include "process/watch/late_report.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -161,9 +159,8 @@ void append_waiting(std::string& text, const std::vector<std::optional<RankRecor
 }  // namespace
 
 RankLocation RankLocation::own() {
-  char host[256] = "";
-  gethostname(host, sizeof host - 1);
-  return {.host = host, .pid_namespace = pid_namespace_id(), .process = ProcessIdentity::own()};
+  return {
+      .host = host_name(), .pid_namespace = pid_namespace_id(), .process = ProcessIdentity::own()};
 }
 
 std::string RankLocation::to_text() const {

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "base/process_state.h"
 #include "process/watch/call_log.h"
-#include "process/watch/process_state.h"
 
 namespace hasten {
 

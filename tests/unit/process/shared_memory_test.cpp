@@ -11,9 +11,9 @@
 
 #include <utility>
 
+#include "base/process_state.h"
 #include "hasten/base/text.h"
 #include "process/consensus/store_exchange.h"
-#include "process/watch/process_state.h"
 #include "unit/process/counting_store.h"
 
 using namespace hasten;

@@ -1,41 +1,36 @@
-#include "process/watch/process_state.h"
+#include "base/process_state.h"
 
 #include <unistd.h>
 
 #include <fstream>
-#include <optional>
+#include <iterator>
 #include <sstream>
 #include <string>
 
 #include "hasten/base/text.h"
 
 namespace hasten {
-namespace {
 
-struct Status {
-  char state = 0;
-  std::int64_t threads = 0;
-  std::uint64_t started = 0;
-};
+std::string host_name() {
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  return name;
+}
 
-// Reads /proc/PID/stat. The name in it may contain any characters; one letter and numbers follow
-// it.
-std::optional<Status> status_of(std::int64_t process) {
-  std::ifstream file(str("/proc/", process, "/stat"));
-  std::string line;
-  if (!std::getline(file, line)) return std::nullopt;
-  const std::size_t name_ends = line.rfind(')');
-  if (name_ends == line.npos) return std::nullopt;
-  std::istringstream fields(line.substr(name_ends + 1));
-  Status status;
+// The text is "PID (NAME) STATE PARENT ...". The name may contain any characters.
+std::optional<ProcessStatus> process_status(const std::string& number) {
+  std::ifstream file("/proc/" + number + "/stat");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::size_t name_ends = text.rfind(')');
+  if (name_ends == text.npos) return std::nullopt;
+  std::istringstream fields(text.substr(name_ends + 1));
+  ProcessStatus status;
   std::string ignored;
-  fields >> status.state;  // the third field
-  for (int field = 4; field < 20; ++field) fields >> ignored;
+  fields >> status.state >> status.parent;  // the third and the fourth field
+  for (int field = 5; field < 20; ++field) fields >> ignored;
   fields >> status.threads >> ignored >> status.started;
   return fields ? std::optional(status) : std::nullopt;
 }
-
-}  // namespace
 
 std::string pid_namespace_id() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
@@ -47,12 +42,12 @@ std::string pid_namespace_id() {
 }
 
 ProcessIdentity ProcessIdentity::own() {
-  const auto status = status_of(getpid());
+  const auto status = process_status(str(getpid()));
   return {.number = getpid(), .started = status ? status->started : 0};
 }
 
 char process_state(const ProcessIdentity& process) {
-  const auto status = status_of(process.number);
+  const auto status = process_status(str(process.number));
   if (!status || status->started != process.started) return 0;
   // The main thread remains a zombie until the other threads have ended too.
   if (status->state == 'Z' && status->threads > 1) return 'S';

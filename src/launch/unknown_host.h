@@ -1,9 +1,7 @@
-// File: launch/host_name.h (internal)
-// This machine's name, and what a launcher does if the name of the machine to meet at is unknown.
+// File: launch/unknown_host.h (internal)
+// What a launcher does if the name of the machine to meet at is unknown.
 // Thread rule: any thread.
 #pragma once
-
-#include <unistd.h>
 
 #include <cstdlib>
 #include <string>
@@ -11,12 +9,6 @@
 #include "hasten/base/error.h"
 
 namespace hasten {
-
-inline std::string host_name() {
-  char name[256] = "";
-  gethostname(name, sizeof name - 1);
-  return name;
-}
 
 // True if an unknown host name may become known later, so that it is worth asking again: in
 // Kubernetes a name exists only once its pod does.

@@ -1,6 +1,6 @@
-// File: process/watch/process_state.h (internal)
-// Identifies a process and determines whether it has ended, for ranks that cannot use waitpid()
-// because they are not children of each other.
+// File: base/process_state.h (internal)
+// Identifies a process and its machine, and determines whether it has ended, for processes that
+// cannot use waitpid() because they are not children of each other.
 //
 //   if (has_ended(identity)) stop();     // the other process has sent ProcessIdentity::own()
 //
@@ -10,9 +10,13 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace hasten {
+
+// Returns this machine's name.
+std::string host_name();
 
 // Returns a text that is equal in two processes if they see each other, so that a number means the
 // same process to both. It identifies the running kernel and the container.
@@ -26,6 +30,17 @@ struct ProcessIdentity {
 
   static ProcessIdentity own();
 };
+
+// The fields of /proc/PID/stat that hasten reads.
+struct ProcessStatus {
+  char state = 0;  // a letter as in proc(5)
+  std::int64_t parent = 0;
+  std::int64_t threads = 0;
+  std::uint64_t started = 0;  // in clock ticks since the machine was started
+};
+
+// Returns the status of the process that has this number in /proc, or nothing if there is none.
+std::optional<ProcessStatus> process_status(const std::string& number);
 
 // Returns the state of a process as in proc(5): 'R', 'S', 'T' and so on; 'Z' if it has ended but
 // has not been waited for; 0 if there is none, or another one with its number. A process of which

@@ -1,5 +1,5 @@
 // Whether another process has ended.
-#include "process/watch/process_state.h"
+#include "base/process_state.h"
 
 #include <doctest/doctest.h>
 #include <signal.h>
