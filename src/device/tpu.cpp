@@ -10,7 +10,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/config/installed_tpus.h"
-#include "process/fork/fork_hazards.h"
+#include "process/fork/fork_safety.h"
 #include "process/tpu_function.h"
 
 namespace hasten {

@@ -11,7 +11,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "process/consensus/text_comparison.h"
+#include "process/consensus/comparison.h"
 
 namespace hasten::detail {
 namespace {

@@ -15,7 +15,7 @@
 #include "prepare/join.h"
 #include "prepare/pass.h"
 #include "prepare/window.h"
-#include "process/fork/fork_hazards.h"
+#include "process/fork/fork_safety.h"
 
 namespace hasten {
 namespace {

@@ -16,9 +16,8 @@
 #include "hasten/models/bert_config.h"
 #include "hasten/models/pretrained_model.h"
 #include "hasten/trainer/trainer.h"
-#include "process/fork/fork_hazards.h"
+#include "process/fork/fork_safety.h"
 #include "process/fork/forked_rank.h"
-#include "process/fork/openmp.h"
 
 namespace hasten {
 namespace {

@@ -19,8 +19,8 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "process/consensus/rank_options.h"
-#include "process/watch/call.h"
+#include "process/consensus/store_exchange.h"
+#include "process/watch/call_log.h"
 
 namespace hasten {
 

@@ -11,7 +11,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "process/consensus/rank_options.h"
+#include "process/consensus/store_exchange.h"
 
 namespace hasten {
 

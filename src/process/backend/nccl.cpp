@@ -5,10 +5,10 @@
 namespace hasten {
 namespace {
 
-using Make = c10d::Backend*(const NcclSettings&);
+using MakeNccl = c10d::Backend*(const NcclSettings&);
 
-const Module<Make>& module() {
-  static const auto once = load_module<Make>("libhasten_nccl.so", "hasten_nccl_backend");
+const Module<MakeNccl>& module() {
+  static const auto once = load_module<MakeNccl>("libhasten_nccl.so", "hasten_nccl_backend");
   return once;
 }
 

@@ -5,7 +5,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "process/consensus/disagreement.h"
+#include "process/consensus/comparison.h"
 #include "process/consensus/store_exchange.h"
 
 namespace hasten {

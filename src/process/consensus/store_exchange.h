@@ -10,12 +10,19 @@
 // store.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
 namespace hasten {
+
+// The rank of this process in a group of `size` ranks, and how long it waits for another rank.
+struct RankOptions {
+  std::int64_t rank = 0, size = 1;
+  std::chrono::milliseconds limit{};
+};
 
 // Returns the value of a key. Waits for it within the store's timeout.
 std::string text_at(c10d::Store& store, const std::string& key);
@@ -30,8 +37,8 @@ std::vector<bool> keys_exist(c10d::Store& store, const std::vector<std::string>&
 bool is_true_on_all_ranks(c10d::Store& store, const std::string& prefix, std::int64_t size,
                           bool own);
 
-// Answers a question of is_true_on_all_ranks() with "no" for every rank, in the place of a call of it and
-// without waiting for the others.
+// Answers a question of is_true_on_all_ranks() with "no" for every rank, in place of a call of it
+// and without waiting for the others.
 void deny_for_all(c10d::Store& store, const std::string& prefix);
 
 // Returns the texts of all ranks, by rank. Waits for every rank. The reply grows with the number of

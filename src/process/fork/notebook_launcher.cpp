@@ -9,6 +9,7 @@
 #include <chrono>
 #include <optional>
 
+#include "base/poll_timeout.h"
 #include "hasten/base/text.h"
 #include "hasten/config/installed_tpus.h"
 #include "hasten/launch/worker.h"
@@ -16,10 +17,9 @@
 #include "launch/job.h"
 #include "launch/rank_variables.h"
 #include "launch/tpu_variables.h"
-#include "process/fork/fork_hazards.h"
+#include "process/fork/fork_safety.h"
 #include "process/fork/forked_rank.h"
 #include "process/fork/group_signals.h"
-#include "process/fork/openmp.h"
 #include "rendezvous/job_server.h"
 #include "rendezvous/secure_context.h"
 #include "rendezvous/sockets.h"
@@ -167,7 +167,8 @@ class ForkedAttempt {
     files.push_back({.fd = signals_.descriptor(), .events = POLLIN, .revents = 0});
     const bool all_have_files =
         std::all_of(files.begin(), files.end(), [](const pollfd& each) { return each.fd >= 0; });
-    int timeout = milliseconds_until(kill_at_ ? kill_at_ : terminate_at_);
+    const auto deadline = kill_at_ ? kill_at_ : terminate_at_;
+    int timeout = deadline ? std::max(1, poll_timeout(*deadline)) : -1;
     if (!all_have_files && (timeout < 0 || timeout > kPollIntervalMs)) timeout = kPollIntervalMs;
     poll(files.data(), files.size(), timeout);
     std::vector<std::size_t> ended;
@@ -175,13 +176,6 @@ class ForkedAttempt {
       if (files[i].fd < 0 || files[i].revents != 0) ended.push_back(running[i]);
     }
     return ended;
-  }
-
-  static int milliseconds_until(const std::optional<Clock::time_point>& deadline) {
-    if (!deadline) return -1;
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now()).count();
-    return static_cast<int>(std::max<std::int64_t>(left, 1));
   }
 
   void record_failure(std::size_t rank) {

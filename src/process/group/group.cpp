@@ -12,7 +12,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "process/consensus/arrival.h"
-#include "process/fork/fork_hazards.h"
+#include "process/fork/fork_safety.h"
 #include "process/group/native_group.h"
 #include "process/group/store_setup.h"
 #include "process/watch/call_log.h"
@@ -37,7 +37,7 @@ struct Group::Shared {
   }
 
   void watch() {
-    const WatchdogOptions watched{
+    const RankOptions watched{
         .rank = group->getRank(), .size = group->getSize(), .limit = options.timeout};
     watchdog = std::make_unique<Watchdog>(setup.store, calls, watched);
     group->getBackend(c10::DeviceType::CPU)->setTimeout(kGlooLimitWithWatchdog);

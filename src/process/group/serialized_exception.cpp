@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 
+#include "base/json_line.h"
 #include "hasten/base/error.h"
-#include "process/consensus/json_text.h"
 
 namespace hasten {
 namespace {
@@ -36,7 +36,7 @@ std::string serialize_exception(const std::exception_ptr& thrown) {
     std::rethrow_exception(thrown);
   } catch (const Error& error) {
     const ErrorText& text = error.text();
-    return json_text({{"type", Types::number_of(error)},
+    return json_line({{"type", Types::number_of(error)},
                       {"code", error.code()},
                       {"what", text.what},
                       {"got", text.got},
@@ -44,9 +44,9 @@ std::string serialize_exception(const std::exception_ptr& thrown) {
                       {"hint", text.hint},
                       {"exit_code", error.exit_code()}});
   } catch (const std::exception& error) {
-    return json_text({{"words", error.what()}});
+    return json_line({{"words", error.what()}});
   } catch (...) {
-    return json_text({{"words", "an object that is not a std::exception"}});
+    return json_line({{"words", "an object that is not a std::exception"}});
   }
 }
 

@@ -18,7 +18,7 @@
 #include <mutex>
 #include <vector>
 
-#include "process/consensus/rank_options.h"
+#include "process/consensus/store_exchange.h"
 #include "process/shared/shared_memory.h"
 
 namespace hasten {

@@ -16,10 +16,10 @@
 #include <cstdio>
 #include <optional>
 
+#include "base/control_groups.h"
 #include "base/process_state.h"
 #include "hasten/base/text.h"
 #include "process/consensus/store_exchange.h"
-#include "process/shared/memory_allowance.h"
 
 namespace hasten {
 namespace {

@@ -16,7 +16,7 @@
 #include <utility>
 
 #include "base/descriptor.h"
-#include "process/consensus/rank_options.h"
+#include "process/consensus/store_exchange.h"
 
 namespace hasten {
 

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/json_line.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "process/consensus/disagreement.h"
-#include "process/consensus/json_text.h"
+#include "process/consensus/comparison.h"
 
 namespace hasten {
 namespace {
@@ -164,7 +164,7 @@ RankLocation RankLocation::own() {
 }
 
 std::string RankLocation::to_text() const {
-  return json_text({{"host", host},
+  return json_line({{"host", host},
                     {"pid_namespace", pid_namespace},
                     {"process", process.number},
                     {"started", process.started}});
@@ -209,7 +209,7 @@ std::string RankRecord::to_text() const {
   Json reported = Json::array();
   for (const ReportedCall& each : calls)
     reported.push_back({each.number, each.text, each.purpose, each.over, each.seconds});
-  return json_text({{"begun", begun}, {"step", step}, {"calls", reported}, {"stack", stack}});
+  return json_line({{"begun", begun}, {"step", step}, {"calls", reported}, {"stack", stack}});
 }
 
 RankRecord RankRecord::of_text(const std::string& text) {
@@ -228,7 +228,7 @@ RankRecord RankRecord::of_text(const std::string& text) {
 }
 
 std::string LateReport::to_text() const {
-  return json_text({{"printed_by", printed_by}, {"text", text}});
+  return json_line({{"printed_by", printed_by}, {"text", text}});
 }
 
 LateReport LateReport::of_text(const std::string& text) {

@@ -11,7 +11,6 @@
 
 #include "hasten/base/text.h"
 #include "process/consensus/arrival.h"
-#include "process/consensus/store_exchange.h"
 
 namespace hasten {
 namespace {
@@ -97,7 +96,7 @@ ReportExchange::Records ReportExchange::collect_records(ExchangeClock::time_poin
   return records;
 }
 
-LateReport report_without_others(const RankRecord& own, const WatchdogOptions& options) {
+LateReport report_without_others(const RankRecord& own, const RankOptions& options) {
   const auto size = static_cast<std::size_t>(options.size);
   std::vector<std::optional<RankRecord>> records(size);
   records[static_cast<std::size_t>(options.rank)] = own;

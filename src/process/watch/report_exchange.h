@@ -19,14 +19,10 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
+#include "process/consensus/store_exchange.h"
 #include "process/watch/late_report.h"
 
 namespace hasten {
-
-struct WatchdogOptions {
-  std::int64_t rank = 0, size = 1;
-  std::chrono::milliseconds limit{};
-};
 
 // The times of an exchange. All but `pause` are measured from its beginning.
 struct ReportTimes {
@@ -40,7 +36,7 @@ struct ReportTimes {
 
 class ReportExchange {
  public:
-  ReportExchange(c10d::Store& store, const WatchdogOptions& options)
+  ReportExchange(c10d::Store& store, const RankOptions& options)
       : store_(store), options_(options), times_(ReportTimes::of(options.size)) {}
 
   // Whether a rank has begun an exchange.
@@ -58,11 +54,11 @@ class ReportExchange {
                           const RankRecord& own) const;
 
   c10d::Store& store_;
-  const WatchdogOptions options_;
+  const RankOptions options_;
   const ReportTimes times_;
 };
 
 // Makes the report of a rank that cannot reach the others.
-LateReport report_without_others(const RankRecord& own, const WatchdogOptions& options);
+LateReport report_without_others(const RankRecord& own, const RankOptions& options);
 
 }  // namespace hasten

@@ -78,7 +78,7 @@ void flush_streams() {
 
 class Watchdog::State {
  public:
-  State(std::shared_ptr<CallLog> calls, const WatchdogOptions& options)
+  State(std::shared_ptr<CallLog> calls, const RankOptions& options)
       : calls_(std::move(calls)), options_(options), creator_thread_(gettid()) {}
 
   void stop() {
@@ -201,7 +201,7 @@ class Watchdog::State {
   }
 
   const std::shared_ptr<CallLog> calls_;
-  const WatchdogOptions options_;
+  const RankOptions options_;
   const ReportTimes times_ = ReportTimes::of(options_.size);
   const pid_t creator_thread_;
 
@@ -214,8 +214,7 @@ class Watchdog::State {
   std::optional<LateReport> report_;
 };
 
-Watchdog::Watchdog(StorePointer store, std::shared_ptr<CallLog> calls,
-                   const WatchdogOptions& options)
+Watchdog::Watchdog(StorePointer store, std::shared_ptr<CallLog> calls, const RankOptions& options)
     : state_(std::make_shared<State>(std::move(calls), options)) {
   prepare_stacks();
   const SignalBlocker blocker;

@@ -30,7 +30,7 @@ class Watchdog {
  public:
   // `store` is one that only this group uses; it is cloned.
   Watchdog(c10::intrusive_ptr<c10d::Store> store, std::shared_ptr<CallLog> calls,
-           const WatchdogOptions& options);
+           const RankOptions& options);
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
   ~Watchdog();

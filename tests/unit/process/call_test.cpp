@@ -1,10 +1,8 @@
 // Collectives as they are noted.
-#include "process/watch/call.h"
+#include "process/watch/call_log.h"
 
 #include <doctest/doctest.h>
 #include <torch/torch.h>
-
-#include "process/watch/call_log.h"
 
 using namespace hasten;
 

@@ -1,12 +1,18 @@
-#include "process/fork/openmp.h"
+#include "process/fork/fork_safety.h"
 
 #include <dlfcn.h>
 #include <link.h>
 
+#include <atomic>
 #include <string_view>
 
 namespace hasten {
 namespace {
+
+std::atomic<std::int64_t>& counter(ForkHazard kind) {
+  static std::atomic<std::int64_t> accelerators = 0, groups = 0, tpus = 0;
+  return kind == ForkHazard::accelerator ? accelerators : kind == ForkHazard::group ? groups : tpus;
+}
 
 constexpr int kPauseHard = 2;  // omp_pause_hard of OpenMP 5.0
 
@@ -23,6 +29,11 @@ int pause_one(dl_phdr_info* library, std::size_t, void*) {
 }
 
 }  // namespace
+
+std::int64_t count_of(ForkHazard kind) { return counter(kind); }
+
+ForkHazardMark::ForkHazardMark(ForkHazard kind) : kind_(kind) { ++counter(kind_); }
+ForkHazardMark::~ForkHazardMark() { --counter(kind_); }
 
 void pause_openmp() { dl_iterate_phdr(pause_one, nullptr); }
 

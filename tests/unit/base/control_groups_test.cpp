@@ -1,5 +1,5 @@
 // What control groups leave of the memory, in made-up containers.
-#include "process/shared/memory_allowance.h"
+#include "base/control_groups.h"
 
 #include <doctest/doctest.h>
 #include <unistd.h>
