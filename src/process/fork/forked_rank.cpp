@@ -4,8 +4,6 @@
 #include <c10/util/Exception.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,6 +17,8 @@
 
 #include "base/signal_text.h"
 #include "hasten/base/text.h"
+#include "launch/process_handle.h"
+#include "process/fork/group_signals.h"
 
 namespace hasten {
 namespace {
@@ -75,17 +75,13 @@ void flush_all() {
 // Runs the function in the new process and ends the process.
 [[noreturn]] void become_rank(const std::function<void()>& function,
                               const ForkedRank::Environment& environment, int threads, int report) {
-  setpgid(0, 0);
-  // Handlers of the parent would act on behalf of the parent, so they are removed; signals that are
-  // ignored, as with nohup, stay ignored. The parent's thread may block these signals, so they are
-  // unblocked. The rank must be able to wait for processes of its own. It is no longer in the
-  // foreground of a terminal, which would stop it when it reads or writes there.
+  drop_inherited_handlers();
+  // The parent's thread may block these signals. The rank must be able to wait for processes of its
+  // own. It is no longer in the foreground of a terminal, which would stop it when it reads or
+  // writes there.
   sigset_t unblocked;
   sigemptyset(&unblocked);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
-    if (signal(number, SIG_DFL) == SIG_IGN) signal(number, SIG_IGN);
-    sigaddset(&unblocked, number);
-  }
+  for (const int number : kEndSignals) sigaddset(&unblocked, number);
   pthread_sigmask(SIG_UNBLOCK, &unblocked, nullptr);
   signal(SIGCHLD, SIG_DFL);
   for (const int number : {SIGTTIN, SIGTTOU}) signal(number, SIG_IGN);
@@ -111,103 +107,48 @@ std::string read_available(int pipe) {
   }
 }
 
-// Returns whether the process has ended; waits for that unless `options` has WNOHANG. A process
-// that other code has waited for has ended too. The process is not reaped, so its number is not
-// reused yet.
-bool has_process_ended(pid_t process, int options) {
-  siginfo_t info{};
-  int failed = -1;
-  do {
-    failed = waitid(P_PID, static_cast<id_t>(process), &info, WEXITED | WNOWAIT | options);
-  } while (failed != 0 && errno == EINTR);
-  return failed != 0 || info.si_pid == process;
-}
-
 }  // namespace
 
 ForkedRank::ForkedRank(const std::function<void()>& function, const Environment& environment,
                        int threads) {
-  int report[2];
-  if (pipe2(report, O_CLOEXEC) != 0)
+  auto report = ChildPipe::open();
+  if (!report)
     throw IoError("process.fork", {.what = "creating a pipe",
                                    .got = std::strerror(errno),
                                    .hint = "raise the limit of open files (ulimit -n)"});
   flush_all();
-  const pid_t launcher = getpid();
-  process_ = fork();
-  if (process_ < 0) {
-    const int error = errno;
-    close(report[0]);
-    close(report[1]);
-    throw IoError("process.fork",
-                  {.what = "forking a process",
-                   .got = std::strerror(error),
-                   .hint = "raise the limit of processes (ulimit -u, or pids.max of the control "
-                           "group), or free memory"});
-  }
-  if (process_ == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != launcher) _exit(127);
-    close(report[0]);
-    become_rank(function, environment, threads, report[1]);
-  }
-  setpgid(process_, process_);  // in both processes, so that the group exists whichever runs first
-  close(report[1]);
-  report_ = report[0];
-  fcntl(report_, F_SETFL, O_NONBLOCK);
-  process_file_ = static_cast<int>(syscall(SYS_pidfd_open, process_, 0));
-}
-
-ForkedRank::ForkedRank(ForkedRank&& other) noexcept
-    : process_(std::exchange(other.process_, -1)),
-      process_file_(std::exchange(other.process_file_, -1)),
-      report_(std::exchange(other.report_, -1)),
-      status_(other.status_),
-      text_(std::move(other.text_)) {}
-
-ForkedRank::~ForkedRank() {
-  if (process_ > 0 && !ended()) {
-    send_to_group(SIGKILL);
-    wait_for_end();
-  }
-  if (process_file_ >= 0) close(process_file_);
-  if (report_ >= 0) close(report_);
+  process_.emplace(ForkOptions{.leads_group = true}, [&] {
+    report->reading.close();
+    become_rank(function, environment, threads, report->writing.get());
+  });
+  if (process_->error() != 0) throw_cannot_fork(process_->error());
+  report_ = std::move(report->reading);
+  fcntl(report_.get(), F_SETFL, O_NONBLOCK);
+  process_file_ = Descriptor(open_process(process_->number()));
 }
 
 bool ForkedRank::poll_end() {
-  if (!has_process_ended(process_, WNOHANG)) return false;
-  reap();
+  if (process_->state() == ChildState::running) return false;
+  collect();
   return true;
 }
 
 void ForkedRank::wait_for_end() {
   if (ended()) return;
-  has_process_ended(process_, /*options=*/0);
-  reap();
+  process_->await_end();
+  collect();
 }
 
-void ForkedRank::reap() {
+void ForkedRank::collect() {
   send_to_group(SIGKILL);
-  const auto outcome = outcome_in(read_available(report_));
+  const auto outcome = outcome_in(read_available(report_.get()));
   text_ = outcome ? outcome->text : "";
-  int status = 0, waited = -1;
-  do {
-    waited = waitpid(process_, &status, 0);
-  } while (waited < 0 && errno == EINTR);
-  if (waited < 0 && !outcome)
+  const auto status = process_->reap();
+  if (!status && !outcome)
     text_ =
         "ended without a result; its exit status is unknown because this process ignores SIGCHLD "
         "or other code has waited for it";
-  if (waited < 0) status = W_EXITCODE(outcome ? outcome->code : 1, 0);
-  status_ = status;
-}
-
-void ForkedRank::send(int signal) const {
-  if (!ended()) kill(process_, signal);
-}
-
-void ForkedRank::send_to_group(int signal) const {
-  if (!ended()) kill(-process_, signal);
+  status_ = status.value_or(W_EXITCODE(outcome ? outcome->code : 1, 0));
 }
 
 bool ForkedRank::was_terminated() const {
@@ -224,13 +165,13 @@ bool ForkedRank::failed_because_of_another() const {
 RankError ForkedRank::error(std::int64_t rank) const {
   const int status = status_.value_or(0);
   const bool signalled = WIFSIGNALED(status);
-  const int number = signalled ? WTERMSIG(status) : WEXITSTATUS(status);
-  const std::string how = signalled       ? "killed by " + signal_text(number)
-                          : text_.empty() ? str("ended with code ", number)
+  const std::string how = signalled       ? "killed by " + signal_text(WTERMSIG(status))
+                          : text_.empty() ? str("ended with code ", WEXITSTATUS(status))
                                           : text_;
-  return RankError(rank,
-                   {.what = str("process ", rank, " (pid ", process_, ") has failed"), .got = how},
-                   signalled ? 128 + number : number);
+  return RankError(
+      rank,
+      {.what = str("process ", rank, " (pid ", process_->number(), ") has failed"), .got = how},
+      exit_code_of(status));
 }
 
 }  // namespace hasten

@@ -1,6 +1,6 @@
 // File: process/fork/forked_rank.h (internal)
 // A process that is forked from this one and runs a function in its own process group. When the
-// process has ended, all that remains of its group is killed.
+// process has ended, all that remains of its group is killed; the destructor kills both.
 //
 //   ForkedRank rank(function, {{"RANK", "0"}}, /*threads=*/1);
 //   pollfd end{.fd = rank.descriptor(), .events = POLLIN, .revents = 0};
@@ -10,14 +10,13 @@
 // Throws IoError "process.fork". Thread rule: one thread at a time.
 #pragma once
 
-#include <sys/types.h>
-
 #include <functional>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/child_process.h"
 #include "hasten/process/notebook_launcher.h"
 
 namespace hasten {
@@ -27,13 +26,10 @@ class ForkedRank {
   using Environment = std::vector<std::pair<std::string, std::string>>;
 
   ForkedRank(const std::function<void()>& function, const Environment& environment, int threads);
-  ForkedRank(ForkedRank&& other) noexcept;
-  ForkedRank& operator=(ForkedRank&&) = delete;
-  ~ForkedRank();  // kills the process and its group if the process has not ended
 
   // Readable when the process has ended. It is -1 on Linux before 5.3, where poll_end() must be
   // called from time to time.
-  int descriptor() const { return process_file_; }
+  int descriptor() const { return process_file_.get(); }
   // Collects status and report if the process has ended, and returns whether it has. Does not wait.
   bool poll_end();
   // Waits until the process has ended, and collects status and report.
@@ -45,16 +41,16 @@ class ForkedRank {
   // Whether the process failed because another one had ended, as its exception or SIGPIPE shows.
   bool failed_because_of_another() const;
   // Sends a signal to the process alone.
-  void send(int signal) const;
+  void send(int signal) const { process_->send(signal); }
   // Sends a signal to the process and to those it has started, unless they left its group.
-  void send_to_group(int signal) const;
+  void send_to_group(int signal) const { process_->send_to_group(signal); }
   RankError error(std::int64_t rank) const;
 
  private:
-  void reap();
+  void collect();
 
-  pid_t process_ = -1;
-  int process_file_ = -1, report_ = -1;
+  Descriptor process_file_, report_;
+  std::optional<ChildProcess> process_;  // a value from the end of the constructor on
   std::optional<int> status_;
   std::string text_;  // the text of its exception
 };

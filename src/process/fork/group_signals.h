@@ -11,31 +11,40 @@
 // Throws IoError "process.fork". Thread rule: one thread at a time.
 #pragma once
 
-#include <sys/types.h>
+#include <signal.h>
 
+#include <array>
 #include <optional>
 
+#include "base/child_process.h"
+
 namespace hasten {
+
+// The signals that ask a job to end.
+inline constexpr std::array kEndSignals = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+
+// Removes the handlers of kEndSignals in a forked process, because those of the parent would act on
+// behalf of the parent. Signals that are ignored, as with nohup, stay ignored.
+void drop_inherited_handlers();
+
+// Throws the error of a fork that has failed with this errno.
+[[noreturn]] void throw_cannot_fork(int error);
 
 class GroupSignals {
  public:
   GroupSignals() { start(); }
-  GroupSignals(const GroupSignals&) = delete;
-  GroupSignals& operator=(const GroupSignals&) = delete;
-  ~GroupSignals() { stop(); }
 
   // Readable when a signal has arrived. It is -1 on Linux before 5.3, where take() must be called
   // from time to time.
-  int descriptor() const { return descriptor_; }
+  int descriptor() const { return descriptor_.get(); }
   // Returns the signal that has arrived since the last call, if any. Does not wait.
   std::optional<int> take();
 
  private:
   void start();
-  void stop();
 
-  pid_t process_ = -1;
-  int descriptor_ = -1;
+  std::optional<ChildProcess> helper_;
+  Descriptor descriptor_;
 };
 
 }  // namespace hasten
