@@ -1,8 +1,10 @@
 #include "process/consensus/arrival.h"
 
 #include <exception>
+#include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/json_line.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "process/consensus/comparison.h"
@@ -42,6 +44,25 @@ std::string missing_ranks(c10d::Store& store, std::int64_t size) {
 }
 
 }  // namespace
+
+RankLocation RankLocation::own() {
+  return {
+      .host = host_name(), .pid_namespace = pid_namespace_id(), .process = ProcessIdentity::own()};
+}
+
+std::string RankLocation::to_text() const {
+  return json_line({{"host", host},
+                    {"pid_namespace", pid_namespace},
+                    {"process", process.number},
+                    {"started", process.started}});
+}
+
+RankLocation RankLocation::of_text(const std::string& text) {
+  const auto json = nlohmann::json::parse(text);
+  return {.host = json.at("host"),
+          .pid_namespace = json.at("pid_namespace"),
+          .process = {.number = json.at("process"), .started = json.at("started")}};
+}
 
 void wait_for_all_ranks(c10d::Store& store, std::int64_t rank, std::int64_t size,
                         std::chrono::milliseconds timeout) {

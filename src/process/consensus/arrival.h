@@ -12,12 +12,25 @@
 
 #include <chrono>
 #include <cstdint>
+#include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
-#include "process/watch/late_report.h"
+#include "base/process_state.h"
 
 namespace hasten {
+
+// The machine and process of a rank. The ranks exchange it when the group is formed, so it is also
+// known for a rank that no longer answers.
+struct RankLocation {
+  std::string host;
+  std::string pid_namespace;  // the space of its process number: pid_namespace_id()
+  ProcessIdentity process;
+
+  static RankLocation own();
+  std::string to_text() const;
+  static RankLocation of_text(const std::string& text);
+};
 
 // Each rank calls it once, with a store that only this group uses. `timeout` limits the wait.
 void wait_for_all_ranks(c10d::Store& store, std::int64_t rank, std::int64_t size,

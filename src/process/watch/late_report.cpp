@@ -158,25 +158,6 @@ void append_waiting(std::string& text, const std::vector<std::optional<RankRecor
 
 }  // namespace
 
-RankLocation RankLocation::own() {
-  return {
-      .host = host_name(), .pid_namespace = pid_namespace_id(), .process = ProcessIdentity::own()};
-}
-
-std::string RankLocation::to_text() const {
-  return json_line({{"host", host},
-                    {"pid_namespace", pid_namespace},
-                    {"process", process.number},
-                    {"started", process.started}});
-}
-
-RankLocation RankLocation::of_text(const std::string& text) {
-  const Json json = Json::parse(text);
-  return {.host = json.at("host"),
-          .pid_namespace = json.at("pid_namespace"),
-          .process = {.number = json.at("process"), .started = json.at("started")}};
-}
-
 RankRecord RankRecord::of(const CallLog::Snapshot& snapshot, std::vector<std::string> stack) {
   const auto now = CallLog::Clock::now();
   const auto since = [&](CallLog::Clock::time_point then) {

@@ -3,30 +3,16 @@
 // writes the report. Thread rule: values and pure functions.
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "base/process_state.h"
+#include "process/consensus/arrival.h"
 #include "process/watch/call_log.h"
 
 namespace hasten {
-
-// The machine and process of a rank. The ranks exchange it when the group is formed, so it is also
-// known for a rank that no longer answers.
-struct RankLocation {
-  std::string host;
-  std::string pid_namespace;  // the space of its process number: pid_namespace_id()
-  ProcessIdentity process;
-
-  static RankLocation own();
-  std::string to_text() const;
-  static RankLocation of_text(const std::string& text);
-};
 
 // The report of one rank about itself.
 struct RankRecord {
