@@ -17,8 +17,10 @@ ChildProcess::ChildProcess(const ForkOptions& options, const std::function<void(
   if (number_ < 0) error_ = errno;
   if (number_ == 0) {
     if (leads_group_) setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, options.signal_at_parent_end);
-    if (getppid() != parent) _exit(127);  // the parent has ended meanwhile
+    if (options.signal_at_parent_end != 0) {
+      prctl(PR_SET_PDEATHSIG, options.signal_at_parent_end);
+      if (getppid() != parent) _exit(127);  // the parent has ended meanwhile
+    }
     run();
     _exit(127);
   }

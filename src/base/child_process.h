@@ -23,7 +23,7 @@ namespace hasten {
 struct ForkOptions {
   // The process leads a process group of its own, which ends with it.
   bool leads_group = false;
-  // The signal that the process gets when its parent ends.
+  // The signal that the process gets when its parent ends; 0: none, it outlives its parent.
   int signal_at_parent_end = SIGKILL;
 };
 
