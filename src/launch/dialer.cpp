@@ -2,7 +2,6 @@
 
 #include <poll.h>
 
-
 #include "base/poll_timeout.h"
 #include "hasten/base/text.h"
 #include "rendezvous/sockets.h"
