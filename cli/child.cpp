@@ -3,40 +3,24 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <thread>
+#include <utility>
 
+#include "base/poll_timeout.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "launch/exec_arguments.h"
 
-extern char** environ;
-
 namespace hasten::cli {
 namespace {
 
-using std::chrono::milliseconds;
-
-std::vector<std::string> environment_of(const ChildOptions& options) {
-  std::vector<std::string> all = options.variables;
-  for (char** variable = environ; *variable != nullptr; ++variable) {
-    const std::string line = *variable;
-    if (!options.drop_hasten_variables || !starts_with(line, "HASTEN_")) all.push_back(line);
-  }
-  return all;
-}
-
 // Runs between fork and exec, so it calls only what is safe there.
-[[noreturn]] void exec_program(pid_t parent, int pipe, int read_descriptor, char* const* words,
+[[noreturn]] void exec_program(int pipe, int read_descriptor, char* const* words,
                                char* const* environment) {
-  prctl(PR_SET_PDEATHSIG, SIGTERM);  // on SIGTERM a launcher ends its ranks
-  if (getppid() != parent) _exit(127);
   if (read_descriptor == 0) {
     dup2(pipe, STDOUT_FILENO);
     dup2(pipe, STDERR_FILENO);
@@ -49,53 +33,36 @@ std::vector<std::string> environment_of(const ChildOptions& options) {
   _exit(127);
 }
 
-int milliseconds_until(Clock::time_point deadline) {
-  const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now()).count();
-  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 1 << 30));
+[[noreturn]] void throw_cannot_start(const std::string& program, int error) {
+  throw IoError("launch.start", {.what = "program " + program, .got = std::strerror(error)});
 }
 
 }  // namespace
 
 Child::Child(const std::vector<std::string>& words, const ChildOptions& options) {
-  const std::vector<std::string> environment = environment_of(options);
+  const std::vector<std::string> environment =
+      exec_environment(options.variables, options.drop_hasten_variables ? "HASTEN_" : "");
   const std::vector<char*> arguments = exec_arguments(words),
                            variables = exec_arguments(environment);
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0)
-    throw IoError("launch.start", {.what = "program " + words[0], .got = std::strerror(errno)});
+  auto pipe = ChildPipe::open();
+  if (!pipe) throw_cannot_start(words[0], errno);
   // If SIGCHLD is ignored, which this process may have inherited, exit codes are not kept.
   signal(SIGCHLD, SIG_DFL);
-  const pid_t parent = getpid();
-  process_ = fork();
-  if (process_ == 0)
-    exec_program(parent, ends[1], options.read_descriptor, arguments.data(), variables.data());
-  const int error = errno;
-  close(ends[1]);
-  file_ = ends[0];
-  if (process_ > 0) return;
-  close(file_);
-  throw IoError("launch.start", {.what = "program " + words[0], .got = std::strerror(error)});
-}
-
-Child::~Child() {
-  if (file_ >= 0) close(file_);
-  if (code_) return;
-  send(SIGKILL);
-  waitpid(process_, nullptr, 0);
-}
-
-void Child::send(int signal) const {
-  if (!code_) kill(process_, signal);
+  // On SIGTERM a launcher ends its ranks.
+  process_.emplace(ForkOptions{.signal_at_parent_end = SIGTERM}, [&] {
+    exec_program(pipe->writing.get(), options.read_descriptor, arguments.data(), variables.data());
+  });
+  if (process_->error() != 0) throw_cannot_start(words[0], process_->error());
+  file_ = std::move(pipe->reading);
 }
 
 void Child::read_lines() {
   char buffer[16 << 10];
-  const ssize_t got = read(file_, buffer, sizeof buffer);
+  const ssize_t got = read(file_.get(), buffer, sizeof buffer);
   if (got < 0 && errno == EINTR) return;
   const auto now = Clock::now();
   if (got <= 0) {
-    close(file_);
-    file_ = -1;
+    file_.close();
     if (!partial_line_.empty()) lines_.push_back({partial_line_, now});
     return;
   }
@@ -110,9 +77,9 @@ void Child::read_lines() {
 }
 
 std::optional<Child::Line> Child::line(Clock::time_point deadline) {
-  while (lines_.empty() && file_ >= 0) {
-    pollfd file = {.fd = file_, .events = POLLIN, .revents = 0};
-    const int ready = poll(&file, 1, milliseconds_until(deadline));
+  while (lines_.empty() && !is_at_end()) {
+    pollfd file = {.fd = file_.get(), .events = POLLIN, .revents = 0};
+    const int ready = poll(&file, 1, poll_timeout(deadline));
     if (ready > 0) read_lines();
     if (ready == 0) return std::nullopt;
   }
@@ -124,16 +91,13 @@ std::optional<Child::Line> Child::line(Clock::time_point deadline) {
 
 std::optional<int> Child::wait(Clock::time_point deadline) {
   while (!code_) {
-    int status = 0;
-    const pid_t waited = waitpid(process_, &status, WNOHANG);
-    if (waited == process_) {
-      code_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-    } else if (waited < 0 && errno == ECHILD) {
-      code_ = 1;  // it has ended, and its code is unknown
+    if (process_->state() != ChildState::running) {
+      const auto status = process_->reap();
+      code_ = status ? exit_code_of(*status) : 1;  // 1: the code is unknown
     } else if (Clock::now() >= deadline) {
       return std::nullopt;
     } else {
-      std::this_thread::sleep_for(milliseconds(2));
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
   }
   return code_;

@@ -10,13 +10,13 @@
 // without other threads.
 #pragma once
 
-#include <sys/types.h>
-
 #include <chrono>
 #include <deque>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "base/child_process.h"
 
 namespace hasten::cli {
 
@@ -36,23 +36,20 @@ class Child {
     Clock::time_point at;
   };
   Child(const std::vector<std::string>& words, const ChildOptions& options);
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
-  ~Child();
 
   // Waits for the next line. Returns nothing after the last line or the deadline.
   std::optional<Line> line(Clock::time_point deadline);
   // True if nobody is left who could write a line.
-  bool is_at_end() const { return file_ < 0; }
+  bool is_at_end() const { return file_.get() < 0; }
   // Returns the exit code, or 128 + n for signal n; nothing if the program runs at the deadline.
   std::optional<int> wait(Clock::time_point deadline);
-  void send(int signal) const;
+  void send(int signal) const { process_->send(signal); }
 
  private:
   void read_lines();
 
-  pid_t process_ = -1;
-  int file_ = -1;
+  Descriptor file_;
+  std::optional<ChildProcess> process_;  // a value from the end of the constructor on
   std::optional<int> code_;
   std::string partial_line_;
   std::deque<Line> lines_;

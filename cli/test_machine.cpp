@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <set>
 #include <thread>
 
+#include "base/process_state.h"
 #include "child.h"
 #include "exec_torch.h"
 #include "hasten/base/error.h"
@@ -154,11 +154,8 @@ std::string first_failure(double limit) {
 
 // True if the process has ended, even if its parent has not waited for it yet.
 bool is_gone(std::int64_t process) {
-  std::ifstream file(str("/proc/", process, "/stat"));
-  std::string text;
-  if (!std::getline(file, text)) return true;
-  const std::size_t name_ends = text.rfind(')');
-  return name_ends == text.npos || text.substr(name_ends).find_first_of("ZX") == 2;
+  const auto status = process_status(str(process));
+  return !status || has_ended(status->state);
 }
 
 std::vector<std::int64_t> alive_of(std::vector<std::int64_t> processes) {

@@ -11,6 +11,7 @@
 #include <future>
 #include <thread>
 
+#include "base/json_line.h"
 #include "hasten/base/error.h"
 #include "hasten/config/token.h"
 #include "launch/job.h"
@@ -39,7 +40,7 @@ rendezvous::StoreClient store_of_job(milliseconds limit) {
 }
 
 void report(const Json& message) {
-  const std::string line = message.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  const std::string line = json_line(message) + "\n";
   if (write(kReportFile, line.data(), line.size()) < 0)
     throw IoError("io.write", {.what = "cannot write the report of hasten test"});
 }

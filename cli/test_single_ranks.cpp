@@ -4,13 +4,13 @@
 
 #include <torch/torch.h>
 #include <torch/version.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <set>
 
+#include "base/process_state.h"
 #include "launch/topology.h"
 
 namespace hasten::cli {
@@ -19,12 +19,6 @@ namespace {
 std::string variable(const char* name) {
   const char* const value = std::getenv(name);
   return value == nullptr ? "" : value;
-}
-
-std::string host_name() {
-  char name[256] = "";
-  gethostname(name, sizeof name - 1);
-  return name;
 }
 
 // Versions.

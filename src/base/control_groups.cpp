@@ -19,6 +19,37 @@ void append_upwards(std::vector<fs::path>& folders, const fs::path& top, const s
   }
 }
 
+// The names of files and of fields in memory.stat in one version of control groups.
+struct GroupFiles {
+  const char *limit, *used, *inactive, *active;
+};
+constexpr GroupFiles kVersions[] = {
+    {"memory.max", "memory.current", "inactive_file", "active_file"},
+    {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file", "total_active_file"}};
+
+// Returns the number in a file, or nothing if the file says "max" or does not exist.
+std::optional<std::int64_t> bytes_in_file(const fs::path& path) {
+  std::ifstream file(path);
+  std::int64_t number = 0;
+  return file >> number ? std::optional(number) : std::nullopt;
+}
+
+std::int64_t file_pages(const fs::path& path, const GroupFiles& names) {
+  std::ifstream file(path);
+  std::int64_t sum = 0, bytes = 0;
+  for (std::string name; file >> name >> bytes;) {
+    if (name == names.inactive || name == names.active) sum += bytes;
+  }
+  return sum;
+}
+
+std::optional<std::int64_t> memory_left_in(const fs::path& group, const GroupFiles& names) {
+  const auto limit = bytes_in_file(group / names.limit), used = bytes_in_file(group / names.used);
+  if (!limit || !used) return std::nullopt;
+  const std::int64_t held = *used - file_pages(group / "memory.stat", names);
+  return std::max<std::int64_t>(0, *limit - std::max<std::int64_t>(0, held));
+}
+
 }  // namespace
 
 std::vector<fs::path> control_groups(const fs::path& root, std::string_view controller) {
@@ -38,6 +69,17 @@ std::vector<fs::path> control_groups(const fs::path& root, std::string_view cont
   }
   append_upwards(folders, top, unified);
   return folders;
+}
+
+std::optional<std::int64_t> memory_allowance(const fs::path& root) {
+  std::optional<std::int64_t> least;
+  for (const fs::path& group : control_groups(root, "memory")) {
+    for (const GroupFiles& names : kVersions) {
+      const auto allowance = memory_left_in(group, names);
+      if (allowance && (!least || *allowance < *least)) least = allowance;
+    }
+  }
+  return least;
 }
 
 }  // namespace hasten

@@ -1,7 +1,6 @@
 #include "hasten/base/files.h"
 
 #include <fcntl.h>
-#include <limits.h>
 #include <linux/fs.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -20,6 +19,7 @@
 #include <vector>
 
 #include "base/descriptor.h"
+#include "base/process_state.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 
@@ -137,9 +137,8 @@ std::string pid_scope() {
 
 // Returns the host name, for people, and a digest of the machine and the PID namespace.
 std::string host_tag() {
-  char name[HOST_NAME_MAX + 1] = {};
-  ::gethostname(name, HOST_NAME_MAX);
-  std::string host = std::string(name).substr(0, 24);
+  const std::string name = host_name();
+  std::string host = name.substr(0, 24);
   for (char& c : host) {
     if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
   }
@@ -151,12 +150,8 @@ std::string host_tag() {
 // Returns when a process of this host was started, in the kernel's clock ticks; empty if there is
 // none or it is a zombie.
 std::string start_of(const std::string& pid) {
-  const std::string text = text_of(str("/proc/", pid, "/stat").c_str());
-  const std::size_t name_end = text.rfind(')');  // The program's name may contain anything.
-  if (name_end == std::string::npos) return "";
-  const std::vector<std::string> fields = split(trim(text.substr(name_end + 1)), ' ');
-  const bool ended = fields.size() < 20 || fields[0] == "Z" || fields[0] == "X";
-  return ended ? "" : fields[19];
+  const auto status = process_status(pid);
+  return status && !has_ended(status->state) ? str(status->started) : "";
 }
 
 // Returns PID-START-HOST of this process, read on each call, because a fork is another process.

@@ -9,7 +9,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "process/serialized_exception.h"
+#include "process/group/serialized_exception.h"
 
 namespace hasten::detail {
 namespace {

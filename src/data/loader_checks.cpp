@@ -4,7 +4,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "process/text_comparison.h"
+#include "process/consensus/comparison.h"
 
 namespace hasten::detail {
 namespace {
@@ -59,14 +59,9 @@ void check_packable(const BatchSource& source) {
 
 void check_same_loader(const std::string& description, const std::string& hint,
                        const Group& group) {
-  const auto difference = find_difference(description, group);
-  if (!difference) return;
-  throw UsageError(
-      "data.loaders-differ",
-      {.what = "the loader passed to prepare() differs on rank " + std::to_string(difference->rank),
-       .got = difference->on_rank,
-       .expected = difference->on_rank_0 + ", as on rank 0",
-       .hint = hint});
+  check_same_text(
+      description, group,
+      {.code = "data.loaders-differ", .what = "the loader passed to prepare()", .hint = hint});
 }
 
 }  // namespace hasten::detail

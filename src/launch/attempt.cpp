@@ -8,10 +8,11 @@
 #include <cerrno>
 #include <thread>
 
+#include "base/poll_timeout.h"
+#include "base/process_state.h"
 #include "base/signal_text.h"
 #include "hasten/base/text.h"
 #include "launch/exit_codes.h"
-#include "launch/host_name.h"
 #include "launch/output_plan.h"
 
 namespace hasten {
@@ -50,8 +51,7 @@ void Attempt::run() {
 int Attempt::longest_wait() const {
   const int longest = context_.controller.longest_wait();
   if (!deadline_) return longest;
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline_ - Clock::now()).count();
-  const int until = static_cast<int>(std::max<std::int64_t>(0, left));
+  const int until = poll_timeout(*deadline_);
   return longest < 0 ? until : std::min(longest, until);
 }
 

@@ -6,10 +6,11 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/json_line.h"
 #include "base/start_thread.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "launch/host_name.h"
+#include "launch/unknown_host.h"
 #include "rendezvous/job_server.h"
 
 namespace hasten {
@@ -21,11 +22,6 @@ using namespace std::chrono_literals;
 constexpr auto kKeepAlive = 1s;
 // In milliseconds. A RunningClock must be asked regularly, and a silent server wakes no poll.
 constexpr int kLongestWait = 1000;
-
-// JSON requires UTF-8, which the output of ranks need not be.
-std::string to_bytes(const json& message) {
-  return message.dump(-1, ' ', false, json::error_handler_t::replace);
-}
 
 double seconds_of(rendezvous::Clock::duration time) {
   return std::chrono::duration<double>(time).count();
@@ -86,7 +82,7 @@ int CoordinatorConnection::longest_wait() const {
 
 void CoordinatorConnection::send(const json& message) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (connection_) connection_->send(to_bytes(message));
+  if (connection_) connection_->send(json_line(message));
 }
 
 std::optional<json> CoordinatorConnection::next() {

@@ -2,8 +2,7 @@
 
 #include <poll.h>
 
-#include <algorithm>
-
+#include "base/poll_timeout.h"
 #include "hasten/base/text.h"
 #include "rendezvous/sockets.h"
 
@@ -40,10 +39,7 @@ short Dialer::events() const {
 }
 
 int Dialer::longest_wait() const {
-  if (attempt_) return attempt_->longest_wait();
-  const auto left =
-      std::chrono::ceil<std::chrono::milliseconds>(wait_until_ - Clock::now()).count();
-  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 1'000'000));
+  return attempt_ ? attempt_->longest_wait() : poll_timeout(wait_until_);
 }
 
 void Dialer::fail(std::string why, Failure failure) {

@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -165,40 +164,26 @@ Guardian::~Guardian() { end(); }
 // exec, as the launcher may be part of any program; the C library keeps its allocator usable after
 // fork.
 int Guardian::start() {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return errno;
-  const pid_t process = fork();
-  const int error = errno;
-  if (process == 0) guard(ends[0], processes_);
-  close(ends[0]);
-  if (process < 0) {
-    close(ends[1]);
-    return error;
-  }
-  pipe_ = ends[1];
-  handle_.emplace(process);
-  processes_.guardian_pid = process;
+  auto pipe = ChildPipe::open();
+  if (!pipe) return errno;
+  ChildProcess process({.signal_at_parent_end = 0},
+                       [&] { guard(pipe->reading.get(), processes_); });
+  if (process.error() != 0) return process.error();
+  pipe_ = std::move(pipe->writing);
+  processes_.guardian_pid = process.number();
+  process_.emplace(std::move(process));
   return 0;
 }
 
-// Uses SIGKILL, since a guardian that somebody has stopped reacts to nothing else and would be
-// waited for for ever.
+// ChildProcess uses SIGKILL, since a guardian that somebody has stopped reacts to nothing else and
+// would be waited for for ever.
 void Guardian::end() {
-  if (!handle_) return;
-  handle_->send(SIGKILL);
-  waitpid(processes_.guardian_pid, nullptr, 0);
-  handle_.reset();
-  close(pipe_);
+  process_.reset();
+  pipe_.close();
   processes_.guardian_pid = -1;
 }
 
-bool Guardian::has_ended() {
-  if (!handle_) return true;
-  siginfo_t info{};
-  const int asked =
-      waitid(P_PID, static_cast<id_t>(processes_.guardian_pid), &info, WEXITED | WNOHANG | WNOWAIT);
-  return asked == 0 ? info.si_pid == processes_.guardian_pid : errno == ECHILD;
-}
+bool Guardian::has_ended() const { return !process_ || process_->state() != ChildState::running; }
 
 std::string Guardian::replace_if_ended() {
   if (!has_ended()) return "";

@@ -17,7 +17,7 @@
 #include <optional>
 #include <string>
 
-#include "launch/process_handle.h"
+#include "base/child_process.h"
 
 namespace hasten {
 
@@ -83,13 +83,13 @@ class Guardian {
   std::string replace_if_ended();
 
  private:
-  bool has_ended();
+  bool has_ended() const;
   int start();  // returns errno, or 0
   void end();
 
   JobProcesses& processes_;
-  std::optional<ProcessHandle> handle_;  // empty if there is no guardian now
-  int pipe_ = -1;                        // a pipe, which the kernel closes when the launcher ends
+  Descriptor pipe_;                      // the kernel closes it when the launcher ends
+  std::optional<ChildProcess> process_;  // empty if there is no guardian now
   bool failure_is_reported_ = false;
 };
 

@@ -4,12 +4,12 @@
 #include <memory>
 
 #include "base/file_limit.h"
+#include "base/process_state.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "launch/attempt.h"
 #include "launch/console.h"
 #include "launch/duplicate_launcher.h"
-#include "launch/host_name.h"
 #include "launch/job.h"
 #include "launch/one_machine.h"
 #include "launch/orphan_collector.h"

@@ -14,6 +14,7 @@
 #include <sstream>
 #include <utility>
 
+#include "base/process_state.h"
 #include "base/start_thread.h"
 
 namespace hasten {
@@ -62,18 +63,14 @@ std::optional<ProcView> find_proc_view() {
   return ProcView{proc_pid, numbers.size() - 1};
 }
 
-// Reads `pid (name) state parent ...`; field 22 is the start. The name may contain anything.
 std::optional<ProcessEntry> read_entry(const ProcView& here, pid_t proc_pid) {
-  const std::string line = content_of(folder_of(proc_pid) + "/stat");
-  const std::size_t end = line.rfind(')');
-  if (end == line.npos) return std::nullopt;
-  std::istringstream words(line.substr(end + 1));
-  ProcessEntry entry{.proc_pid = proc_pid, .pid = proc_pid};
-  words >> entry.state >> entry.parent_proc_pid;
-  std::string skipped;
-  for (int field = 5; field < 22; ++field) words >> skipped;
-  words >> entry.start;
-  if (!words) return std::nullopt;
+  const auto status = process_status(std::to_string(proc_pid));
+  if (!status) return std::nullopt;
+  ProcessEntry entry{.proc_pid = proc_pid,
+                     .pid = proc_pid,
+                     .parent_proc_pid = static_cast<pid_t>(status->parent),
+                     .state = status->state,
+                     .start = status->started};
   if (here.depth == 0) return entry;
   const std::vector<pid_t> numbers = numbers_of(proc_pid);
   if (numbers.size() <= here.depth) return std::nullopt;  // outside of this namespace

@@ -15,8 +15,8 @@
 #include <chrono>
 #include <optional>
 #include <string>
-#include <vector>
 
+#include "base/child_process.h"
 #include "hasten/launch/launcher.h"
 #include "launch/signals.h"
 
@@ -26,19 +26,16 @@ class RankProcess {
  public:
   // Throws IoError "launch.start".
   RankProcess(const RankCommand& command, const Signals& signals);
-  RankProcess(RankProcess&&) noexcept;
-  RankProcess& operator=(RankProcess&&) = delete;
-  ~RankProcess();
 
-  pid_t process() const { return process_; }
+  pid_t process() const { return process_->number(); }
   // The non-blocking end of the pipe for its standard output; -1 once closed.
-  int output() const { return files_[0]; }
+  int output() const { return output_.get(); }
   // The same for its standard error.
-  int errors() const { return files_[1]; }
+  int errors() const { return errors_.get(); }
   void close_file(int file);
 
-  // Sends the signal to the whole process group.
-  void send(int signal) const;
+  // Sends the signal to the whole process group, unless the rank has ended.
+  void send(int signal) const { process_->send_to_group(signal); }
   // Asks the system whether the rank has ended. Returns true the first time, and kills the rest of
   // its group then.
   bool has_just_ended();
@@ -52,8 +49,8 @@ class RankProcess {
   double seconds() const;  // from its start to its end, or until now
 
  private:
-  pid_t process_ = -1;
-  int files_[2] = {-1, -1};
+  Descriptor output_, errors_;
+  std::optional<ChildProcess> process_;  // a value from the end of the constructor on
   std::optional<int> status_;
   std::chrono::steady_clock::time_point started_at_, ended_at_;
 };

@@ -4,12 +4,13 @@
 
 #include <algorithm>
 
+#include "base/process_state.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "launch/digest.h"
-#include "launch/host_name.h"
 #include "launch/job.h"
 #include "launch/shortage_report.h"
+#include "launch/unknown_host.h"
 #include "rendezvous/backoff.h"
 
 namespace hasten {

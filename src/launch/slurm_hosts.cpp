@@ -1,6 +1,6 @@
 // Reads the lists of hosts that Slurm writes: names with numbers in brackets.
-#include <charconv>
 
+#include "base/parse_number.h"
 #include "hasten/base/text.h"
 #include "hasten/launch/worker.h"
 #include "launch/variables.h"
@@ -36,13 +36,11 @@ std::vector<std::string_view> split_outside_brackets(std::string_view list) {
   return parts;
 }
 
-std::uint64_t parse_number(std::string_view digits, std::string_view list) {
-  std::uint64_t value = 0;
-  const char* const end = digits.data() + digits.size();
-  const auto [stop, error] = std::from_chars(digits.data(), end, value);
-  if (digits.empty() || digits.size() > 18 || error != std::errc() || stop != end)
+std::uint64_t number_in_range(std::string_view digits, std::string_view list) {
+  const auto value = parse_number<std::uint64_t>(digits);
+  if (!value || digits.size() > 18)
     refuse(list, "numbers and ranges such as [01-03,7] in brackets");
-  return value;
+  return *value;
 }
 
 // Turns "01-03,7" into 01 02 03 7. All numbers of a range have as many digits as its first one.
@@ -51,10 +49,10 @@ std::vector<std::string> expand_ranges(std::string_view inside, std::string_view
   for (const std::string& range : split(inside, ',')) {
     const std::size_t dash = range.find('-');
     const std::string first = range.substr(0, dash);
-    const std::uint64_t from = parse_number(first, list);
+    const std::uint64_t from = number_in_range(first, list);
     const std::uint64_t to = dash == std::string::npos
                                  ? from
-                                 : parse_number(std::string_view(range).substr(dash + 1), list);
+                                 : number_in_range(std::string_view(range).substr(dash + 1), list);
     if (to < from) refuse(list, "ascending ranges");
     if (to - from >= kMaxHosts - numbers.size()) refuse(list, str("at most ", kMaxHosts, " hosts"));
     for (std::uint64_t value = from; value <= to; ++value) {

@@ -3,7 +3,6 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <charconv>
 #include <fstream>
 #include <map>
 #include <optional>
@@ -11,6 +10,7 @@
 #include <string>
 
 #include "base/control_groups.h"
+#include "base/parse_number.h"
 #include "hasten/base/text.h"
 
 namespace hasten {
@@ -25,16 +25,9 @@ std::string first_line(const fs::path& file) {
   return std::string(trim(line));
 }
 
-std::optional<int> number(std::string_view text) {
-  int value = 0;
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || stop != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 // Returns 3 for "node3" and "node".
 std::optional<int> number_after(std::string_view word, std::string_view name) {
-  return starts_with(word, name) ? number(word.substr(name.size())) : std::nullopt;
+  return starts_with(word, name) ? parse_number<int>(word.substr(name.size())) : std::nullopt;
 }
 
 std::map<int, int> nodes_of_cpus(const fs::path& root) {
@@ -88,7 +81,7 @@ std::vector<int> nodes_of_gpus(const fs::path& root) {
   for (const fs::path& folder : folders) {
     const std::string bus = bus_location(folder / "information");
     const auto file = root / "sys/bus/pci/devices" / bus / "numa_node";
-    nodes.push_back(bus.empty() ? -1 : number(first_line(file)).value_or(-1));
+    nodes.push_back(bus.empty() ? -1 : parse_number<int>(first_line(file)).value_or(-1));
   }
   return nodes;
 }
@@ -96,7 +89,8 @@ std::vector<int> nodes_of_gpus(const fs::path& root) {
 // "200000 100000" is two CPUs; "max 100000" is no limit.
 std::optional<double> quota_in(const fs::path& folder) {
   const auto words = split(first_line(folder / "cpu.max"), ' ');
-  const auto quota = number(words[0]), period = words.size() == 2 ? number(words[1]) : std::nullopt;
+  const auto quota = parse_number<int>(words[0]),
+             period = words.size() == 2 ? parse_number<int>(words[1]) : std::nullopt;
   if (!quota || !period || *quota <= 0 || *period <= 0) return std::nullopt;
   return static_cast<double>(*quota) / *period;
 }
@@ -136,9 +130,10 @@ std::vector<int> parse_number_list(std::string_view text) {
   std::vector<int> numbers;
   for (const std::string& range : split(trim(text), ',')) {
     const std::size_t dash = range.find('-');
-    const auto first = number(std::string_view(range).substr(0, dash));
-    const auto last =
-        dash == std::string::npos ? first : number(std::string_view(range).substr(dash + 1));
+    const auto first = parse_number<int>(std::string_view(range).substr(0, dash));
+    const auto last = dash == std::string::npos
+                          ? first
+                          : parse_number<int>(std::string_view(range).substr(dash + 1));
     if (!first || !last || *first < 0 || *last < *first || *last >= kMaxCpus) break;
     for (int each = *first; each <= *last; ++each) numbers.push_back(each);
   }

@@ -1,6 +1,6 @@
 #include "launch/variables.h"
 
-#include <charconv>
+#include "base/parse_number.h"
 
 namespace hasten {
 
@@ -18,11 +18,9 @@ std::string Variables::text(const std::string& name, const std::string& other) c
 std::optional<std::int64_t> Variables::number(const std::string& name) const {
   const std::string word = text(name);
   if (word.empty()) return std::nullopt;
-  std::int64_t value = -1;
-  const char* const end = word.data() + word.size();
-  const auto [stop, error] = std::from_chars(word.data(), end, value);
+  const auto value = parse_number<std::int64_t>(word);
   // Below 2^40, so that sums of such numbers cannot overflow.
-  if (error != std::errc() || stop != end || value < 0 || value >> 40 != 0)
+  if (!value || *value < 0 || *value >> 40 != 0)
     throw_environment(
         {.what = name, .got = "'" + word + "'", .expected = "a whole number of at least 0"});
   return value;

@@ -8,7 +8,7 @@
 #include "hasten/base/text.h"
 #include "hasten/models/training_traits.h"
 #include "hasten/optim/gradients.h"
-#include "process/fork_hazards.h"
+#include "process/fork/fork_safety.h"
 
 namespace hasten {
 

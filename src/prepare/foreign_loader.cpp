@@ -13,7 +13,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "prepare/accelerator_state.h"
-#include "process/text_comparison.h"
+#include "process/consensus/comparison.h"
 
 namespace hasten::detail {
 namespace {

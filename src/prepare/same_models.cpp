@@ -5,9 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "process/text_comparison.h"
+#include "process/consensus/comparison.h"
 
 namespace hasten {
 namespace {
@@ -42,14 +41,10 @@ void check_same_model(const torch::nn::Module& module, const Group& group) {
   const CallScope scope(group, "models compared by prepare()");
   std::string text;
   for (const NamedTensor& named : tensors_of(module)) text += description(named) + "\n";
-  const auto difference = find_difference(text, group);
-  if (!difference) return;
-  throw UsageError(
-      "prepare.models-differ",
-      {.what = "the model passed to prepare() differs on rank " + std::to_string(difference->rank),
-       .got = difference->on_rank,
-       .expected = difference->on_rank_0 + ", as on rank 0",
-       .hint = "prepare() the same models in the same order in every process"});
+  check_same_text(text, group,
+                  {.code = "prepare.models-differ",
+                   .what = "the model passed to prepare()",
+                   .hint = "prepare() the same models in the same order in every process"});
 }
 
 std::int64_t equalize_weights(torch::nn::Module& module, const Group& group, std::int64_t from) {

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "rendezvous/must_wait.h"
+#include "rendezvous/sockets.h"
 
 namespace hasten::rendezvous {
 namespace {

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <utility>
+#include "base/poll_timeout.h"
 
 namespace hasten::rendezvous {
 
@@ -25,10 +26,7 @@ ConnectAttempt::~ConnectAttempt() {
 
 short ConnectAttempt::events() const { return socket_ >= 0 ? POLLOUT : POLLIN; }
 
-int ConnectAttempt::longest_wait() const {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until_ - Clock::now()).count();
-  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 1'000'000));
-}
+int ConnectAttempt::longest_wait() const { return poll_timeout(until_); }
 
 std::optional<SocketAddress> ConnectAttempt::address() const {
   if (!lookup_.done() || next_ == 0) return std::nullopt;

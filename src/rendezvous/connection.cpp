@@ -6,14 +6,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
+#include "base/poll_timeout.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "rendezvous/message.h"
-#include "rendezvous/must_wait.h"
+#include "rendezvous/sockets.h"
 
 namespace hasten::rendezvous {
 namespace {
@@ -36,12 +36,6 @@ std::string tls_error() {
   const char* const reason = ERR_reason_error_string(ERR_peek_last_error());
   ERR_clear_error();
   return reason == nullptr ? "the connection was closed" : reason;
-}
-
-// Rounds up, so that waiting for less than a millisecond is not a busy loop.
-int milliseconds_until(Clock::time_point deadline) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 1'000'000));
 }
 
 }  // namespace
@@ -213,14 +207,14 @@ std::string Connection::receive(Clock::time_point deadline, std::string_view wha
     if (Clock::now() >= deadline)
       throw IoError("rendezvous.time", {.what = str("no answer within the time limit for ", what)});
     pollfd file{.fd = socket_, .events = events(), .revents = 0};
-    poll(&file, 1, milliseconds_until(deadline));
+    poll(&file, 1, poll_timeout(deadline));
   }
 }
 
 void Connection::flush(Clock::time_point deadline) {
   while (is_open() && (has_unsent() || !is_authenticated_) && Clock::now() < deadline) {
     pollfd file{.fd = socket_, .events = events(), .revents = 0};
-    poll(&file, 1, milliseconds_until(deadline));
+    poll(&file, 1, poll_timeout(deadline));
     advance();
   }
 }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/descriptor.h"
+#include "base/poll_timeout.h"
 #include "base/start_thread.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -69,7 +70,7 @@ class JobServer::Loop {
   void run() {
     while (!stop_) {
       const bool has_work = !unfinished_.empty() || store_.has_ready();
-      serve_ready(poller_.wait(has_work ? 0 : poll_timeout()));
+      serve_ready(poller_.wait(has_work ? 0 : longest_wait()));
       if (clear_.exchange(false)) store_.clear();
       tick(Clock::now());
       drop_closed(Clock::now());
@@ -98,13 +99,12 @@ class JobServer::Loop {
                   {.what = "waiting for connections", .got = std::strerror(errno)});
   }
 
-  int poll_timeout() const {
+  int longest_wait() const {
     auto until = is_listening_ ? Clock::now() + std::chrono::hours(1) : next_tick_;
     if (coordinator_) until = std::min(until, next_tick_);
     if (const auto deadline = store_.next_deadline()) until = std::min(until, *deadline);
     if (const auto deadline = pending_.next_deadline()) until = std::min(until, *deadline);
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
-    return static_cast<int>(std::max<std::int64_t>(left, 0));
+    return poll_timeout(until);
   }
 
   // Requests beyond the time limit are handled in the next pass: the poller reports them again.

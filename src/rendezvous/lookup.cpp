@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/poll_timeout.h"
 #include "base/start_thread.h"
 
 namespace hasten::rendezvous {
@@ -84,10 +85,9 @@ LookupResult look_up(const Endpoint& endpoint, double seconds) {
                                            std::chrono::duration<double>(seconds));
   const Lookup lookup(endpoint);
   while (!lookup.done()) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    if (left <= 0) return {.why = "the name server does not answer"};
+    if (Clock::now() >= deadline) return {.why = "the name server does not answer"};
     pollfd file{.fd = lookup.descriptor(), .events = POLLIN, .revents = 0};
-    poll(&file, 1, static_cast<int>(left));
+    poll(&file, 1, poll_timeout(deadline));
   }
   return lookup.result();
 }

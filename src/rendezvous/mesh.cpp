@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "base/poll_timeout.h"
 #include "base/running_clock.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -253,15 +254,14 @@ class Mesh {
     return std::make_unique<TlsStream>(std::move(owned), context);
   }
 
-  int poll_timeout() {
+  int longest_wait() {
     auto until =
         Clock::now() + std::min<Clock::duration>(kMaxAttemptPause, deadline_ - clock_.now());
     if (resume_listening_at_ > Clock::now()) until = std::min(until, resume_listening_at_);
     for (std::size_t rank = 0; rank < attempts_.size(); ++rank) {
       if (!peers_[rank] && !attempts_[rank].runs) until = std::min(until, attempts_[rank].next);
     }
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
-    return static_cast<int>(std::max<std::int64_t>(left, 0));
+    return poll_timeout(until);
   }
 
   void wait() {
@@ -274,7 +274,7 @@ class Mesh {
       const int file = listener && listens ? listener->get() : -1;
       files.push_back({.fd = file, .events = POLLIN, .revents = 0});
     }
-    if (poll(files.data(), files.size(), poll_timeout()) <= 0) return;
+    if (poll(files.data(), files.size(), longest_wait()) <= 0) return;
     for (std::size_t i = 0; i < count; ++i) {
       if (files[i].revents != 0) advance(candidates_[i]);
     }

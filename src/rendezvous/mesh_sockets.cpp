@@ -91,15 +91,13 @@ std::unique_ptr<Descriptor> listen_locally(const std::string& name) {
 }
 
 int connect_locally(const std::string& name) {
-  const int socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (socket < 0) return -1;
+  Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (socket.get() < 0) return -1;
   const LocalName local(name);
+  if (connect(socket.get(), local.get(), local.size) != 0) return -1;
   // Anybody may take the name of a rank that has ended.
-  const bool connected = connect(socket, local.get(), local.size) == 0;
-  if (connected && peer_is_this_user(socket)) return socket;
-  const int error = connected ? EPERM : errno;
-  close(socket);
-  errno = error;
+  if (peer_is_this_user(socket.get())) return socket.release();
+  errno = EPERM;
   return -1;
 }
 
@@ -130,15 +128,13 @@ int begin_connection(const std::string& address, int port, const std::string& ow
       parse_numeric_address(is_of_link ? address + own.substr(interface) : address, port);
   errno = EADDRNOTAVAIL;
   if (!at) return -1;
-  const int socket = ::socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  Descriptor socket(::socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (socket.get() < 0) return -1;
   const int on = 1;
-  if (socket >= 0) setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  if (socket < 0 || connect(socket, at->ai_addr, at->ai_addrlen) == 0 || errno == EINPROGRESS)
-    return socket;
-  const int error = errno;
-  close(socket);
-  errno = error;
-  return -1;
+  setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  const bool begun =
+      connect(socket.get(), at->ai_addr, at->ai_addrlen) == 0 || errno == EINPROGRESS;
+  return begun ? socket.release() : -1;
 }
 
 Accepted accept_from_listener(int listener, bool is_local) {

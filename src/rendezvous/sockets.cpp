@@ -55,7 +55,8 @@ std::string address_by(int socket, Name name) {
 // loopback is wanted; -1 with errno on failure.
 int bound_socket(bool loopback_only, int port) {
   const auto try_family = [&](int family) {
-    const int socket = ::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    Descriptor owned(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const int socket = owned.get();
     if (socket < 0) return -1;
     const int on = 1, off = 0;
     // With port 0 the system must choose a port that nobody has; others may share it only then.
@@ -73,11 +74,7 @@ int bound_socket(bool loopback_only, int port) {
                           ? bind(socket, reinterpret_cast<sockaddr*>(&ipv6), sizeof ipv6)
                           : bind(socket, reinterpret_cast<sockaddr*>(&ipv4), sizeof ipv4);
     if (port == 0) setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (bound == 0) return socket;
-    const int error = errno;
-    close(socket);
-    errno = error;
-    return -1;
+    return bound == 0 ? owned.release() : -1;
   };
   int socket = loopback_only ? -1 : try_family(AF_INET6);
   if (socket < 0 && (loopback_only || errno != EADDRINUSE)) socket = try_family(AF_INET);
@@ -96,17 +93,14 @@ int bound_socket(bool loopback_only, int port) {
 
 // Takes a name in the kernel's list of local sockets, which frees it when the process ends.
 int bind_port_name(int port) {
-  const int socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_un name{};
   name.sun_family = AF_UNIX;
   const std::string text = str("hasten port ", port);
   std::memcpy(name.sun_path + 1, text.data(), text.size());
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
-  if (bind(socket, reinterpret_cast<sockaddr*>(&name), size) == 0) return socket;
-  const int error = errno;
-  close(socket);
-  errno = error;
-  return -1;
+  const bool bound = bind(socket.get(), reinterpret_cast<sockaddr*>(&name), size) == 0;
+  return bound ? socket.release() : -1;
 }
 
 // The IPv4 address of an interface that is up and not loopback.
@@ -125,16 +119,10 @@ std::optional<std::string> first_outside_address() {
 }  // namespace
 
 int listen_on(bool loopback_only, int port) {
-  const int socket = bound_socket(loopback_only, port);
-  if (socket < 0) throw_port_error(port);
-  if (listen(socket, kListenQueue) != 0) {
-    const int error = errno;
-    close(socket);
-    errno = error;
-    throw_port_error(port);
-  }
-  fcntl(socket, F_SETFL, O_NONBLOCK);
-  return socket;
+  Descriptor socket(bound_socket(loopback_only, port));
+  if (socket.get() < 0 || listen(socket.get(), kListenQueue) != 0) throw_port_error(port);
+  fcntl(socket.get(), F_SETFL, O_NONBLOCK);
+  return socket.release();
 }
 
 int port_of(int socket) {
@@ -221,32 +209,13 @@ std::string interface_of(std::string_view address) {
 
 ReservedPort::ReservedPort(bool loopback_only, int port)
     : socket_(bound_socket(loopback_only, port)) {
-  if (socket_ < 0) throw_port_error(port);
+  if (socket_.get() < 0) throw_port_error(port);
   // Two sockets that allow reuse can bind one port, but only one process can take the name.
-  if (port != 0 && (name_socket_ = bind_port_name(port)) < 0) {
-    const int error = errno;
-    close(socket_);
-    errno = error;
-    throw_port_error(port);
+  if (port != 0) {
+    name_socket_ = Descriptor(bind_port_name(port));
+    if (name_socket_.get() < 0) throw_port_error(port);
   }
-  number_ = port_of(socket_);
-}
-
-ReservedPort::ReservedPort(ReservedPort&& other) noexcept
-    : socket_(std::exchange(other.socket_, -1)),
-      name_socket_(std::exchange(other.name_socket_, -1)),
-      number_(other.number_) {}
-
-ReservedPort& ReservedPort::operator=(ReservedPort&& other) noexcept {
-  std::swap(socket_, other.socket_);
-  std::swap(name_socket_, other.name_socket_);
-  std::swap(number_, other.number_);
-  return *this;
-}
-
-ReservedPort::~ReservedPort() {
-  if (socket_ >= 0) close(socket_);
-  if (name_socket_ >= 0) close(name_socket_);
+  number_ = port_of(socket_.get());
 }
 
 }  // namespace hasten::rendezvous

@@ -3,10 +3,12 @@
 // "rendezvous.socket". Thread rule: any thread.
 #pragma once
 
+#include <cerrno>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "base/descriptor.h"
 #include "hasten/config/endpoint.h"
 #include "rendezvous/connect_attempt.h"
 #include "rendezvous/lookup.h"
@@ -22,6 +24,9 @@ std::string local_address(int socket);
 // Returns the other side's numeric address; empty if unknown.
 std::string peer_address(int socket);
 bool is_loopback(std::string_view address);
+// Returns whether a failed write may succeed later: the socket is full, or the system lacks memory
+// for it.
+inline bool must_wait(int error) { return error == EAGAIN || error == ENOBUFS || error == ENOMEM; }
 
 // Blocks for at most `seconds`, for the name and all of its addresses together.
 ConnectResult connect_to(const Endpoint& endpoint, double seconds);
@@ -44,14 +49,10 @@ std::string address_of_interface(std::string_view name);
 class ReservedPort {
  public:
   explicit ReservedPort(bool loopback_only, int port = 0);  // 0: any free port.
-  ReservedPort(ReservedPort&& other) noexcept;
-  ReservedPort& operator=(ReservedPort&& other) noexcept;
-  ~ReservedPort();
   int number() const { return number_; }
 
  private:
-  int socket_ = -1;
-  int name_socket_ = -1;
+  Descriptor socket_, name_socket_;
   int number_ = 0;
 };
 

@@ -1,9 +1,9 @@
 #include "rendezvous/store_table.h"
 
 #include <algorithm>
-#include <charconv>
 #include <vector>
 
+#include "base/parse_number.h"
 #include "hasten/base/text.h"
 
 namespace hasten::rendezvous {
@@ -21,11 +21,7 @@ Packer answer_to(std::int64_t number, StoreAnswer kind = StoreAnswer::done) {
 
 // c10d stores numbers as decimal text; a missing one is zero.
 std::optional<std::int64_t> number_in(std::string_view text) {
-  if (text.empty()) return 0;
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
+  return text.empty() ? 0 : parse_number<std::int64_t>(text);
 }
 
 // Reads texts and checks their lengths. Returns them packed, without their count.

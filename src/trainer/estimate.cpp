@@ -16,8 +16,8 @@
 #include "hasten/tpu/anatomy/dry_tpu.h"
 #include "hasten/tpu/machine/tpus.h"
 #include "hasten/trainer/trainer.h"
-#include "process/forked_rank.h"
-#include "process/openmp.h"
+#include "process/fork/fork_safety.h"
+#include "process/fork/forked_rank.h"
 #include "tpu/device/opened_tpu.h"
 
 namespace hasten {

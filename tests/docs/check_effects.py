@@ -22,9 +22,9 @@ EFFECTS = {
 # File name -> the effects that it may have, and why.
 REASONS = {
     "accelerator.cpp": ({"prints"}, "Accelerator::print() is called to print"),
+    "child_process.cpp": ({"ends the process"}, "in a process that it has forked"),
     "forked_rank.cpp": ({"prints", "ends the process", "changes variables"},
                         "flushes the streams before fork(); the rest is in a process that notebook_launcher() has forked"),
-    "group_signals.cpp": ({"ends the process"}, "in a process that notebook_launcher() has forked"),
     "help.cpp": ({"prints"}, "asks for the width of the terminal"),
     "log.cpp": ({"prints"}, "the log sink, which a program can replace"),
     "memory.cpp": ({"prints"}, "print_gpu_utilization() is called to print"),

@@ -1,12 +1,4 @@
-<<<<<<<< HEAD:src/tpu/module/program.h
-// File: tpu/module/program.h (internal)
-// The Python program that the interpreter runs. `check` returns None, `start` and `programs` a
-// number. On an error, `check` and `start` return a tuple of the error's code and its four texts:
-// what, got, expected, hint.
-#pragma once
-========
 """The Python program that the interpreter of device tpu runs (tpu_module.cpp).
->>>>>>>> w-attach:src/tpu/module/program.py
 
 `check` returns None, `start` and `programs` a number. On an error, `check` and `start` return a tuple of the error's code and its four texts:
 what, got, expected, hint.

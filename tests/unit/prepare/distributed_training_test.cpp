@@ -18,7 +18,7 @@
 #include "hasten/data/loader.h"
 #include "hasten/process/notebook_launcher.h"
 #include "prepare/same_models.h"
-#include "process/call_checker.h"
+#include "process/backend/call_checker.h"
 #include "unit/code_of.h"
 #include "unit/prepare/distributed_fixtures.h"
 

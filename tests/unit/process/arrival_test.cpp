@@ -1,5 +1,5 @@
 // Ranks wait until all of them have arrived.
-#include "process/arrival.h"
+#include "process/consensus/arrival.h"
 
 #include <doctest/doctest.h>
 #include <unistd.h>

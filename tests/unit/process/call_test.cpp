@@ -1,10 +1,8 @@
 // The records of collective calls.
-#include "process/call.h"
+#include "process/watch/call_log.h"
 
 #include <doctest/doctest.h>
 #include <torch/torch.h>
-
-#include "process/call_log.h"
 
 using namespace hasten;
 

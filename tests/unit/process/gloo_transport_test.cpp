@@ -7,7 +7,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "process/gloo.h"
+#include "process/backend/gloo.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // The late rank that follows from the records of all ranks.
-#include "process/late_report.h"
+#include "process/watch/late_report.h"
 
 #include <doctest/doctest.h>
 #include <torch/torch.h>

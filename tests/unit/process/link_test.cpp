@@ -1,4 +1,4 @@
-#include "process/link.h"
+#include "process/backend/link.h"
 
 #include <doctest/doctest.h>
 #include <sys/socket.h>
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "hasten/base/error.h"
-#include "process/link_loop.h"
+#include "process/backend/link_loop.h"
 
 namespace {
 

@@ -1,12 +1,12 @@
 // Ranks of a hanging group, each a thread, agree on one report.
-#include "process/report_exchange.h"
+#include "process/watch/report_exchange.h"
 
 #include <doctest/doctest.h>
 
 #include <mutex>
 #include <set>
 
-#include "process/arrival.h"
+#include "process/consensus/arrival.h"
 #include "unit/process/counting_store.h"
 
 using namespace hasten;

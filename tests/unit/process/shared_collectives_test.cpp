@@ -1,5 +1,5 @@
 // Collectives in memory that several processes share, each a fork of this one.
-#include "process/shared_collectives.h"
+#include "process/shared/shared_collectives.h"
 
 #include <doctest/doctest.h>
 #include <sys/resource.h>

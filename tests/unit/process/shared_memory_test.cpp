@@ -1,5 +1,5 @@
 // Memory that ranks share: the files that a rank opens, and those that it refuses.
-#include "process/shared_memory.h"
+#include "process/shared/shared_memory.h"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -11,9 +11,9 @@
 
 #include <utility>
 
+#include "base/process_state.h"
 #include "hasten/base/text.h"
-#include "process/process_state.h"
-#include "process/store_exchange.h"
+#include "process/consensus/store_exchange.h"
 #include "unit/process/counting_store.h"
 
 using namespace hasten;

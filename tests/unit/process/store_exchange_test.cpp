@@ -1,5 +1,5 @@
 // The exchanges of ranks through a store, and their numbers of messages.
-#include "process/store_exchange.h"
+#include "process/consensus/store_exchange.h"
 
 #include <doctest/doctest.h>
 

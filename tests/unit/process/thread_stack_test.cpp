@@ -1,5 +1,5 @@
 // The call stack of another thread.
-#include "process/thread_stack.h"
+#include "process/watch/thread_stack.h"
 
 #include <doctest/doctest.h>
 #include <signal.h>
@@ -11,7 +11,7 @@
 #include <string>
 #include <thread>
 
-#include "process/symbol_table.h"
+#include "process/watch/symbol_table.h"
 
 using namespace hasten;
 

@@ -1,5 +1,5 @@
 // The time that a collective has taken, with simulated clocks.
-#include "process/waiting_time.h"
+#include "process/watch/waiting_time.h"
 
 #include <doctest/doctest.h>
 

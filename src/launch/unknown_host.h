@@ -1,0 +1,26 @@
+// File: launch/unknown_host.h (internal)
+// What a launcher does if the name of the machine to meet at is unknown.
+// Thread rule: any thread.
+#pragma once
+
+#include <cstdlib>
+#include <string>
+
+#include "hasten/base/error.h"
+
+namespace hasten {
+
+// True if an unknown host name may become known later, so that it is worth asking again: in
+// Kubernetes a name exists only once its pod does.
+inline bool host_names_may_appear_later() {
+  return std::getenv("KUBERNETES_SERVICE_HOST") != nullptr;
+}
+
+inline IoError unknown_host_error(const std::string& host, const std::string& why) {
+  return IoError("rendezvous.host",
+                 {.what = "the coordinator's host " + host,
+                  .got = why,
+                  .expected = "a name or address that this machine can resolve"});
+}
+
+}  // namespace hasten

@@ -1,0 +1,94 @@
+#include "process/consensus/arrival.h"
+
+#include <exception>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/json_line.h"
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "process/consensus/comparison.h"
+#include "process/consensus/store_exchange.h"
+
+namespace hasten {
+namespace {
+
+const std::string kArrived = "arrival/count", kComplete = "arrival/complete";
+const std::string kExaminerCount = "arrival/examiners", kMissing = "arrival/missing";
+const std::string kNobody = "nobody";
+constexpr auto kMissingRanksTimeout = std::chrono::seconds(10);
+
+std::string place_key(std::int64_t rank) { return str("arrival/place/", rank); }
+
+std::vector<std::string> place_keys(std::int64_t size) {
+  std::vector<std::string> keys;
+  for (std::int64_t rank = 0; rank < size; ++rank) keys.push_back(place_key(rank));
+  return keys;
+}
+
+std::string missing_now(c10d::Store& store, std::int64_t size) {
+  const std::vector<bool> has_arrived = keys_exist(store, place_keys(size));
+  Ranks missing;
+  for (std::size_t rank = 0; rank < has_arrived.size(); ++rank) {
+    if (!has_arrived[rank]) missing.push_back(static_cast<std::int64_t>(rank));
+  }
+  return missing.empty() ? kNobody : ranks_text(missing);
+}
+
+// Returns the missing ranks as text. The first rank whose timeout has passed determines them for
+// all others.
+std::string missing_ranks(c10d::Store& store, std::int64_t size) {
+  if (store.add(kExaminerCount, 1) == 1) store.set(kMissing, missing_now(store, size));
+  store.wait({kMissing}, kMissingRanksTimeout);
+  return text_at(store, kMissing);
+}
+
+}  // namespace
+
+RankLocation RankLocation::own() {
+  return {
+      .host = host_name(), .pid_namespace = pid_namespace_id(), .process = ProcessIdentity::own()};
+}
+
+std::string RankLocation::to_text() const {
+  return json_line({{"host", host},
+                    {"pid_namespace", pid_namespace},
+                    {"process", process.number},
+                    {"started", process.started}});
+}
+
+RankLocation RankLocation::of_text(const std::string& text) {
+  const auto json = nlohmann::json::parse(text);
+  return {.host = json.at("host"),
+          .pid_namespace = json.at("pid_namespace"),
+          .process = {.number = json.at("process"), .started = json.at("started")}};
+}
+
+void wait_for_all_ranks(c10d::Store& store, std::int64_t rank, std::int64_t size,
+                        std::chrono::milliseconds timeout) {
+  store.set(place_key(rank), RankLocation::own().to_text());
+  if (store.add(kArrived, 1) == size) store.set(kComplete, "yes");
+  try {
+    store.wait({kComplete}, timeout);
+  } catch (const std::exception&) {
+    const std::string missing = missing_ranks(store, size);
+    if (missing == kNobody) throw;
+    const double limit = std::chrono::duration<double>(timeout).count();
+    throw IoError("process.rank-missing",
+                  {.what = str("forming a group of ", size, " processes, on rank ", rank),
+                   .got = str("nothing from ", missing, " within ", significant(limit, 6), " s"),
+                   .expected = "every rank to join",
+                   .hint = "check that the missing ranks have been started, are still running and "
+                           "reach this call; the limit is GroupOptions::timeout "
+                           "(AcceleratorOptions::process_group.timeout)"});
+  }
+}
+
+std::vector<RankLocation> locations_of_all(c10d::Store& store, std::int64_t size) {
+  std::vector<RankLocation> all;
+  for (const std::string& text : texts_at(store, place_keys(size)))
+    all.push_back(RankLocation::of_text(text));
+  return all;
+}
+
+}  // namespace hasten

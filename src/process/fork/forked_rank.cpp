@@ -1,0 +1,177 @@
+#include "process/fork/forked_rank.h"
+
+#include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+#include <optional>
+#include <string_view>
+
+#include "base/signal_text.h"
+#include "hasten/base/text.h"
+#include "launch/process_handle.h"
+#include "process/fork/group_signals.h"
+
+namespace hasten {
+namespace {
+
+constexpr std::string_view kConsequencePrefix = "another process has ended: ";
+
+// Whether an exception reports that another process has ended. If two processes end at the same
+// time, the other one is then the cause. Connections and shared memory report this as
+// process.rank-missing.
+bool is_consequence(const std::exception& error) {
+  const auto* const own = dynamic_cast<const Error*>(&error);
+  return dynamic_cast<const c10::DistError*>(&error) != nullptr ||
+         (own != nullptr && own->code() == "process.rank-missing");
+}
+
+// The result of the function.
+struct Outcome {
+  int code = 0;  // the exit code of an Error, 1 for another exception
+  std::string text;
+
+  // The text includes the code because the process's status is unknown if the launching process
+  // ignores SIGCHLD or waits for all of its children elsewhere.
+  std::string to_text() const { return str(code, "\n", text.substr(0, 32 << 10)); }
+};
+
+std::optional<Outcome> outcome_in(const std::string& report) {
+  const std::size_t line = report.find('\n');
+  if (line == report.npos) return std::nullopt;
+  return Outcome{.code = std::atoi(report.c_str()), .text = report.substr(line + 1)};
+}
+
+Outcome run(const std::function<void()>& function) {
+  try {
+    function();
+    return {};
+  } catch (const Error& error) {
+    return {.code = error.exit_code(),
+            .text = str(is_consequence(error) ? kConsequencePrefix : "", "[", error.code(), "] ",
+                        error.what())};
+  } catch (const std::exception& error) {
+    return {.code = 1, .text = str(is_consequence(error) ? kConsequencePrefix : "", error.what())};
+  } catch (...) {
+    return {.code = 1, .text = "an object that is not a std::exception"};
+  }
+}
+
+// Buffered output would be written again by each fork, and would be lost by _exit().
+void flush_all() {
+  std::cout.flush();
+  std::cerr.flush();
+  std::fflush(nullptr);
+}
+
+// Runs the function in the new process and ends the process.
+[[noreturn]] void become_rank(const std::function<void()>& function,
+                              const ForkedRank::Environment& environment, int threads, int report) {
+  drop_inherited_handlers();
+  // The parent's thread may block these signals. The rank must be able to wait for processes of its
+  // own. It is no longer in the foreground of a terminal, which would stop it when it reads or
+  // writes there.
+  sigset_t unblocked;
+  sigemptyset(&unblocked);
+  for (const int number : kEndSignals) sigaddset(&unblocked, number);
+  pthread_sigmask(SIG_UNBLOCK, &unblocked, nullptr);
+  signal(SIGCHLD, SIG_DFL);
+  for (const int number : {SIGTTIN, SIGTTOU}) signal(number, SIG_IGN);
+  for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
+  at::set_num_threads(threads);
+  const Outcome outcome = run(function);
+  const std::string text = outcome.to_text();
+  [[maybe_unused]] const ssize_t written = write(report, text.data(), text.size());
+  flush_all();
+  // Not exit(), which would clean up what belongs to the parent.
+  _exit(outcome.code);
+}
+
+// Returns what a non-blocking pipe holds now: processes that the rank has left behind may keep its
+// other end open.
+std::string read_available(int pipe) {
+  std::string text;
+  char buffer[4096];
+  while (true) {
+    const ssize_t got = read(pipe, buffer, sizeof buffer);
+    if (got > 0) text.append(buffer, static_cast<std::size_t>(got));
+    if (got == 0 || (got < 0 && errno != EINTR)) return text;
+  }
+}
+
+}  // namespace
+
+ForkedRank::ForkedRank(const std::function<void()>& function, const Environment& environment,
+                       int threads) {
+  auto report = ChildPipe::open();
+  if (!report)
+    throw IoError("process.fork", {.what = "creating a pipe",
+                                   .got = std::strerror(errno),
+                                   .hint = "raise the limit of open files (ulimit -n)"});
+  flush_all();
+  process_.emplace(ForkOptions{.leads_group = true}, [&] {
+    report->reading.close();
+    become_rank(function, environment, threads, report->writing.get());
+  });
+  if (process_->error() != 0) throw_cannot_fork(process_->error());
+  report_ = std::move(report->reading);
+  fcntl(report_.get(), F_SETFL, O_NONBLOCK);
+  process_file_ = Descriptor(open_process(process_->number()));
+}
+
+bool ForkedRank::poll_end() {
+  if (process_->state() == ChildState::running) return false;
+  collect();
+  return true;
+}
+
+void ForkedRank::wait_for_end() {
+  if (ended()) return;
+  process_->await_end();
+  collect();
+}
+
+void ForkedRank::collect() {
+  send_to_group(SIGKILL);
+  const auto outcome = outcome_in(read_available(report_.get()));
+  text_ = outcome ? outcome->text : "";
+  const auto status = process_->reap();
+  if (!status && !outcome)
+    text_ =
+        "ended without a result; its exit status is unknown because this process ignores SIGCHLD "
+        "or other code has waited for it";
+  status_ = status.value_or(W_EXITCODE(outcome ? outcome->code : 1, 0));
+}
+
+bool ForkedRank::was_terminated() const {
+  const int status = status_.value_or(0);
+  return WIFSIGNALED(status) && (WTERMSIG(status) == SIGTERM || WTERMSIG(status) == SIGKILL);
+}
+
+bool ForkedRank::failed_because_of_another() const {
+  const int status = status_.value_or(0);
+  return starts_with(text_, kConsequencePrefix) ||
+         (WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE);
+}
+
+RankError ForkedRank::error(std::int64_t rank) const {
+  const int status = status_.value_or(0);
+  const bool signalled = WIFSIGNALED(status);
+  const std::string how = signalled       ? "killed by " + signal_text(WTERMSIG(status))
+                          : text_.empty() ? str("ended with code ", WEXITSTATUS(status))
+                                          : text_;
+  return RankError(
+      rank,
+      {.what = str("process ", rank, " (pid ", process_->number(), ") has failed"), .got = how},
+      exit_code_of(status));
+}
+
+}  // namespace hasten

@@ -1,0 +1,22 @@
+// File: process/group/native_group.h (internal)
+// Makes c10d's process group: Gloo for the tensors of the CPU, and for those of another device its
+// own backend (device/collective_backend.h), or else Gloo for these too by way of the CPU.
+#pragma once
+
+#include <memory>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include "hasten/process/group.h"
+#include "process/group/store_setup.h"
+#include "process/watch/call_log.h"
+
+namespace hasten {
+
+// The group's collectives are recorded in `calls`. Throws c10::Error, IoError
+// "process.rank-missing", what the device's backend throws (UsageError "process.no-nccl", ConfigError
+// "process.encryption" and others) and what the store throws.
+c10::intrusive_ptr<c10d::ProcessGroup> native_group(const StoreSetup& setup, int rank, int size,
+                                                    const GroupOptions& options,
+                                                    std::shared_ptr<CallLog> calls);
+
+}  // namespace hasten

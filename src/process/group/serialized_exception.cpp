@@ -1,0 +1,65 @@
+#include "process/group/serialized_exception.h"
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+
+#include "base/json_line.h"
+#include "hasten/base/error.h"
+
+namespace hasten {
+namespace {
+
+using Json = nlohmann::json;
+
+template <class... Types>
+struct TypeList {
+  // The position of the error's type in the list, from 1, or 0 if it is not in the list.
+  static std::int64_t number_of(const Error& error) {
+    std::int64_t number = 0, at = 0;
+    ((++at, number = number == 0 && dynamic_cast<const Types*>(&error) ? at : number), ...);
+    return number;
+  }
+  static std::exception_ptr make(std::int64_t number, const std::string& code,
+                                 const ErrorText& text) {
+    std::exception_ptr error;
+    std::int64_t at = 0;
+    ((++at == number ? void(error = std::make_exception_ptr(Types(code, text))) : void()), ...);
+    return error;
+  }
+};
+using Types = TypeList<UsageError, ConfigError, DataError, IoError, MemoryError, DivergedError>;
+
+}  // namespace
+
+std::string serialize_exception(const std::exception_ptr& thrown) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const Error& error) {
+    const ErrorText& text = error.text();
+    return json_line({{"type", Types::number_of(error)},
+                      {"code", error.code()},
+                      {"what", text.what},
+                      {"got", text.got},
+                      {"expected", text.expected},
+                      {"hint", text.hint},
+                      {"exit_code", error.exit_code()}});
+  } catch (const std::exception& error) {
+    return json_line({{"words", error.what()}});
+  } catch (...) {
+    return json_line({{"words", "an object that is not a std::exception"}});
+  }
+}
+
+RemoteException deserialize_exception(const std::string& serialized) {
+  const Json json = Json::parse(serialized);
+  const auto part = [&](const char* name) { return json.at(name).get<std::string>(); };
+  if (json.contains("words")) return {.error = nullptr, .message = part("words")};
+  const ErrorText text{
+      .what = part("what"), .got = part("got"), .expected = part("expected"), .hint = part("hint")};
+  std::exception_ptr error = Types::make(json.at("type").get<std::int64_t>(), part("code"), text);
+  if (!error)
+    error = std::make_exception_ptr(Error(part("code"), text, json.at("exit_code").get<int>()));
+  return {.error = error, .message = {}};
+}
+
+}  // namespace hasten

@@ -1,0 +1,334 @@
+#include "process/shared/shared_collectives.h"
+
+#include <ATen/Dispatch.h>
+#include <ATen/OpMathType.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
+namespace hasten {
+namespace {
+
+// The bytes of half a slot. The halves are used in turn, so that a rank can write its next piece
+// while another still reads the current one.
+constexpr std::int64_t kHalfSlotBytes = std::int64_t{1} << 19;
+// Up to this size every rank adds up the whole piece, so ranks wait for each other only once.
+constexpr std::int64_t kReplicatedSumBytes = std::int64_t{1} << 14;
+static_assert(kReplicatedSumBytes <= kHalfSlotBytes);
+
+constexpr std::array kTypes = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16,
+                               at::kByte,  at::kChar,   at::kInt,  at::kLong};
+
+// The data that a rank adds to a sum, and the factor by which it is multiplied before.
+struct Term {
+  const std::byte* data;
+  double factor = 1.0;
+};
+
+// Writes the sum of all terms to each of `outs`, which may be the data of terms. Products are
+// rounded to T, as they are when a rank writes them for another one to read.
+template <class T>
+void add_up(const std::vector<std::byte*>& outs, const std::vector<Term>& terms,
+            std::int64_t count) {
+  using Sum = at::opmath_type<T>;
+  constexpr std::int64_t kBlock = 2048;
+  std::array<Sum, kBlock> sums;
+  for (std::int64_t at = 0; at < count; at += kBlock) {
+    const std::int64_t here = std::min(kBlock, count - at);
+    for (std::size_t t = 0; t < terms.size(); ++t) {
+      const T* const term = reinterpret_cast<const T*>(terms[t].data) + at;
+      const Sum factor = static_cast<Sum>(terms[t].factor);
+      const auto value = [&](std::int64_t i) {
+        return static_cast<Sum>(static_cast<T>(static_cast<Sum>(term[i]) * factor));
+      };
+      if (t == 0) {
+        for (std::int64_t i = 0; i < here; ++i) sums[i] = value(i);
+      } else {
+        for (std::int64_t i = 0; i < here; ++i) sums[i] += value(i);
+      }
+    }
+    T* const first = reinterpret_cast<T*>(outs[0]) + at;
+    for (std::int64_t i = 0; i < here; ++i) first[i] = static_cast<T>(sums[i]);
+    for (std::size_t o = 1; o < outs.size(); ++o)
+      std::memcpy(reinterpret_cast<T*>(outs[o]) + at, first,
+                  static_cast<std::size_t>(here) * sizeof(T));
+  }
+}
+
+template <class T>
+void scale(T* out, const T* in, at::opmath_type<T> factor, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i)
+    out[i] = static_cast<T>(static_cast<at::opmath_type<T>>(in[i]) * factor);
+}
+
+void add_up(at::ScalarType type, const std::vector<std::byte*>& outs,
+            const std::vector<Term>& terms, std::int64_t count) {
+  AT_DISPATCH_ALL_TYPES_AND2(at::kHalf, at::kBFloat16, type, "hasten::SharedCollectives",
+                             [&] { add_up<scalar_t>(outs, terms, count); });
+}
+
+void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
+}
+
+// Copies `bytes` bytes of elements and multiplies them by the factor.
+void copy_scaled(at::ScalarType type, std::byte* to, const std::byte* from, double factor,
+                 std::int64_t bytes) {
+  if (factor == 1.0) return copy_bytes(to, from, bytes);
+  AT_DISPATCH_ALL_TYPES_AND2(at::kHalf, at::kBFloat16, type, "hasten::SharedCollectives", [&] {
+    scale(reinterpret_cast<scalar_t*>(to), reinterpret_cast<const scalar_t*>(from),
+          static_cast<at::opmath_type<scalar_t>>(factor),
+          bytes / static_cast<std::int64_t>(sizeof(scalar_t)));
+  });
+}
+
+// Returns the byte at which the share of a rank begins; for `ranks`, the end of the last share.
+std::int64_t begin_of_share(std::int64_t rank, std::int64_t ranks, std::int64_t elements,
+                            std::int64_t element_bytes) {
+  return elements * rank / ranks * element_bytes;
+}
+
+// Returns the tensor contiguous and without a lazy negative sign, as a copy if necessary.
+at::Tensor materialized(const at::Tensor& tensor) { return tensor.contiguous().resolve_neg(); }
+
+std::byte* bytes_in(const at::Tensor& tensor) {
+  return static_cast<std::byte*>(tensor.mutable_data_ptr());
+}
+
+}  // namespace
+
+// A part of a tensor that fits into half a slot. `at` is the number of its first element.
+struct SharedCollectives::Piece {
+  std::byte* data;
+  std::int64_t at, count, element_bytes;
+  const CallDescription& description;
+
+  std::int64_t bytes() const { return count * element_bytes; }
+};
+
+// Describes the call of a rank to the other ranks, in its own cache lines.
+struct alignas(128) SharedCollectives::CallDescription {
+  enum class Call { sum, gather, broadcast };
+  Call call;
+  at::ScalarType type;
+  std::int64_t elements;
+  std::int64_t root = 0;
+  // The place at which other ranks can read this rank's tensor, or none. It may differ between
+  // ranks.
+  SharedHeap::Place place;
+  double factor = 1.0;  // may differ between ranks
+
+  bool is_same_call(const CallDescription& other) const {
+    return call == other.call && type == other.type && elements == other.elements &&
+           root == other.root;
+  }
+  std::string text() const {
+    constexpr std::array kNames = {"all_reduce", "all_gather", "broadcast"};
+    return str(kNames[static_cast<std::size_t>(call)], " of ", elements, " ", c10::toString(type),
+               call == Call::broadcast ? str(" from rank ", root) : "");
+  }
+};
+
+std::shared_ptr<SharedCollectives> SharedCollectives::create(c10d::Store& store,
+                                                             const RankOptions& options,
+                                                             const std::string& required_match) {
+  const auto ranks = static_cast<std::size_t>(options.size);
+  const std::size_t bytes =
+      StepBarrier::bytes_for(options.size) +
+      2 * ranks * (sizeof(CallDescription) + static_cast<std::size_t>(kHalfSlotBytes));
+  auto memory = shared_memory(store, "collectives", options, bytes, required_match);
+  if (!memory) return nullptr;
+  return std::shared_ptr<SharedCollectives>(new SharedCollectives(std::move(memory), options));
+}
+
+SharedCollectives::SharedCollectives(std::shared_ptr<const SharedMemory> memory,
+                                     const RankOptions& options)
+    : memory_(std::move(memory)),
+      heap_(std::make_shared<SharedHeap>(memory_, options)),
+      rank_(options.rank),
+      ranks_(options.size),
+      barrier_(memory_->data(), "a collective in shared memory", rank_, ranks_),
+      descriptions_(
+          reinterpret_cast<CallDescription*>(memory_->data() + StepBarrier::bytes_for(ranks_))),
+      slots_(reinterpret_cast<std::byte*>(descriptions_ + 2 * ranks_)) {}
+
+bool SharedCollectives::supports(const at::Tensor& tensor) {
+  return tensor.device().is_cpu() && tensor.layout() == at::kStrided &&
+         std::find(kTypes.begin(), kTypes.end(), tensor.scalar_type()) != kTypes.end();
+}
+
+void SharedCollectives::run(std::int64_t turn, std::chrono::milliseconds limit,
+                            c10::function_ref<void()> call) {
+  std::unique_lock lock(mutex_);
+  turn_ended_.wait(lock, [&] { return running_turn_ == turn; });
+  std::exception_ptr failure = failure_;
+  lock.unlock();  // no other call runs now
+  try {
+    const torch::NoGradGuard no_grad;
+    barrier_.set_limit(limit);
+    if (!failure) call();
+  } catch (...) {
+    failure = std::current_exception();
+    barrier_.leave();
+  }
+  lock.lock();
+  failure_ = failure;
+  ++running_turn_;
+  turn_ended_.notify_all();
+  lock.unlock();
+  if (failure) std::rethrow_exception(failure);
+}
+
+void SharedCollectives::for_each_piece(const CallDescription& description, const at::Tensor& tensor,
+                                       c10::function_ref<void(const Piece&)> call) {
+  const std::int64_t element_bytes = tensor.element_size(),
+                     at_once = kHalfSlotBytes / element_bytes;
+  std::int64_t at = 0;
+  do {  // also once for an empty tensor: other ranks may have elements
+    const Piece piece{.data = bytes_in(tensor) + at * element_bytes,
+                      .at = at,
+                      .count = std::min(at_once, tensor.numel() - at),
+                      .element_bytes = element_bytes,
+                      .description = description};
+    ++piece_;
+    call(piece);
+    at += piece.count;
+  } while (at < tensor.numel());
+}
+
+void SharedCollectives::sum(const at::Tensor& tensor, double factor) {
+  const at::Tensor all = materialized(tensor);
+  const CallDescription description{.call = CallDescription::Call::sum,
+                                    .type = all.scalar_type(),
+                                    .elements = all.numel(),
+                                    .place = heap_->place_of(all),
+                                    .factor = factor};
+  if (static_cast<std::int64_t>(all.nbytes()) > kHalfSlotBytes && sum_in_place(description, all))
+    return;
+  for_each_piece(description, all, [&](const Piece& piece) {
+    if (piece.bytes() <= kReplicatedSumBytes) {
+      sum_replicated(piece, factor);
+    } else {
+      sum_in_shares(piece, factor);
+    }
+  });
+  if (!all.is_same(tensor)) tensor.copy_(all);
+}
+
+bool SharedCollectives::sum_in_place(const CallDescription& own, const at::Tensor& tensor) {
+  ++piece_;
+  synchronize_calls(own);
+  for (std::int64_t rank = 0; rank < ranks_; ++rank) {
+    if (description(rank).place.is_none()) return false;
+  }
+  std::vector<std::byte*> data;
+  std::vector<Term> terms;
+  const auto begin = [&](std::int64_t rank) {
+    return begin_of_share(rank, ranks_, own.elements, tensor.element_size());
+  };
+  for (std::int64_t rank = 0; rank < ranks_; ++rank) {
+    const CallDescription& given = description(rank);
+    std::byte* const whole = rank == rank_ ? bytes_in(tensor) : heap_->at(rank, given.place);
+    data.push_back(whole + begin(rank_));
+    terms.push_back({.data = data.back(), .factor = given.factor});
+  }
+  add_up(own.type, data, terms, (begin(rank_ + 1) - begin(rank_)) / tensor.element_size());
+  barrier_.reach(++step_);
+  barrier_.await_all(step_);
+  return true;
+}
+
+void SharedCollectives::sum_replicated(const Piece& piece, double factor) {
+  copy_scaled(piece.description.type, slot(rank_), piece.data, factor, piece.bytes());
+  synchronize_calls(piece.description);
+  std::vector<Term> terms;
+  for (std::int64_t rank = 0; rank < ranks_; ++rank) terms.push_back({.data = slot(rank)});
+  add_up(piece.description.type, {piece.data}, terms, piece.count);
+}
+
+void SharedCollectives::sum_in_shares(const Piece& piece, double factor) {
+  const std::int64_t own = rank_;
+  const auto begin = [&](std::int64_t rank) {
+    return begin_of_share(rank, ranks_, piece.count, piece.element_bytes);
+  };
+  const auto give = [&](std::int64_t from, std::int64_t to) {
+    copy_scaled(piece.description.type, slot(own) + from, piece.data + from, factor, to - from);
+  };
+  give(0, begin(own));
+  give(begin(own + 1), piece.bytes());
+  synchronize_calls(piece.description);
+  std::byte *const result = piece.data + begin(own), *const given = slot(own) + begin(own);
+  std::vector<Term> terms;
+  for (std::int64_t rank = 0; rank < ranks_; ++rank)
+    terms.push_back(rank == own ? Term{.data = result, .factor = factor}
+                                : Term{.data = slot(rank) + begin(own)});
+  add_up(piece.description.type, {result, given}, terms,
+         (begin(own + 1) - begin(own)) / piece.element_bytes);
+  barrier_.reach(++step_);
+  for (std::int64_t next = 1; next < ranks_; ++next) {  // each rank starts with a different one
+    const std::int64_t rank = (own + next) % ranks_;
+    barrier_.await(rank, step_);
+    copy_bytes(piece.data + begin(rank), slot(rank) + begin(rank), begin(rank + 1) - begin(rank));
+  }
+}
+
+void SharedCollectives::gather(const at::Tensor& own, const at::Tensor& all) {
+  const at::Tensor sent = materialized(own), received = all.contiguous();
+  const auto bytes = static_cast<std::int64_t>(sent.nbytes());
+  for_each_piece({CallDescription::Call::gather, sent.scalar_type(), sent.numel()}, sent,
+                 [&](const Piece& piece) {
+                   copy_bytes(slot(rank_), piece.data, piece.bytes());
+                   synchronize_calls(piece.description);
+                   std::byte* const to = bytes_in(received) + piece.at * piece.element_bytes;
+                   for (std::int64_t rank = 0; rank < ranks_; ++rank)
+                     copy_bytes(to + rank * bytes, slot(rank), piece.bytes());
+                 });
+  if (!received.is_same(all)) all.copy_(received);
+}
+
+void SharedCollectives::broadcast(const at::Tensor& tensor, std::int64_t from) {
+  const at::Tensor all = materialized(tensor);
+  const bool sends = rank_ == from;
+  for_each_piece({CallDescription::Call::broadcast, all.scalar_type(), all.numel(), from}, all,
+                 [&](const Piece& piece) {
+                   if (sends) copy_bytes(slot(from), piece.data, piece.bytes());
+                   synchronize_calls(piece.description);
+                   if (!sends) copy_bytes(piece.data, slot(from), piece.bytes());
+                 });
+  if (!sends && !all.is_same(tensor)) tensor.copy_(all);
+}
+
+void SharedCollectives::synchronize_calls(const CallDescription& own) {
+  description(rank_) = own;
+  barrier_.reach(++step_);
+  barrier_.await_all(step_);
+  for (std::int64_t rank = 0; rank < ranks_; ++rank) {
+    if (!description(rank).is_same_call(own)) throw_calls_differ(rank);
+  }
+}
+
+void SharedCollectives::throw_calls_differ(std::int64_t rank) const {
+  throw UsageError(
+      "process.calls-differ",
+      {.what = str("a collective that differs between ranks, on rank ", rank_),
+       .got = description(rank_).text(),
+       .expected = str(description(rank).text(), ", as on rank ", rank),
+       .hint = "pad_across_processes() makes shapes equal; GroupOptions{.debug = true} compares "
+               "every call before it is made"});
+}
+
+std::byte* SharedCollectives::slot(std::int64_t rank) const {
+  return slots_ + (2 * rank + piece_ % 2) * kHalfSlotBytes;
+}
+
+SharedCollectives::CallDescription& SharedCollectives::description(std::int64_t rank) const {
+  return descriptions_[2 * rank + piece_ % 2];
+}
+
+}  // namespace hasten
