@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-std::size_t gpus() {
+std::size_t gpu_count() {
   return torch::cuda::is_available() ? static_cast<std::size_t>(torch::cuda::device_count()) : 0;
 }
 
@@ -60,7 +60,7 @@ std::string prefix_of(std::int64_t rank) { return rank == 0 ? "" : str("rank", r
 
 TensorDict random_state() {
   TensorDict out = {{"cpu", at::detail::getDefaultCPUGenerator().get_state()}};
-  for (std::size_t i = 0; i < gpus(); ++i) out[str("cuda.", i)] = generator_of(i).get_state();
+  for (std::size_t i = 0; i < gpu_count(); ++i) out[str("cuda.", i)] = generator_of(i).get_state();
   if (const auto tpu = generator_of_tpu()) out["tpu"] = tpu->get_state().cpu();
   return out;
 }
@@ -75,7 +75,7 @@ void restore_random_state(const TensorDict& state) {
   generator.set_state(take(state, "cpu").clone());
   // A run may continue on more GPUs than it began with, or on a TPU that it began without. Such a
   // device's generator then keeps its own state.
-  for (std::size_t i = 0; i < gpus(); ++i)
+  for (std::size_t i = 0; i < gpu_count(); ++i)
     restore_generator(generator_of(i), state, str("cuda.", i));
   if (const auto tpu = generator_of_tpu()) restore_generator(*tpu, state, "tpu");
 }
