@@ -14,6 +14,8 @@
 #include "hasten/base/text.h"
 #include "hasten/config/gpus.h"
 
+namespace oracle_flops_test {
+
 using namespace hasten;
 
 namespace {
@@ -393,3 +395,5 @@ TEST_CASE("flops: a loop that multiplies matrices counts as many operations") {
   }
   CHECK(compared >= 14);
 }
+
+}  // namespace oracle_flops_test

@@ -15,6 +15,8 @@
 #include "hasten/formats/weights.h"
 #include "oracle/minilm.h"
 
+namespace oracle_models_test {
+
 using namespace hasten;
 
 namespace {
@@ -145,3 +147,5 @@ TEST_CASE(
   for (const auto& [name, tensor] : loaded.model->state_dict()) ours.push_back(name);
   CHECK(ours == theirs);
 }
+
+}  // namespace oracle_models_test

@@ -17,6 +17,8 @@
 #include "tokenizers/utf8.h"
 #include "tokenizers/words.h"
 
+namespace oracle_tokenizer_test {
+
 namespace {
 
 using namespace hasten;
@@ -249,3 +251,5 @@ TEST_CASE("every code point is normalized and split as the peer does, whatever t
       "codepoints.bare.txt",
       {.clean_text = false, .ideographs = false, .strip_accents = false, .lowercase = false});
 }
+
+}  // namespace oracle_tokenizer_test

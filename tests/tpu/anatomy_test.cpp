@@ -6,6 +6,8 @@
 #include "hasten/optim/adamw.h"
 #include "tpu/tiny_bert.h"
 
+namespace tpu_anatomy_test {
+
 using namespace hasten;
 
 namespace {
@@ -53,3 +55,5 @@ TEST_CASE(
   for (const std::string& form : {to_text(tpu), to_json(tpu), to_html(tpu)})
     CHECK(form.find("hasten estimate --tpu predicts it") != std::string::npos);
 }
+
+}  // namespace tpu_anatomy_test

@@ -13,6 +13,8 @@
 #include "hasten/process/notebook_launcher.h"
 #include "unit/code_of.h"
 
+namespace tpu_device_test {
+
 using namespace hasten;
 
 namespace {
@@ -125,3 +127,5 @@ TEST_CASE("tpu: what is not there, and forks") {
   waitpid(fork_of_this, &status, 0);
   CHECK(status == 0);
 }
+
+}  // namespace tpu_device_test

@@ -8,6 +8,8 @@
 #include "device/tpu/dry/account.h"
 #include "device/tpu/dry/module.h"
 
+namespace tpu_dry_parts_test {
+
 using namespace hasten::dry_tpu;
 
 namespace {
@@ -133,3 +135,5 @@ TEST_CASE(
   CHECK(backward.tensors_after == 105);
   CHECK(backward.peak.total() == 1155);
 }
+
+}  // namespace tpu_dry_parts_test

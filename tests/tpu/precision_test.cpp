@@ -8,6 +8,8 @@
 #include "hasten/data/loader.h"
 #include "hasten/optim/adamw.h"
 
+namespace tpu_precision_test {
+
 using namespace hasten;
 
 namespace {
@@ -124,3 +126,5 @@ TEST_CASE("tpu: bf16: what an optimizer has kept of a double weight becomes floa
   CHECK((net->scale.scalar_type() == at::kFloat));
   CHECK_FALSE(at::equal(net->scale.detach().cpu(), before));
 }
+
+}  // namespace tpu_precision_test

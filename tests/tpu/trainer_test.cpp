@@ -9,6 +9,8 @@
 #include "oracle/trainer_cases.h"
 #include "tpu/programs.h"
 
+namespace tpu_trainer_test {
+
 using namespace hasten;
 using namespace hasten::oracle;
 
@@ -260,3 +262,5 @@ TEST_CASE("tpu: hasten's own count of compiled programs grows as the plugin's") 
   static_cast<void>((x + x).cpu());
   CHECK(accelerator.compiled_programs() == ours + 1);
 }
+
+}  // namespace tpu_trainer_test

@@ -11,6 +11,8 @@
 #include "hasten/base/files.h"
 #include "unit/code_of.h"
 
+namespace formats_weights_test {
+
 using namespace hasten;
 namespace fs = std::filesystem;
 
@@ -212,3 +214,5 @@ TEST_CASE("model files: a move that stops half-way leaves no weights beside anot
   CHECK(read_file(scratch.path() / "config.json") == "third");
   CHECK_FALSE(has_weights(scratch.path()));
 }
+
+}  // namespace formats_weights_test

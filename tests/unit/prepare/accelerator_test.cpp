@@ -13,6 +13,8 @@
 #include "hasten/data/column_dataset.h"
 #include "hasten/data/loader.h"
 
+namespace prepare_accelerator_test {
+
 using namespace hasten;
 using torch::optim::SGDOptions;
 
@@ -363,3 +365,5 @@ TEST_CASE("accelerator: the main process's helpers run on a process that is alon
   }
   CHECK(accelerator.get_logger("train", LogLevel::error).level() == LogLevel::error);
 }
+
+}  // namespace prepare_accelerator_test

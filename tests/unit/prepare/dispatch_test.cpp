@@ -14,6 +14,8 @@
 #include "unit/code_of.h"
 #include "unit/prepare/together.h"
 
+namespace prepare_dispatch_test {
+
 using namespace hasten;
 using namespace hasten::forked;
 using namespace hasten::together;
@@ -515,3 +517,5 @@ TEST_CASE("randomness: a row and a batch draw the same, whoever reads them") {
     }
   }
 }
+
+}  // namespace prepare_dispatch_test

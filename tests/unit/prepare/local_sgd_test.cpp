@@ -10,6 +10,8 @@
 #include "unit/code_of.h"
 #include "unit/prepare/together.h"
 
+namespace prepare_local_sgd_test {
+
 using namespace hasten;
 using namespace hasten::forked;
 using namespace hasten::together;
@@ -144,3 +146,5 @@ TEST_CASE("local SGD: switched off, in one process, and with other models") {
   local_sgd.step();
   CHECK(local_sgd.averages() == 0);
 }
+
+}  // namespace prepare_local_sgd_test

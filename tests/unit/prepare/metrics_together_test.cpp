@@ -18,6 +18,8 @@
 #include "unit/code_of.h"
 #include "unit/prepare/together.h"
 
+namespace prepare_metrics_together_test {
+
 using namespace hasten;
 using namespace hasten::forked;
 using namespace hasten::together;
@@ -278,3 +280,5 @@ TEST_CASE("together: rows that pad a batch to a static shape count nothing, in a
             str(at::cat(all).size(0), " rows of ", rows));
   });
 }
+
+}  // namespace prepare_metrics_together_test

@@ -15,6 +15,8 @@
 #include "unit/code_of.h"
 #include "unit/prepare/together.h"
 
+namespace prepare_randomness_together_test {
+
 using namespace hasten;
 using namespace hasten::forked;
 using namespace hasten::together;
@@ -352,3 +354,5 @@ TEST_CASE("randomness: set_seed gives the processes one seed, or one each") {
       },
       3);
 }
+
+}  // namespace prepare_randomness_together_test

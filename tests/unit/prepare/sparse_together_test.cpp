@@ -14,6 +14,8 @@
 #include "unit/code_of.h"
 #include "unit/prepare/forked.h"
 
+namespace prepare_sparse_together_test {
+
 using namespace hasten;
 using namespace hasten::forked;
 
@@ -284,3 +286,5 @@ TEST_CASE("sparse together: a table that a pass leaves out is named, or allowed"
     require_same_everywhere(accelerator.group(), {gradient});
   });
 }
+
+}  // namespace prepare_sparse_together_test

@@ -23,6 +23,8 @@
 #include "unit/code_of.h"
 #include "unit/prepare/together.h"
 
+namespace prepare_together_test {
+
 using namespace hasten;
 using namespace hasten::forked;
 using namespace hasten::together;
@@ -547,3 +549,5 @@ TEST_CASE("together: numbers are compared by messages as in memory, by 2 to 5 ra
         count);
   }
 }
+
+}  // namespace prepare_together_test

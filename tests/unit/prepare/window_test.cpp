@@ -13,6 +13,8 @@
 #include "hasten/accelerator.h"
 #include "unit/code_of.h"
 
+namespace prepare_window_test {
+
 using namespace hasten;
 using torch::optim::SGDOptions;
 
@@ -572,3 +574,5 @@ TEST_CASE("window: a model that accumulate() was not given is told of at the ste
     CHECK(told == !names_both);
   }
 }
+
+}  // namespace prepare_window_test

@@ -15,6 +15,8 @@
 #include "hasten/base/error.h"
 #include "process/link_loop.h"
 
+namespace process_link_test {
+
 namespace {
 
 using namespace hasten;
@@ -310,3 +312,5 @@ TEST_CASE("link: a message that is forgotten in its middle ends the connection")
   wait_until([&] { return receiver.failures == 1 || receiver.received_count == 1; });
   CHECK(two.first.link->is_open() == (receiver.received_count == 1));  // or it was over already
 }
+
+}  // namespace process_link_test

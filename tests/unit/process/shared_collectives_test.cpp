@@ -24,6 +24,8 @@
 #include "unit/code_of.h"
 #include "unit/prepare/forked.h"
 
+namespace process_shared_collectives_test {
+
 using namespace hasten;
 using namespace hasten::forked;
 using namespace std::chrono_literals;
@@ -401,3 +403,5 @@ TEST_CASE("shared collectives: a group with and without them, many on their way,
     require(mean.eq(2).all().item<bool>(), "a mean");
   });
 }
+
+}  // namespace process_shared_collectives_test

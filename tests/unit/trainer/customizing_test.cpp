@@ -19,6 +19,8 @@
 #include "unit/code_of.h"
 #include "unit/trainer/tiny.h"
 
+namespace trainer_customizing_test {
+
 using namespace hasten;
 using namespace hasten::tiny_runs;
 namespace fs = std::filesystem;
@@ -271,3 +273,5 @@ TEST_CASE("save_model: one that fails leaves the model that was there, whole") {
   CHECK(read_file(folder.path / "config.json") != before);
   CHECK(load_weights(folder.path).at("classifier.bias").size(0) == 5);
 }
+
+}  // namespace trainer_customizing_test

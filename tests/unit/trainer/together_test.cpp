@@ -16,6 +16,8 @@
 #include "unit/prepare/forked.h"
 #include "unit/trainer/tiny.h"
 
+namespace trainer_together_test {
+
 using namespace hasten;
 using namespace hasten::forked;
 using namespace hasten::tiny_runs;
@@ -276,3 +278,5 @@ TEST_CASE("trainer together: means of each process's own are refused") {
       },
       {.num_processes = 2});
 }
+
+}  // namespace trainer_together_test
