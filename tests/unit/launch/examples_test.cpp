@@ -11,6 +11,8 @@
 #include "hasten/launch/worker.h"
 #include "launch/duplicate_launcher.h"
 
+namespace launch_examples_test {
+
 using namespace hasten;
 
 namespace {
@@ -126,3 +128,5 @@ TEST_CASE(
     CHECK_NOTHROW(check_not_duplicate_launcher(run, environment));
   }
 }
+
+}  // namespace launch_examples_test

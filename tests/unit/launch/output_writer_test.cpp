@@ -12,6 +12,8 @@
 #include <string>
 #include <thread>
 
+namespace launch_output_writer_test {
+
 using hasten::OutputWriter;
 
 namespace {
@@ -142,3 +144,5 @@ TEST_CASE("output writer: a disk that is full drops what it does not take") {
   }
   close(full);
 }
+
+}  // namespace launch_output_writer_test

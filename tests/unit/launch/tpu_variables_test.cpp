@@ -10,6 +10,8 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 
+namespace launch_tpu_variables_test {
+
 using namespace hasten;
 
 namespace {
@@ -132,3 +134,5 @@ TEST_CASE("tpu variables: bf16 in accelerate's words, and ports that are not kno
         "TORCH_TPU_SLICEBUILDER_ADDRESSES=a:8070");
   CHECK(without_ports("A=localhost:1") == "A=localhost:1");
 }
+
+}  // namespace launch_tpu_variables_test

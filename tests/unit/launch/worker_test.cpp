@@ -10,6 +10,8 @@
 #include "hasten/base/text.h"
 #include "unit/code_of.h"
 
+namespace launch_worker_test {
+
 using namespace hasten;
 
 namespace {
@@ -374,3 +376,5 @@ TEST_CASE("worker: whatever one variable becomes, the place is in bounds or the 
   CHECK(placed > 300);
   CHECK(refused > 500);
 }
+
+}  // namespace launch_worker_test

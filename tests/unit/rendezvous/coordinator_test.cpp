@@ -9,6 +9,8 @@
 
 #include "unit/code_of.h"
 
+namespace rendezvous_coordinator_test {
+
 namespace {
 
 using namespace hasten::rendezvous;
@@ -618,3 +620,5 @@ TEST_CASE("coordinator: what it tells can be sent, whatever a digest is made of"
 }
 
 }  // namespace
+
+}  // namespace rendezvous_coordinator_test

@@ -29,6 +29,8 @@
 #include "skip.h"
 #include "unit/code_of.h"
 
+namespace rendezvous_shortage_test {
+
 namespace {
 
 using namespace hasten;
@@ -207,3 +209,5 @@ TEST_CASE("shortage: clients that never stop asking do not hold up the coordinat
 }
 
 }  // namespace
+
+}  // namespace rendezvous_shortage_test

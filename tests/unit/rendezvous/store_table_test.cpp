@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+namespace rendezvous_store_table_test {
+
 namespace {
 
 using namespace hasten::rendezvous;
@@ -186,3 +188,5 @@ TEST_CASE("store table: the next request of a connection ends its wait, and no o
 }
 
 }  // namespace
+
+}  // namespace rendezvous_store_table_test

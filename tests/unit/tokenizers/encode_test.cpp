@@ -6,6 +6,8 @@
 #include "hasten/base/error.h"
 #include "small_tokenizer.h"
 
+namespace tokenizers_encode_test {
+
 using namespace hasten;
 using small::json;
 using small::tokenizer;
@@ -183,3 +185,5 @@ TEST_CASE("padding takes the tokenizer's padding token") {
   padding_left.pad(rows);
   CHECK(rows[0].input_ids == Ids{4, 2, 10, 3});
 }
+
+}  // namespace tokenizers_encode_test
