@@ -124,7 +124,8 @@ TEST_CASE("adamw: amsgrad and parameters that are not float are refused") {
   CHECK_THROWS_AS(AdamW(std::vector<Tensor>{at::zeros({3}, at::kBFloat16)}), UsageError);
 }
 
-TEST_CASE("adamw: raises version counters, so that a backward pass through changed weights throws") {
+TEST_CASE(
+    "adamw: raises version counters, so that a backward pass through changed weights throws") {
   for (const bool sparse : {false, true}) {
     CAPTURE(sparse);
     const Tensor w = at::randn({30, 3}).requires_grad_();
@@ -136,12 +137,13 @@ TEST_CASE("adamw: raises version counters, so that a backward pass through chang
     };
     give_gradient();
     adamw.step();
-    const auto& state = static_cast<torch::optim::AdamWParamState&>(
-        *adamw.state().at(w.unsafeGetTensorImpl()));
+    const auto& state =
+        static_cast<torch::optim::AdamWParamState&>(*adamw.state().at(w.unsafeGetTensorImpl()));
     const auto versions = [&] {
-      return std::array<std::uint32_t, 3>{static_cast<std::uint32_t>(w._version()),
-                                          static_cast<std::uint32_t>(state.exp_avg()._version()),
-                                          static_cast<std::uint32_t>(state.exp_avg_sq()._version())};
+      return std::array<std::uint32_t, 3>{
+          static_cast<std::uint32_t>(w._version()),
+          static_cast<std::uint32_t>(state.exp_avg()._version()),
+          static_cast<std::uint32_t>(state.exp_avg_sq()._version())};
     };
     const auto before = versions();
     const Tensor loss = at::mm(at::randn({2, 30}).requires_grad_(), w).sum();
