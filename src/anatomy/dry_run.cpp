@@ -259,7 +259,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) 
   if (strategy == Strategy::real && DryGpu::active() != nullptr && (plan.on_cpu || plan.composite))
     return op.callBoxedForDispatchKey(plan.on_cpu ? DispatchKey::CPU : *plan.composite, *stack);
 
-  const c10::impl::ExcludeDispatchKeyGuard outside_dry_run(c10::DispatchKeySet(DispatchKey::Fake));
+  const c10::impl::ExcludeDispatchKeyGuard outside_dry_run{c10::DispatchKeySet(DispatchKey::Fake)};
   const at::RecordFunctionGuard no_callbacks(/*is_enabled=*/false);
   switch (strategy) {
     case Strategy::real:

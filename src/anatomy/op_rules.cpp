@@ -236,8 +236,10 @@ double adaptive_windows(const TensorShape& in, const TensorShape& out, std::size
     }
     double read = 0;
     const std::int64_t from = in.sizes[d], to = out.sizes[d];
-    for (std::int64_t i = 0; i < to; ++i)
-      read += static_cast<double>(((i + 1) * from + to - 1) / to - i * from / to);
+    for (std::int64_t i = 0; i < to; ++i) {
+      const std::int64_t begin = i * from / to, end = ((i + 1) * from + to - 1) / to;
+      read += static_cast<double>(end - begin);
+    }
     all *= read;
   }
   return all;

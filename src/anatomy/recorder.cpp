@@ -534,7 +534,7 @@ void Anatomy::Recorder::end_operator(const at::RecordFunction& function, Frame& 
   if (calls_.size() < kMaxCalls) calls_.push_back({&row, frame.began, took});
   if (top_ != nullptr && (!computes_nothing || frame.counted_inside)) top_->counted_inside = true;
   if (computes_nothing) return;
-  const auto outputs = function.outputs();
+  const auto& outputs = function.outputs();
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const bool made = i >= op.returns_argument.size() || !op.returns_argument[i];
     for_each_tensor(outputs[i], [&](const at::Tensor& tensor) {

@@ -72,7 +72,7 @@ std::string signature(const c10::OperatorHandle& op, const std::vector<IValue>& 
       str(op.schema().name(), ".", op.schema().overload_name(), " ", at::get_num_threads());
   for (const IValue& each : arguments) {
     if (each.isTensor() && each.toTensor().defined()) {
-      const Tensor x = each.toTensor();
+      const Tensor& x = each.toTensor();
       text += str(" ", c10::toString(x.scalar_type()));
       for (std::int64_t i = 0; i < x.dim(); ++i) text += str(",", x.size(i), ":", x.stride(i));
     } else if (each.isInt()) {

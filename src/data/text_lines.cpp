@@ -31,8 +31,8 @@ void check_characters(std::string_view text, const std::string& file) {
 
 }  // namespace
 
-void fail_text(const char* code, const std::string& file, std::int64_t line, std::string what,
-               std::string got, std::string expected, std::string hint) {
+void fail_text(const char* code, const std::string& file, std::int64_t line,
+               const std::string& what, std::string got, std::string expected, std::string hint) {
   throw DataError(code, {.what = str(file, ':', line, ": ", what),
                          .got = std::move(got),
                          .expected = std::move(expected),

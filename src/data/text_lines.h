@@ -11,8 +11,8 @@
 namespace hasten::detail {
 
 [[noreturn]] void fail_text(const char* code, const std::string& file, std::int64_t line,
-                            std::string what, std::string got = "", std::string expected = "",
-                            std::string hint = "");
+                            const std::string& what, std::string got = "",
+                            std::string expected = "", std::string hint = "");
 
 // Returns the text of the file without its byte order mark and without line ends at its end. Throws
 // DataError "text.empty", "text.nul" or "text.utf8", with the line.

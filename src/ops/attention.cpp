@@ -16,6 +16,12 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+std::int64_t head_size_of(const Tensor& q, std::int64_t heads) { return q.size(2) / heads; }
+
+double scale_of(const Tensor& q, std::int64_t heads) {
+  return 1 / std::sqrt(static_cast<double>(head_size_of(q, heads)));
+}
+
 // Returns the number of each row's keys up to the last that may be attended to, at least 1: padding
 // after it costs nothing.
 std::vector<std::int64_t> attended_lengths(const Tensor& additive, std::int64_t batch,
@@ -250,7 +256,7 @@ variable_list differentiable_backward(const Tensor& dout, const Tensor& q, const
   const auto split = [&](const Tensor& x) { return heads_first(x.to(at::kFloat), heads); };
   const auto merge = [&](const Tensor& x) { return heads_last(x).to(q.scalar_type()); };
   const Tensor queries = split(q), keys = split(k), values = split(v), douts = split(dout);
-  const double scale = 1 / std::sqrt(static_cast<double>(q.size(2) / heads));
+  const double scale = scale_of(q, heads);
   const Tensor scores = at::matmul(queries, keys.transpose(2, 3)) * scale;
   const Tensor p = mask.defined() ? masked_softmax(scores, mask) : at::softmax(scores, -1);
   const Tensor kept_p = apply_dropout(p, dropout),
@@ -274,10 +280,6 @@ variable_list differentiable_packed_backward(const Tensor& dout, const Tensor& q
       differentiable_backward(pad(dout), pad(q), pad(k), pad(v), mask.additive(), heads, dropout);
   for (std::size_t i = 0; i < 3; ++i) gradients[i] = without_padding(gradients[i], lengths);
   return gradients;
-}
-
-double scale_of(const Tensor& q, std::int64_t heads) {
-  return 1 / std::sqrt(static_cast<double>(q.size(2) / heads));
 }
 
 // The length of each row, the number of its keys, and the mask of the keys.
@@ -455,7 +457,7 @@ Tensor eager_attention(const Tensor& q, const Tensor& k, const Tensor& v, const 
   check(q, k, v, mask, heads, p);
   if (!mask.lengths().empty())
     return attend_padded(eager_attention, q, k, v, mask, heads, p, training);
-  const double size = static_cast<double>(q.size(2) / heads);
+  const auto size = static_cast<double>(head_size_of(q, heads));
   Tensor scores =
       at::matmul(heads_first(q, heads), heads_first(k, heads).transpose(2, 3)) / std::sqrt(size);
   const Tensor& additive = mask.additive();

@@ -213,7 +213,7 @@ AdamW::Entry AdamW::entry_of(const at::Tensor& parameter) {
   const at::Tensor values = parameter.is_non_overlapping_and_dense()
                                 ? parameter
                                 : parameter.clone(at::MemoryFormat::Contiguous);
-  const at::Tensor given = parameter.grad();
+  const at::Tensor& given = parameter.grad();
   check_shape("optim.gradient-shape", "a gradient", given, parameter);
   auto& slot = state()[parameter.unsafeGetTensorImpl()];
   const bool fresh = slot == nullptr;

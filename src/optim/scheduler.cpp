@@ -25,7 +25,7 @@ constexpr double kPi = std::numbers::pi;
 // A linear warm-up from 0, then `after(progress)`. Progress goes from 0 to 1, and beyond if
 // training goes on.
 Factor warmed_up(double warmup, double total, std::function<double(double)> after) {
-  return [=](std::int64_t step) {
+  return [=, after = std::move(after)](std::int64_t step) {
     const auto s = static_cast<double>(step);
     if (s < warmup) return s / std::max(1.0, warmup);
     return after((s - warmup) / std::max(1.0, total - warmup));

@@ -51,7 +51,7 @@ BertTokenizer::State::State(tokenizers::Definition definition)
       added(options.added_tokens, normalizer),
       templates(std::move(definition.templates)),
       decoder(std::move(definition.decoder)),
-      stored(std::move(definition.stored)),
+      stored(definition.stored),
       stored_stride(definition.stored_stride) {
   check_templates(*this, templates.single);
   check_templates(*this, templates.pair);

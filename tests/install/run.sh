@@ -12,7 +12,6 @@ done
 cmake -S "$here/project" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$work/prefix" \
   -DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON -DCMAKE_DISABLE_FIND_PACKAGE_CUDA=ON >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 cmake --build "$work/build" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
-"$work/build/uses_hasten"
 "$work/build/uses_core"
 "$work/prefix/bin/hasten" --version
 "$work/prefix/bin/hasten" train --help >/dev/null

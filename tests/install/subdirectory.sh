@@ -8,7 +8,7 @@ trap 'rm -rf "$work"' EXIT
 fail() { cat "$work/log"; echo "subdirectory: $*"; exit 1; }
 
 mkdir "$work/project"
-cp "$source"/tests/install/project/*.cpp "$work/project"
+cp "$source"/tests/install/project/core.cpp "$source"/examples/standalone/main.cpp "$work/project"
 cat >"$work/project/CMakeLists.txt" <<EOF
 cmake_minimum_required(VERSION 3.25)
 project(user LANGUAGES CXX)

@@ -14,6 +14,8 @@
 #include "hasten/base/text.h"
 #include "hasten/config/gpus.h"
 
+namespace oracle_flops_test {
+
 using namespace hasten;
 
 namespace {
@@ -391,3 +393,5 @@ TEST_CASE("flops: a matrix product takes as many operations as a loop") {
   }
   CHECK(compared >= 14);
 }
+
+}  // namespace oracle_flops_test

@@ -15,6 +15,8 @@
 #include "hasten/formats/weights.h"
 #include "oracle/minilm.h"
 
+namespace oracle_models_test {
+
 using namespace hasten;
 
 namespace {
@@ -143,3 +145,5 @@ TEST_CASE("models: weights and names of save_pretrained are read back equal, who
   for (const auto& [name, tensor] : loaded.model->state_dict()) names.push_back(name);
   CHECK(names == transformers_names);
 }
+
+}  // namespace oracle_models_test

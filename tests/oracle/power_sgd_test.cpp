@@ -11,6 +11,8 @@
 #include "hasten/process/notebook_launcher.h"
 #include "unit/prepare/forked.h"
 
+namespace oracle_power_sgd_test {
+
 using namespace hasten;
 using namespace hasten::forked;
 
@@ -88,3 +90,5 @@ TEST_CASE("PowerSGD: the weights equal those of torch's hooks, with every option
     CHECK_NOTHROW(debug_launcher(train));
   }
 }
+
+}  // namespace oracle_power_sgd_test

@@ -17,6 +17,8 @@
 #include "base/utf8.h"
 #include "tokenizers/words.h"
 
+namespace oracle_tokenizer_test {
+
 namespace {
 
 using namespace hasten;
@@ -248,3 +250,5 @@ TEST_CASE("every code point is normalized and split as by Hugging Face, with any
       "codepoints.bare.txt",
       {.clean_text = false, .ideographs = false, .strip_accents = false, .lowercase = false});
 }
+
+}  // namespace oracle_tokenizer_test

@@ -3,6 +3,8 @@
 #include "hasten/optim/adamw.h"
 #include "oracle/trainer_cases.h"
 
+namespace oracle_trainer_test {
+
 using namespace hasten;
 using namespace hasten::oracle;
 
@@ -49,3 +51,5 @@ TEST_CASE(
     check_weights(*net, kData / expected["final"].get<std::string>(), 1e-5);
   }
 }
+
+}  // namespace oracle_trainer_test

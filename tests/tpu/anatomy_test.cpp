@@ -6,6 +6,8 @@
 #include "hasten/optim/adamw.h"
 #include "tpu/tiny_bert.h"
 
+namespace tpu_anatomy_test {
+
 using namespace hasten;
 
 namespace {
@@ -52,3 +54,5 @@ TEST_CASE(
   for (const std::string& text : {to_text(tpu), to_json(tpu), to_html(tpu)})
     CHECK(text.find("hasten estimate --tpu predicts it") != std::string::npos);
 }
+
+}  // namespace tpu_anatomy_test

@@ -13,6 +13,8 @@
 #include "tpu/device/opened_tpu.h"
 #include "unit/code_of.h"
 
+namespace tpu_device_test {
+
 using namespace hasten;
 
 namespace {
@@ -124,3 +126,5 @@ TEST_CASE("tpu: a missing device and forked processes are errors") {
   waitpid(child, &status, 0);
   CHECK(status == 0);
 }
+
+}  // namespace tpu_device_test

@@ -8,6 +8,8 @@
 #include "tpu/module/dry/account.h"
 #include "tpu/module/dry/module.h"
 
+namespace tpu_dry_parts_test {
+
 using namespace hasten::dry_tpu;
 
 namespace {
@@ -134,3 +136,5 @@ TEST_CASE(
   CHECK(backward.tensors_after == 105);
   CHECK(backward.peak.total() == 1155);
 }
+
+}  // namespace tpu_dry_parts_test

@@ -10,6 +10,8 @@
 #include "hasten/tpu/anatomy/dry_tpu.h"
 #include "unit/code_of.h"
 
+namespace tpu_dry_test {
+
 using namespace hasten;
 using anatomy::Component;
 
@@ -77,3 +79,5 @@ TEST_CASE("dry tpu: the account of steps on device tpu equals the sum of the ten
   CHECK(account.peak.total() ==
         account.peak.tensors + account.peak.temporaries + account.peak.code);
 }
+
+}  // namespace tpu_dry_test

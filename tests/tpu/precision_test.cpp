@@ -8,6 +8,8 @@
 #include "hasten/data/loader.h"
 #include "hasten/optim/adamw.h"
 
+namespace tpu_precision_test {
+
 using namespace hasten;
 
 namespace {
@@ -122,3 +124,5 @@ TEST_CASE("tpu: bf16: the optimizer state of a double weight becomes float with 
   CHECK((net->scale.scalar_type() == at::kFloat));
   CHECK_FALSE(at::equal(net->scale.detach().cpu(), before));
 }
+
+}  // namespace tpu_precision_test

@@ -9,6 +9,8 @@
 #include "oracle/trainer_cases.h"
 #include "tpu/programs.h"
 
+namespace tpu_trainer_test {
+
 using namespace hasten;
 using namespace hasten::oracle;
 
@@ -260,3 +262,5 @@ TEST_CASE("tpu: hasten counts the same compiled programs as the plugin") {
   static_cast<void>((x + x).cpu());
   CHECK(accelerator.compiled_programs() == hasten_count + 1);
 }
+
+}  // namespace tpu_trainer_test

@@ -13,6 +13,8 @@
 #include "tpu/programs.h"
 #include "tpu/tiny_bert.h"
 
+namespace tpu_training_test {
+
 using namespace hasten;
 
 namespace {
@@ -129,3 +131,5 @@ TEST_CASE("tpu: a model saved on the device and read on the CPU has equal bits")
   }
   fs::remove_all(folder);
 }
+
+}  // namespace tpu_training_test

@@ -65,12 +65,12 @@ auto shared(Object&& object) {
     } else if constexpr (std::is_lvalue_reference_v<Object>) {
       return std::shared_ptr<Pointee>(object.get(), [](Pointee*) {});
     } else {
-      return std::shared_ptr<Pointee>(std::move(object));
+      return std::shared_ptr<Pointee>(std::forward<Object>(object));
     }
   } else if constexpr (std::is_lvalue_reference_v<Object>) {
     return std::shared_ptr<T>(&object, [](T*) {});
   } else {
-    return std::make_shared<T>(std::move(object));
+    return std::make_shared<T>(std::forward<Object>(object));
   }
 }
 

@@ -53,7 +53,7 @@ at::Tensor SharedHeap::empty(std::int64_t elements, const at::TensorOptions& opt
   if (!view) return at::empty({elements}, options);
   used_ = begin + static_cast<std::int64_t>(bytes);
   void* const data = view->data();
-  const auto lease = std::make_shared<Lease>(shared_from_this(), std::move(view), offset);
+  const auto lease = std::make_shared<Lease>(Lease{shared_from_this(), std::move(view), offset});
   leases_[data] = lease.get();
   c10::profiledCPUMemoryReporter().New(data, bytes);
   return at::from_blob(

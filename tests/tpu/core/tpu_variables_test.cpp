@@ -11,6 +11,8 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 
+namespace launch_tpu_variables_test {
+
 using namespace hasten;
 
 namespace {
@@ -155,3 +157,5 @@ TEST_CASE("tpu variables: bf16 has Accelerate's words, and unknown ports are lef
         "TORCH_TPU_SLICEBUILDER_ADDRESSES=a:8070");
   CHECK(without_ports("A=localhost:1") == "A=localhost:1");
 }
+
+}  // namespace launch_tpu_variables_test

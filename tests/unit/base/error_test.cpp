@@ -4,6 +4,8 @@
 
 #include <string>
 
+namespace base_error_test {
+
 using namespace hasten;
 
 TEST_CASE("error: the text has what, got, expected and the hint, and omits empty parts") {
@@ -18,3 +20,5 @@ TEST_CASE("error: the text has what, got, expected and the hint, and omits empty
   CHECK(std::string(bare.what()) == "no loader");
   CHECK(bare.code() == "usage");
 }
+
+}  // namespace base_error_test

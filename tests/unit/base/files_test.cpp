@@ -14,6 +14,8 @@
 
 #include "hasten/base/error.h"
 
+namespace base_files_test {
+
 using namespace hasten;
 namespace fs = std::filesystem;
 
@@ -321,3 +323,5 @@ TEST_CASE("files: a temporary folder is new each time and is deleted with its ob
   }
   CHECK_FALSE(fs::exists(first));
 }
+
+}  // namespace base_files_test

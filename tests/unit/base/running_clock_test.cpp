@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+namespace base_running_clock_test {
+
 using namespace std::chrono_literals;
 using hasten::RunningClock;
 
@@ -29,3 +31,5 @@ TEST_CASE("running clock: an earlier time changes nothing") {
   CHECK(clock.now(start) == start + 1s);
   CHECK(clock.now(start + 1s) == start + 1s);
 }
+
+}  // namespace base_running_clock_test

@@ -4,6 +4,8 @@
 
 #include "base/utf8.h"
 
+namespace base_text_test {
+
 using namespace hasten;
 
 TEST_CASE("text: a truncated text ends between two characters, or anywhere in other bytes") {
@@ -51,3 +53,5 @@ TEST_CASE("text: thousands are grouped") {
   CHECK(grouped(-1000000) == "-1,000,000");
   CHECK(grouped(999) == "999");
 }
+
+}  // namespace base_text_test

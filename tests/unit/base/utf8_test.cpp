@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+namespace base_utf8_test {
+
 using namespace hasten;
 
 TEST_CASE("every code point is decoded as it was encoded, from both ends") {
@@ -48,3 +50,5 @@ TEST_CASE("characters are counted, not bytes") {
   CHECK(code_point_count("") == 0);
   CHECK(code_point_count("a\u00e9\u4e2d\U0001f600") == 4);
 }
+
+}  // namespace base_utf8_test

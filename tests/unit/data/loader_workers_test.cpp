@@ -12,6 +12,8 @@
 #include "hasten/base/error.h"
 #include "hasten/data/loader.h"
 
+namespace data_loader_workers_test {
+
 using namespace hasten;
 
 namespace {
@@ -241,3 +243,5 @@ TEST_CASE("loader workers: many short passes leave no thread and no batch behind
   }
   CHECK(count_loader_threads() == 0);
 }
+
+}  // namespace data_loader_workers_test

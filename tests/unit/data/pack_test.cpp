@@ -7,6 +7,8 @@
 #include "hasten/formats/tensor_dict.h"
 #include "unit/code_of.h"
 
+namespace data_pack_test {
+
 namespace game {
 
 struct Move {
@@ -140,3 +142,5 @@ TEST_CASE("pack: the tensors of a batch with other members are reached") {
   for_each_tensor(known_tensors, [&](at::Tensor&) { ++count; });
   CHECK(count == 2);
 }
+
+}  // namespace data_pack_test

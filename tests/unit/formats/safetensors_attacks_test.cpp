@@ -10,6 +10,8 @@
 #include "hasten/base/files.h"
 #include "hasten/formats/safetensors.h"
 
+namespace formats_safetensors_attacks_test {
+
 using namespace hasten;
 namespace fs = std::filesystem;
 
@@ -278,3 +280,5 @@ TEST_CASE("safetensors attacks: 4,000 changed headers give a DataError or a read
   CHECK(opened > 0);
   CHECK(opened < 2000);
 }
+
+}  // namespace formats_safetensors_attacks_test

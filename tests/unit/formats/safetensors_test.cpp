@@ -9,6 +9,8 @@
 #include "hasten/base/files.h"
 #include "unit/code_of.h"
 
+namespace formats_safetensors_test {
+
 using namespace hasten;
 namespace fs = std::filesystem;
 
@@ -187,3 +189,5 @@ TEST_CASE("safetensors: folders, pipes and missing files are errors of the syste
   write_file_atomically(scratch.path() / "empty", "");
   CHECK(code(scratch.path() / "empty") == "safetensors.truncated");
 }
+
+}  // namespace formats_safetensors_test

@@ -11,6 +11,8 @@
 #include "hasten/base/files.h"
 #include "unit/code_of.h"
 
+namespace formats_weights_test {
+
 using namespace hasten;
 namespace fs = std::filesystem;
 
@@ -211,3 +213,5 @@ TEST_CASE("model files: a move that fails halfway leaves no weights of two model
   CHECK(read_file(scratch.path() / "config.json") == "third");
   CHECK_FALSE(has_weights(scratch.path()));
 }
+
+}  // namespace formats_weights_test

@@ -9,6 +9,8 @@
 #include "hasten/base/files.h"
 #include "unit/code_of.h"
 
+namespace launch_duplicate_launcher_test {
+
 using namespace hasten;
 
 namespace {
@@ -70,3 +72,5 @@ TEST_CASE("duplicate launcher: a single launcher may launch, also in a script or
   CHECK(code({"p"}, {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"KUBERNETES_SERVICE_HOST", "h"}}) ==
         "launch.one-of-many");
 }
+
+}  // namespace launch_duplicate_launcher_test

@@ -11,6 +11,8 @@
 #include "hasten/launch/worker.h"
 #include "launch/duplicate_launcher.h"
 
+namespace launch_examples_test {
+
 using namespace hasten;
 
 namespace {
@@ -125,3 +127,5 @@ TEST_CASE("examples: kubernetes_launch.yaml starts launchers that find each othe
     CHECK_NOTHROW(check_not_duplicate_launcher(run, environment));
   }
 }
+
+}  // namespace launch_examples_test

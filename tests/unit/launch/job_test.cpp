@@ -17,6 +17,8 @@
 #include "launch/end_order.h"
 #include "launch/process_table.h"
 
+namespace launch_job_test {
+
 using namespace hasten;
 
 namespace {
@@ -168,3 +170,5 @@ TEST_CASE("end order: processes are ordered by their ends") {
   CHECK(order.next().empty());
   for (const pid_t process : processes) waitpid(process, nullptr, 0);
 }
+
+}  // namespace launch_job_test

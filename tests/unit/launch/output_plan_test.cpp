@@ -12,6 +12,8 @@
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 
+namespace launch_output_plan_test {
+
 using namespace hasten;
 
 namespace {
@@ -126,3 +128,5 @@ TEST_CASE("output: a log continues after an earlier job's, and keeps whole lines
   CHECK(starts_with(all, text + "--- hasten launch: another job begins, "));
   CHECK(all.ends_with(" UTC ---\nlater\n"));
 }
+
+}  // namespace launch_output_plan_test

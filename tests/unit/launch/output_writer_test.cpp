@@ -12,6 +12,8 @@
 #include <string>
 #include <thread>
 
+namespace launch_output_writer_test {
+
 using hasten::OutputWriter;
 
 namespace {
@@ -141,3 +143,5 @@ TEST_CASE("output writer: on a full disk the rest is dropped") {
   }
   close(full);
 }
+
+}  // namespace launch_output_writer_test

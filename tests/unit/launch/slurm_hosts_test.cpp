@@ -8,6 +8,8 @@
 #include "hasten/launch/worker.h"
 #include "unit/code_of.h"
 
+namespace launch_slurm_hosts_test {
+
 using namespace hasten;
 
 TEST_CASE("Slurm's hosts: names, ranges, leading zeros and several brackets are expanded") {
@@ -71,3 +73,5 @@ TEST_CASE("Slurm's hosts: invalid lists are refused") {
     CHECK(code_of([&] { expand_slurm_hosts(list); }) == "launch.environment");
   }
 }
+
+}  // namespace launch_slurm_hosts_test

@@ -11,6 +11,8 @@
 #include "hasten/base/text.h"
 #include "unit/code_of.h"
 
+namespace launch_slurm_script_test {
+
 using namespace hasten;
 
 namespace {
@@ -126,3 +128,5 @@ TEST_CASE("Slurm script: values that would break one of Slurm's lines are refuse
     }
   }
 }
+
+}  // namespace launch_slurm_script_test

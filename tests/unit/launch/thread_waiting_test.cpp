@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+namespace launch_thread_waiting_test {
+
 using hasten::thread_waiting_variable;
 
 namespace {
@@ -47,3 +49,5 @@ TEST_CASE("thread waiting: spinning is limited unless the user has chosen") {
     CHECK_FALSE(thread_waiting_variable().has_value());
   }
 }
+
+}  // namespace launch_thread_waiting_test

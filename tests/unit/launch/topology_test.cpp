@@ -10,6 +10,8 @@
 #include "hasten/base/text.h"
 #include "launch/cores.h"
 
+namespace launch_topology_test {
+
 using namespace hasten;
 
 namespace {
@@ -173,3 +175,5 @@ TEST_CASE("cores: threads are limited by cores and by control groups") {
     CHECK(machine.topology("0-63").quota == 0);
   }
 }
+
+}  // namespace launch_topology_test

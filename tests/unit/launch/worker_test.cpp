@@ -11,6 +11,8 @@
 #include "hasten/base/text.h"
 #include "unit/code_of.h"
 
+namespace launch_worker_test {
+
 using namespace hasten;
 
 namespace {
@@ -378,3 +380,5 @@ TEST_CASE("worker: any value of one variable gives a valid place or an error of 
   CHECK(placed > 300);
   CHECK(refused > 500);
 }
+
+}  // namespace launch_worker_test

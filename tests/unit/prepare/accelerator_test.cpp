@@ -13,6 +13,8 @@
 #include "hasten/data/column_dataset.h"
 #include "hasten/data/loader.h"
 
+namespace prepare_accelerator_test {
+
 using namespace hasten;
 using torch::optim::SGDOptions;
 
@@ -352,3 +354,5 @@ TEST_CASE("accelerator: the main process's helpers run in a single process") {
   }
   CHECK(accelerator.get_logger("train", LogLevel::error).level() == LogLevel::error);
 }
+
+}  // namespace prepare_accelerator_test

@@ -13,6 +13,8 @@
 #include "unit/code_of.h"
 #include "unit/prepare/distributed_fixtures.h"
 
+namespace prepare_passes_together_test {
+
 using namespace hasten;
 using namespace hasten::forked;
 using namespace hasten::distributed_fixtures;
@@ -590,3 +592,5 @@ TEST_CASE("passes: LBFGS makes the steps of one process") {
     });
   }
 }
+
+}  // namespace prepare_passes_together_test

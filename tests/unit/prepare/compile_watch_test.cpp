@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
+namespace prepare_compile_watch_test {
+
 using namespace hasten;
 
 namespace {
@@ -50,3 +52,5 @@ TEST_CASE("compile watch: programs in each batch of a known shape are reported o
   REQUIRE(run.lines.size() == 1);
   CHECK(run.lines[0].find("although their shapes are not new") != std::string::npos);
 }
+
+}  // namespace prepare_compile_watch_test

@@ -14,6 +14,8 @@
 #include "unit/code_of.h"
 #include "unit/prepare/distributed_fixtures.h"
 
+namespace prepare_dispatch_test {
+
 using namespace hasten;
 using namespace hasten::forked;
 using namespace hasten::distributed_fixtures;
@@ -520,3 +522,5 @@ TEST_CASE("randomness: a row and a batch draw the same numbers in any process") 
     }
   }
 }
+
+}  // namespace prepare_dispatch_test

@@ -22,6 +22,8 @@
 #include "unit/code_of.h"
 #include "unit/prepare/distributed_fixtures.h"
 
+namespace prepare_together_test {
+
 using namespace hasten;
 using namespace hasten::forked;
 using namespace hasten::distributed_fixtures;
@@ -552,3 +554,5 @@ TEST_CASE("distributed: comparisons by messages and by shared memory agree, for 
         count);
   }
 }
+
+}  // namespace prepare_together_test

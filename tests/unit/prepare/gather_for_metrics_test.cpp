@@ -18,6 +18,8 @@
 #include "unit/code_of.h"
 #include "unit/prepare/distributed_fixtures.h"
 
+namespace prepare_metrics_together_test {
+
 using namespace hasten;
 using namespace hasten::forked;
 using namespace hasten::distributed_fixtures;
@@ -279,3 +281,5 @@ TEST_CASE("gather for metrics: rows that pad to a static shape count nothing") {
             str(at::cat(all).size(0), " rows of ", rows));
   });
 }
+
+}  // namespace prepare_metrics_together_test

@@ -17,6 +17,8 @@
 #include "unit/code_of.h"
 #include "unit/prepare/forked.h"
 
+namespace prepare_exchange_together_test {
+
 using namespace hasten;
 using namespace hasten::forked;
 
@@ -321,3 +323,5 @@ TEST_CASE("exchange: a static graph counts only the passes that exchange") {
     }
   }
 }
+
+}  // namespace prepare_exchange_together_test

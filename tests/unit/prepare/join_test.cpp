@@ -12,6 +12,8 @@
 #include "unit/code_of.h"
 #include "unit/prepare/distributed_fixtures.h"
 
+namespace prepare_join_test {
+
 using namespace hasten;
 using namespace hasten::forked;
 using namespace hasten::distributed_fixtures;
@@ -367,3 +369,5 @@ TEST_CASE("join: in one process the scope changes nothing") {
   CHECK(accelerator.reduce(torch::ones({1})).item<double>() == 1);
   CHECK(accelerator.gather_for_metrics(torch::ones({3})).size(0) == 3);
 }
+
+}  // namespace prepare_join_test

@@ -10,6 +10,8 @@
 #include "unit/code_of.h"
 #include "unit/prepare/distributed_fixtures.h"
 
+namespace prepare_local_sgd_test {
+
 using namespace hasten;
 using namespace hasten::forked;
 using namespace hasten::distributed_fixtures;
@@ -146,3 +148,5 @@ TEST_CASE("local SGD: it does nothing if disabled or in one process, and refuses
   local_sgd.step();
   CHECK(local_sgd.averages() == 0);
 }
+
+}  // namespace prepare_local_sgd_test

@@ -15,6 +15,8 @@
 #include "unit/code_of.h"
 #include "unit/prepare/distributed_fixtures.h"
 
+namespace prepare_randomness_together_test {
+
 using namespace hasten;
 using namespace hasten::forked;
 using namespace hasten::distributed_fixtures;
@@ -353,3 +355,5 @@ TEST_CASE("randomness: set_seed gives the processes one seed, or one for each") 
       },
       3);
 }
+
+}  // namespace prepare_randomness_together_test

@@ -14,6 +14,8 @@
 #include "unit/code_of.h"
 #include "unit/prepare/forked.h"
 
+namespace prepare_sparse_together_test {
+
 using namespace hasten;
 using namespace hasten::forked;
 
@@ -286,3 +288,5 @@ TEST_CASE("sparse gradients: a table without a gradient is named, or allowed") {
     require_same_on_all_ranks(accelerator.group(), {gradient});
   });
 }
+
+}  // namespace prepare_sparse_together_test

@@ -15,6 +15,8 @@
 #include "prepare/accelerator_state.h"
 #include "unit/code_of.h"
 
+namespace prepare_window_test {
+
 using namespace hasten;
 using torch::optim::SGDOptions;
 
@@ -573,3 +575,5 @@ TEST_CASE("window: the step reports a model that accumulate() did not get") {
     CHECK(is_reported == !names_both);
   }
 }
+
+}  // namespace prepare_window_test

@@ -9,6 +9,8 @@
 #include "hasten/base/text.h"
 #include "process/backend/gloo.h"
 
+namespace process_gloo_transport_test {
+
 namespace {
 
 using namespace hasten;
@@ -158,3 +160,5 @@ TEST_CASE("gloo transport: a rank that does not come in time is an error") {
   CHECK(thrown[1].find("completion within 300 ms") + thrown[2].find("completion within 300 ms") !=
         2 * std::string::npos);
 }
+
+}  // namespace process_gloo_transport_test

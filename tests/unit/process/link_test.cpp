@@ -15,6 +15,8 @@
 #include "hasten/base/error.h"
 #include "process/backend/link_loop.h"
 
+namespace process_link_test {
+
 namespace {
 
 using namespace hasten;
@@ -310,3 +312,5 @@ TEST_CASE("link: forgetting a message halfway ends the connection") {
   wait_until([&] { return receiver.failures == 1 || receiver.received_count == 1; });
   CHECK(pair.first.link->is_open() == (receiver.received_count == 1));  // unless all of it was sent
 }
+
+}  // namespace process_link_test

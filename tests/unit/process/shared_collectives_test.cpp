@@ -24,6 +24,8 @@
 #include "unit/code_of.h"
 #include "unit/prepare/forked.h"
 
+namespace process_shared_collectives_test {
+
 using namespace hasten;
 using namespace hasten::forked;
 using namespace std::chrono_literals;
@@ -398,3 +400,5 @@ TEST_CASE("shared collectives: a group works with and without them, with many ca
     require(mean.eq(2).all().item<bool>(), "a mean");
   });
 }
+
+}  // namespace process_shared_collectives_test

@@ -14,6 +14,8 @@
 #include "rendezvous/store_client.h"
 #include "unit/code_of.h"
 
+namespace rendezvous_in_step_test {
+
 namespace {
 
 using namespace hasten;
@@ -108,3 +110,5 @@ TEST_CASE("client recovery: a rank of another version gets an error that says so
 }
 
 }  // namespace
+
+}  // namespace rendezvous_in_step_test

@@ -7,6 +7,8 @@
 #include "rendezvous/backoff.h"
 #include "rendezvous/sockets.h"
 
+namespace rendezvous_connect_attempt_test {
+
 namespace {
 
 using namespace hasten;
@@ -62,3 +64,5 @@ TEST_CASE("dial: pauses grow up to the longest, and have random lengths") {
 }
 
 }  // namespace
+
+}  // namespace rendezvous_connect_attempt_test

@@ -9,6 +9,8 @@
 
 #include "unit/code_of.h"
 
+namespace rendezvous_coordinator_test {
+
 namespace {
 
 using namespace hasten::rendezvous;
@@ -614,3 +616,5 @@ TEST_CASE("coordinator: its messages can be sent, whatever bytes a digest contai
 }
 
 }  // namespace
+
+}  // namespace rendezvous_coordinator_test

@@ -25,6 +25,8 @@
 #include "rendezvous/store_client.h"
 #include "unit/code_of.h"
 
+namespace rendezvous_crowd_test {
+
 namespace {
 
 using namespace hasten;
@@ -197,3 +199,5 @@ TEST_CASE("strangers: a handshake has a time limit") {
 }
 
 }  // namespace
+
+}  // namespace rendezvous_crowd_test

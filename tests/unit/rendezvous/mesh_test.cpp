@@ -24,6 +24,8 @@
 #include "rendezvous/mesh_sockets.h"
 #include "skip.h"
 
+namespace rendezvous_mesh_test {
+
 namespace {
 
 using namespace hasten;
@@ -356,3 +358,5 @@ TEST_CASE("mesh: 10,000 connections of another user change nothing") {
     check_connections(results);
   }
 }
+
+}  // namespace rendezvous_mesh_test

@@ -9,6 +9,8 @@
 
 #include "base/descriptor.h"
 
+namespace rendezvous_poller_test {
+
 using namespace hasten;
 using namespace hasten::rendezvous;
 
@@ -25,3 +27,5 @@ TEST_CASE("poller: it reports the files that are ready, and those that the kerne
   poller.remove(writer.get());
   CHECK(poller.wait(0).empty());
 }
+
+}  // namespace rendezvous_poller_test

@@ -10,6 +10,8 @@
 #include "rendezvous/sockets.h"
 #include "unit/code_of.h"
 
+namespace rendezvous_reconnect_test {
+
 namespace {
 
 using namespace hasten;
@@ -104,3 +106,5 @@ TEST_CASE("reconnect: a launcher that gives up a silent connection is not lost b
 }
 
 }  // namespace
+
+}  // namespace rendezvous_reconnect_test

@@ -29,6 +29,8 @@
 #include "skip.h"
 #include "unit/code_of.h"
 
+namespace rendezvous_shortage_test {
+
 namespace {
 
 using namespace hasten;
@@ -208,3 +210,5 @@ TEST_CASE("shortage: clients that never stop asking do not delay the coordinator
 }
 
 }  // namespace
+
+}  // namespace rendezvous_shortage_test

@@ -14,6 +14,8 @@
 #include "rendezvous/store_client.h"
 #include "unit/code_of.h"
 
+namespace rendezvous_store_test {
+
 namespace {
 
 using hasten::code_of;
@@ -240,3 +242,5 @@ TEST_CASE("job server: an idle server leaves the cores to the training") {
 }
 
 }  // namespace
+
+}  // namespace rendezvous_store_test

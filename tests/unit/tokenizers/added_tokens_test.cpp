@@ -4,6 +4,8 @@
 
 #include "hasten/base/error.h"
 
+namespace tokenizers_added_tokens_test {
+
 using namespace hasten;
 using namespace hasten::tokenizers;
 
@@ -74,3 +76,5 @@ TEST_CASE("tokens that are equal or empty after normalization are refused") {
   CHECK_THROWS_AS(AddedTokens({{.content = "\u200d", .normalized = true}}, normalizer), DataError);
   CHECK_NOTHROW(AddedTokens({{.content = "\u200d"}}, normalizer));
 }
+
+}  // namespace tokenizers_added_tokens_test

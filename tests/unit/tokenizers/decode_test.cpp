@@ -3,6 +3,8 @@
 #include "hasten/base/error.h"
 #include "small_tokenizer.h"
 
+namespace tokenizers_decode_test {
+
 using namespace hasten;
 using small::tokenizer;
 
@@ -49,3 +51,5 @@ TEST_CASE("tokens and ids are looked up in both directions") {
   CHECK(tokenizer().sep_id() == 3);
   CHECK(tokenizer().mask_id() == 4);
 }
+
+}  // namespace tokenizers_decode_test

@@ -6,6 +6,8 @@
 #include "hasten/base/error.h"
 #include "small_tokenizer.h"
 
+namespace tokenizers_encode_test {
+
 using namespace hasten;
 using small::json;
 using small::tokenizer;
@@ -184,3 +186,5 @@ TEST_CASE("padding uses the tokenizer's padding token") {
   padding_left.pad(rows);
   CHECK(rows[0].input_ids == Ids{4, 2, 10, 3});
 }
+
+}  // namespace tokenizers_encode_test

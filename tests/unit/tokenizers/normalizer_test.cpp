@@ -4,6 +4,8 @@
 
 #include <string>
 
+namespace tokenizers_normalizer_test {
+
 using namespace hasten::tokenizers;
 
 namespace {
@@ -85,3 +87,5 @@ TEST_CASE("a text of any length and mixture is normalized") {
   }
   CHECK(normalized(text) == wanted);
 }
+
+}  // namespace tokenizers_normalizer_test

@@ -3,6 +3,8 @@
 #include "hasten/base/error.h"
 #include "hasten/tokenizers/encoding.h"
 
+namespace tokenizers_padding_test {
+
 using namespace hasten;
 
 namespace {
@@ -75,3 +77,5 @@ TEST_CASE("invalid lengths are refused") {
   CHECK_THROWS_AS(pad(padded, {.multiple_of = -8}), UsageError);
   CHECK_THROWS_AS(pad(padded, {.length = std::int64_t{1} << 40}), UsageError);
 }
+
+}  // namespace tokenizers_padding_test

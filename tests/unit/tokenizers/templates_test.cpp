@@ -4,6 +4,8 @@
 
 #include "hasten/base/error.h"
 
+namespace tokenizers_templates_test {
+
 using namespace hasten;
 using namespace hasten::tokenizers;
 
@@ -45,3 +47,5 @@ TEST_CASE("without room both texts become empty, whatever the strategy") {
        {Truncation::longest_first, Truncation::only_first, Truncation::only_second})
     CHECK(kept_lengths(20, 3, 0, truncation) == Lengths{0, 0});
 }
+
+}  // namespace tokenizers_templates_test

@@ -3,6 +3,8 @@
 #include "hasten/base/error.h"
 #include "small_tokenizer.h"
 
+namespace tokenizers_tokenizer_files_test {
+
 using namespace hasten;
 using small::json;
 using small::tokens;
@@ -243,3 +245,5 @@ TEST_CASE("a folder that cannot be written is an IoError") {
   write(folder.path() / "file", "");
   CHECK_THROWS_AS(small::tokenizer().save_pretrained(folder.path() / "file" / "inside"), IoError);
 }
+
+}  // namespace tokenizers_tokenizer_files_test

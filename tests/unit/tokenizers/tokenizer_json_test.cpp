@@ -5,6 +5,8 @@
 #include "hasten/base/error.h"
 #include "small_tokenizer.h"
 
+namespace tokenizers_tokenizer_json_test {
+
 using namespace hasten;
 using small::added;
 using small::json;
@@ -237,3 +239,5 @@ TEST_CASE("stored truncation and padding are kept, and apply only when they are 
           other["padding"] = {{"strategy", 3}};
         }) == "tokenizers.wrong-type");
 }
+
+}  // namespace tokenizers_tokenizer_json_test

@@ -5,6 +5,8 @@
 #include <map>
 #include <random>
 
+namespace tokenizers_trie_test {
+
 using hasten::tokenizers::Trie;
 
 TEST_CASE("a trie finds its keys and nothing else") {
@@ -53,3 +55,5 @@ TEST_CASE("keys of any bytes and of any length are found") {
   }
   CHECK(wrong == 0);
 }
+
+}  // namespace tokenizers_trie_test

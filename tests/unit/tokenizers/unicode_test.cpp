@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+namespace tokenizers_unicode_test {
+
 using namespace hasten::tokenizers;
 
 namespace {
@@ -57,3 +59,5 @@ TEST_CASE("marks are ordered by their classes") {
   CHECK(unicode.combining_class(0x301) == 230);
   CHECK(unicode.combining_class(0x345) == 240);
 }
+
+}  // namespace tokenizers_unicode_test

@@ -4,6 +4,8 @@
 
 #include "hasten/base/error.h"
 
+namespace tokenizers_word_piece_test {
+
 using namespace hasten::tokenizers;
 
 namespace {
@@ -68,3 +70,5 @@ TEST_CASE("a vocabulary without its unknown token is refused") {
     CHECK(error.code() == "tokenizers.missing-token");
   }
 }
+
+}  // namespace tokenizers_word_piece_test

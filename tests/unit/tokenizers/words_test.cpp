@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+namespace tokenizers_words_test {
+
 using hasten::tokenizers::for_each_word;
 
 namespace {
@@ -42,3 +44,5 @@ TEST_CASE("the caller may stop at any word") {
   CHECK(words("a.b", 1) == Words{{"a", 0}});
   CHECK(words("..b", 1) == Words{{".", 0}});
 }
+
+}  // namespace tokenizers_words_test

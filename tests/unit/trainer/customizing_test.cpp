@@ -19,6 +19,8 @@
 #include "unit/code_of.h"
 #include "unit/trainer/tiny.h"
 
+namespace trainer_customizing_test {
+
 using namespace hasten;
 using namespace hasten::tiny_runs;
 namespace fs = std::filesystem;
@@ -271,3 +273,5 @@ TEST_CASE("save_model: a failed save leaves the old model unchanged") {
   CHECK(read_file(folder.path / "config.json") != before);
   CHECK(load_weights(folder.path).at("classifier.bias").size(0) == 5);
 }
+
+}  // namespace trainer_customizing_test

@@ -16,6 +16,8 @@
 #include "unit/prepare/forked.h"
 #include "unit/trainer/tiny.h"
 
+namespace trainer_together_test {
+
 using namespace hasten;
 using namespace hasten::forked;
 using namespace hasten::tiny_runs;
@@ -281,3 +283,5 @@ TEST_CASE("distributed trainer: a metric that is a mean of each process is refus
       },
       {.num_processes = 2});
 }
+
+}  // namespace trainer_together_test

@@ -17,6 +17,8 @@
 #include "unit/code_of.h"
 #include "unit/trainer/tiny.h"
 
+namespace trainer_resume_test {
+
 using namespace hasten;
 using namespace hasten::tiny_runs;
 namespace fs = std::filesystem;
@@ -305,3 +307,5 @@ TEST_CASE("resume: partial files of a killed run are removed when the next run s
   run(args);
   CHECK(hidden().empty());
 }
+
+}  // namespace trainer_resume_test

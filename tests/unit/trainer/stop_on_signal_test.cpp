@@ -17,6 +17,8 @@
 #include "unit/prepare/forked.h"
 #include "unit/trainer/tiny.h"
 
+namespace trainer_stop_on_signal_test {
+
 using namespace hasten;
 using namespace hasten::tiny_runs;
 using hasten::forked::require;
@@ -280,3 +282,5 @@ TEST_CASE("stop on signal: all processes leave an evaluation before its end") {
       },
       {.num_processes = 2});
 }
+
+}  // namespace trainer_stop_on_signal_test

@@ -14,6 +14,8 @@
 #include "hasten/trainer/classification_data.h"
 #include "unit/trainer/tiny.h"
 
+namespace trainer_trainer_test {
+
 using namespace hasten;
 using namespace hasten::tiny_runs;
 namespace fs = std::filesystem;
@@ -477,3 +479,5 @@ TEST_CASE("trainer: label_names names the column that loss and metrics use") {
   args.label_names = {"section", "labels"};
   CHECK_THROWS_AS(Trainer(renamed, args, {.train_dataset = TrainerDataset(columns)}), UsageError);
 }
+
+}  // namespace trainer_trainer_test
