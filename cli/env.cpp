@@ -1,9 +1,9 @@
 // `hasten env`: prints what a problem report should say about this machine.
 #include <cstdio>
 
+#include "commands/config_options.h"
 #include "env_facts.h"
 #include "hasten/base/text.h"
-#include "hasten/config/config_options.h"
 #include "light_commands.h"
 
 namespace hasten::cli {

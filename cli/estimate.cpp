@@ -3,8 +3,8 @@
 
 #include <iostream>
 
+#include "commands/estimate_options.h"
 #include "hasten/base/text.h"
-#include "hasten/config/estimate_options.h"
 #include "hasten/config/tpus.h"
 #include "torch_commands.h"
 

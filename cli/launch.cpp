@@ -1,5 +1,6 @@
 // `hasten launch`: starts a program several times.
 #include "hasten/launch/launcher.h"
+#include "options/help.h"
 
 #include <cstdio>
 #include <filesystem>

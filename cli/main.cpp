@@ -8,15 +8,16 @@
 #include <string_view>
 #include <vector>
 
+#include "commands/estimate_options.h"
 #include "exec_torch.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "hasten/config/estimate_options.h"
-#include "hasten/config/gpus.h"
 #include "hasten/config/tpus.h"
-#include "hasten/config/train_options.h"
 #include "hasten/launch/worker.h"
+#include "hasten/machine/gpus.h"
+#include "hasten/options/train_options.h"
 #include "light_commands.h"
+#include "options/help.h"
 #include "run_with_anatomy.h"
 
 namespace {

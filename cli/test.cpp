@@ -4,9 +4,9 @@
 #include <filesystem>
 #include <string>
 
+#include "commands/test_options.h"
 #include "exec_torch.h"
 #include "hasten/base/error.h"
-#include "hasten/config/test_options.h"
 #include "hasten/launch/launcher.h"
 #include "light_commands.h"
 #include "test_machine.h"

@@ -12,8 +12,8 @@
 #include <thread>
 
 #include "hasten/base/error.h"
-#include "hasten/config/token.h"
 #include "launch/job.h"
+#include "machine/token.h"
 #include "test_checks.h"
 #include "torch_commands.h"
 

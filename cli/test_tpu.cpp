@@ -5,7 +5,7 @@
 
 #include "device/tpu.h"
 #include "hasten/base/text.h"
-#include "hasten/config/sources.h"
+#include "hasten/options/environment.h"
 #include "test_checks.h"
 
 namespace hasten::cli {

@@ -9,11 +9,11 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "hasten/config/help.h"
 #include "hasten/launch/slurm_script.h"
 #include "launch/exec_arguments.h"
 #include "launch/programs.h"
 #include "light_commands.h"
+#include "options/help.h"
 
 namespace hasten::cli {
 namespace {

@@ -8,11 +8,11 @@
 
 #include "hasten/accelerator.h"
 #include "hasten/base/text.h"
-#include "hasten/config/train_options.h"
 #include "hasten/device/memory.h"
 #include "hasten/formats/safetensors.h"
 #include "hasten/launch/worker.h"
 #include "hasten/ops/ops.h"
+#include "hasten/options/train_options.h"
 #include "hasten/trainer/classification_data.h"
 #include "hasten/trainer/progress_callback.h"
 #include "hasten/trainer/stop_on_signal.h"

@@ -10,7 +10,7 @@
 #include "hasten/anatomy/dry_run.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "hasten/config/endpoint.h"
+#include "machine/endpoint.h"
 #include "prepare/compile_watch.h"
 
 namespace hasten {

@@ -11,13 +11,13 @@
 #include <string>
 #include <utility>
 
+#include "commands/observe_options.h"
 #include "hasten/anatomy/anatomy.h"
 #include "hasten/anatomy/dry_run.h"
 #include "hasten/anatomy/dry_tpu.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
-#include "hasten/config/observe_options.h"
 #include "hasten/config/tpus.h"
 
 namespace hasten::anatomy {

@@ -2,14 +2,14 @@
 
 #include <algorithm>
 
-#include "config/accelerate_sections.h"
-#include "config/messages.h"
+#include "accelerate_file/accelerate_sections.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
-#include "hasten/config/default_file.h"
-#include "hasten/config/help.h"
-#include "hasten/config/launch_options.h"
+#include "hasten/options/launch_options.h"
+#include "machine/default_file.h"
+#include "options/help.h"
+#include "options/messages.h"
 
 namespace hasten {
 namespace {

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
-#include "config/accelerate_keys.h"
-#include "config/messages.h"
+#include "accelerate_file/accelerate_keys.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "hasten/config/installed_gpus.h"
 #include "hasten/config/installed_tpus.h"
+#include "machine/installed_gpus.h"
+#include "options/messages.h"
 
 namespace hasten::config {
 namespace {

@@ -5,9 +5,7 @@
 #include <optional>
 
 #include "hasten/base/text.h"
-#include "hasten/config/installed_gpus.h"
 #include "hasten/config/installed_tpus.h"
-#include "hasten/config/token.h"
 #include "hasten/launch/launcher.h"
 #include "launch/cores.h"
 #include "launch/job.h"
@@ -15,6 +13,8 @@
 #include "launch/rank_variables.h"
 #include "launch/thread_waiting.h"
 #include "launch/tpu_variables.h"
+#include "machine/installed_gpus.h"
+#include "machine/token.h"
 
 namespace hasten {
 

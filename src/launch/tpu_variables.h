@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "hasten/config/installed_tpus.h"
-#include "hasten/config/launch_options.h"
 #include "hasten/launch/launcher.h"
+#include "hasten/options/launch_options.h"
 
 namespace hasten {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "hasten/config/endpoint.h"
+#include "machine/endpoint.h"
 #include "rendezvous/connect_attempt.h"
 #include "rendezvous/lookup.h"
 

@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-ORDER = ("base config rendezvous launch tokenizers process device formats data ops models optim prepare anatomy accelerator checkpoint track "
+ORDER = ("base options machine accelerate_file config commands rendezvous launch tokenizers process device formats data ops models optim prepare anatomy accelerator checkpoint track "
          "trainer hasten").split()
-CORE = ("base", "config", "rendezvous", "launch", "tokenizers")
+CORE = ("base", "options", "machine", "accelerate_file", "config", "commands", "rendezvous", "launch", "tokenizers")
 LIBTORCH = ("torch", "ATen", "c10")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', flags=re.MULTILINE)
 

@@ -29,7 +29,7 @@
 #include <string>
 #include <vector>
 
-#include "hasten/config/launch_options.h"
+#include "hasten/options/launch_options.h"
 
 namespace hasten {
 

@@ -21,8 +21,8 @@
 #include <string>
 #include <vector>
 
-#include "hasten/config/attention.h"
 #include "hasten/formats/tensor_dict.h"
+#include "hasten/options/attention.h"
 
 namespace hasten {
 

@@ -1,6 +1,6 @@
 // Links the part without tensors: no LibTorch on the include path, none loaded.
 #include <hasten/base/text.h>
-#include <hasten/config/training_arguments.h>
+#include <hasten/options/training_arguments.h>
 #include <cstdio>
 
 #if __has_include(<torch/torch.h>)

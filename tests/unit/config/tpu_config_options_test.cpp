@@ -1,7 +1,7 @@
 // hasten tpu-config: the words that gcloud gets, and what is refused before it is looked for.
 #include "hasten/config/tpu_config_options.h"
 
-#include "unit/config/support.h"
+#include "unit/options/support.h"
 
 using namespace hasten;
 using test::contains;

@@ -3,7 +3,7 @@
 
 #include "hasten/base/text.h"
 #include "hasten/config/installed_tpus.h"
-#include "unit/config/support.h"
+#include "unit/options/support.h"
 
 using namespace hasten;
 using test::contains;

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "hasten/config/estimate_options.h"
-#include "hasten/config/observe_options.h"
+#include "commands/estimate_options.h"
+#include "commands/observe_options.h"
 #include "unit/code_of.h"
 
 namespace hasten {

@@ -1,0 +1,27 @@
+#include <sstream>
+
+#include "unit/options/support.h"
+
+using namespace hasten;
+using namespace hasten::test;
+
+TEST_CASE("reference: the page in docs is what the description says") {
+  std::ifstream file(HASTEN_SOURCE "/docs/reference/training_arguments.md");
+  std::stringstream page;
+  page << file.rdbuf();
+  CHECK_MESSAGE(page.str() == train_reference(),
+                "stale: hasten train --help markdown > docs/reference/training_arguments.md");
+}
+
+TEST_CASE("reference: every known name stands there") {
+  TrainingArguments arguments;
+  TrainOptions options;
+  config::OptionTable table;
+  describe(table, options);
+  describe(table, arguments);
+  const std::string page = train_reference();
+  for (const std::string& name : table.names()) {
+    CAPTURE(name);
+    CHECK(contains(page, "`" + name + "`"));
+  }
+}

@@ -1,0 +1,86 @@
+// File: unit/options/support.h
+// What the tests of options share: a command line as a list of words, a file for the length of a
+// test, and the error that a call throws, as a value.
+#pragma once
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hasten/base/error.h"
+#include "hasten/options/train_options.h"
+
+namespace hasten::test {
+
+using Words = std::vector<std::string>;
+
+inline TrainConfiguration parse(const Words& words, const config::Environment& environment = {}) {
+  std::vector<const char*> argv;
+  for (const std::string& word : words) argv.push_back(word.c_str());
+  return parse_train(static_cast<int>(argv.size()), argv.data(), environment);
+}
+
+// A command line that is right so far, with more words.
+inline TrainConfiguration parse_more(Words words, const config::Environment& environment = {}) {
+  words.insert(words.begin(), {"--model", "bert-base", "--data", "dummy"});
+  return parse(words, environment);
+}
+
+struct Caught {
+  std::string code, text;
+  int exit_code = 0;
+};
+
+template <class Call>
+Caught error_of(Call call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return {error.code(), error.what(), error.exit_code()};
+  }
+  return {"no error", "", 0};
+}
+
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// A file in a folder of its own, gone with the object. `name` is what a relative path would be.
+class TemporaryFile {
+ public:
+  TemporaryFile(const std::string& name, const std::string& content) {
+    std::string folder = (std::filesystem::temp_directory_path() / "hasten-config-XXXXXX").string();
+    folder_ = mkdtemp(folder.data());
+    path_ = folder_ + "/" + name;
+    std::ofstream(path_, std::ios::binary) << content;
+  }
+  ~TemporaryFile() { std::filesystem::remove_all(folder_); }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string folder_, path_;
+};
+
+// How an option reads after a run of parse_train.
+inline const config::ResolvedValue& value_in(const TrainConfiguration& run,
+                                             const std::string& name) {
+  for (const config::ResolvedValue& value : run.values) {
+    if (value.name == name) return value;
+  }
+  FAIL("no option " << name);
+  return run.values.front();
+}
+inline std::string origin_in(const TrainConfiguration& run, const std::string& name) {
+  return config::to_text(value_in(run, name).origin);
+}
+
+}  // namespace hasten::test
