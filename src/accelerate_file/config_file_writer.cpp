@@ -8,40 +8,15 @@
 #include "hasten/base/text.h"
 #include "options/sources.h"
 #include "options/value.h"
+#include "options/yaml_scalar.h"
 
 namespace hasten::config {
 namespace {
 
-bool is_yaml_word(const std::string& text) {
-  static const std::vector<std::string> words = {"",   "~",   "null", "true", "false", "yes", "no",
-                                                 "on", "off", "y",    "n",    ".inf",  ".nan"};
-  return std::find(words.begin(), words.end(), lower(text)) != words.end();
-}
-
-// True for text that needs no quotes: it begins with a letter, / or _, and nothing in it has a
-// meaning in YAML.
-bool is_plain(const std::string& text) {
-  static constexpr std::string_view safe =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+-";
-  if (is_yaml_word(text) || text.find_first_not_of(safe) != std::string::npos) return false;
-  const char first = text[0];
-  return (first >= 'a' && first <= 'z') || (first >= 'A' && first <= 'Z') || first == '/' ||
-         first == '_';
-}
-
-std::string quoted(const std::string& text) {
-  const bool simple = std::all_of(text.begin(), text.end(), [](unsigned char letter) {
-    return letter >= ' ' && letter != '\'' && letter != 0x7f;
-  });
-  if (simple) return "'" + text + "'";
-  return Document(text).dump(-1, ' ', false, Document::error_handler_t::replace);
-}
-
 std::string scalar(const Document& value) {
   if (value.is_null()) return "null";
   if (!value.is_string()) return value.dump();
-  const auto text = value.get<std::string>();
-  return is_plain(text) ? text : quoted(text);
+  return yaml_scalar(value.get<std::string>());
 }
 
 std::string inline_text(const Document& value) {
@@ -53,7 +28,7 @@ std::string inline_text(const Document& value) {
   if (value.is_object()) {
     std::vector<std::string> items;
     for (const auto& [key, item] : value.items())
-      items.push_back(scalar(key) + ": " + inline_text(item));
+      items.push_back(yaml_scalar(key) + ": " + inline_text(item));
     return "{" + join(items, ", ") + "}";
   }
   return scalar(value);
@@ -62,7 +37,7 @@ std::string inline_text(const Document& value) {
 std::string yaml_lines(const Document& map, const std::string& indent) {
   std::string out;
   for (const auto& [key, value] : map.items()) {
-    out += indent + scalar(key) + ":";
+    out += indent + yaml_scalar(key) + ":";
     if (value.is_object() && !value.empty()) {
       out += "\n" + yaml_lines(value, indent + "  ");
     } else {
@@ -79,7 +54,7 @@ Document typed(const std::string& word) {
   if (plain == "true" || plain == "yes" || plain == "on") return true;
   if (plain == "false" || plain == "no" || plain == "off") return false;
   if (const auto number = parse_integer(word)) return *number;
-  if (const auto number = parse_number(word)) return *number;
+  if (const auto number = parse_finite(word)) return *number;
   return word;
 }
 

@@ -1,7 +1,6 @@
 #include "hasten/options/machines.h"
 
-#include <charconv>
-
+#include "base/parse_number.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/options/launch_options.h"
@@ -19,15 +18,14 @@ namespace {
 }
 
 std::int64_t parse_machine_count(const std::string& text, const std::string& part) {
-  std::int64_t count = 0;
-  const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), count);
-  if (error != std::errc() || end != part.data() + part.size() || count < 1 || count > 4096) {
+  const auto count = parse_number<std::int64_t>(part);
+  if (!count || *count < 1 || *count > 4096) {
     throw ConfigError("config.bad-value",
                       {.what = "nnodes",
                        .got = "'" + text + "'",
                        .expected = "a number such as 2, or a range such as 2:4"});
   }
-  return count;
+  return *count;
 }
 
 void set_counts(Machines& machines, const LaunchOptions& options) {

@@ -1,9 +1,9 @@
 #include "commands/streams.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 
+#include "base/parse_number.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 
@@ -13,11 +13,8 @@ namespace {
 constexpr std::int64_t kMaxProcesses = 4096;  // on one machine
 
 std::optional<std::int64_t> number(const std::string& word, std::int64_t limit) {
-  std::int64_t value = 0;
-  const char* const end = word.data() + word.size();
-  const auto [stop, error] = std::from_chars(word.data(), end, value);
-  if (error != std::errc() || stop != end || value < 0 || value >= limit) return std::nullopt;
-  return value;
+  const auto value = parse_number<std::int64_t>(word);
+  return value && *value >= 0 && *value < limit ? value : std::nullopt;
 }
 
 [[noreturn]] void throw_invalid(const std::string& option, const std::string& text,

@@ -46,7 +46,7 @@ std::optional<Kwargs> parse_object(std::string_view text) {
 }  // namespace
 
 KwargValue::KwargValue(std::string_view text) {
-  const auto number = config::parse_number(text);
+  const auto number = config::parse_finite(text);
   if (number) {
     value_ = *number;
   } else {

@@ -1,25 +1,17 @@
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "hasten/base/text.h"
-#include "options/help.h"
+#include "hasten/options/resolved_value.h"
+#include "options/yaml_scalar.h"
 
 namespace hasten::config {
 namespace {
 
-bool needs_no_quotes(std::string_view text) {
-  static constexpr std::string_view safe =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+-";
-  const std::string word = lower(text);
-  return !text.empty() && text.find_first_not_of(safe) == std::string_view::npos &&
-         text[0] != '-' && text[0] != '.' && word != "null";
-}
-
-// Writes a YAML scalar. Text that could be read as something else is quoted as in JSON, which YAML
-// reads as the same text.
-std::string yaml_scalar(const std::string& text) {
-  if (needs_no_quotes(text)) return text;
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+// A flag in a map is the text true or false.
+std::string yaml_scalar_of(const KwargValue& value) {
+  const std::string text = value.text();
+  const bool is_bare = value.is_number() || text == "true" || text == "false";
+  return is_bare ? text : yaml_scalar(text);
 }
 
 struct YamlWriter {
@@ -36,7 +28,7 @@ struct YamlWriter {
   std::string operator()(const Kwargs& value) const {
     std::vector<std::string> items;
     for (const auto& [name, item] : value.items())
-      items.push_back(yaml_scalar(name) + ": " + yaml_scalar(item.text()));
+      items.push_back(yaml_scalar(name) + ": " + yaml_scalar_of(item));
     return str('{', join(items, ", "), '}');
   }
 };

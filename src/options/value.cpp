@@ -1,24 +1,21 @@
 #include "options/value.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <initializer_list>
 
+#include "base/parse_number.h"
 #include "hasten/base/text.h"
 #include "options/describe.h"
 
 namespace hasten::config {
 namespace {
 
-template <class Number>
-std::optional<Number> parse_all(std::string_view text) {
+// Removes spaces around the text and a sign "+".
+std::string_view digits_of(std::string_view text) {
   text = trim(text);
   if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
-  Number value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
+  return text;
 }
 
 // Returns the text of a scalar from a file or flag, null for other values.
@@ -70,11 +67,11 @@ std::optional<bool> parse_bool(std::string_view text) {
 }
 
 std::optional<std::int64_t> parse_integer(std::string_view text) {
-  return parse_all<std::int64_t>(text);
+  return hasten::parse_number<std::int64_t>(digits_of(text));
 }
 
-std::optional<double> parse_number(std::string_view text) {
-  const auto value = parse_all<double>(text);
+std::optional<double> parse_finite(std::string_view text) {
+  const auto value = hasten::parse_number<double>(digits_of(text));
   return value && std::isfinite(*value) ? value : std::nullopt;
 }
 
@@ -94,7 +91,7 @@ bool means_unset(const Value& from) {
 
 bool assign(bool& to, const Value& from) { return take(to, from, parse_bool); }
 bool assign(std::int64_t& to, const Value& from) { return take(to, from, parse_integer); }
-bool assign(double& to, const Value& from) { return take(to, from, parse_number); }
+bool assign(double& to, const Value& from) { return take(to, from, parse_finite); }
 
 bool assign(std::string& to, const Value& from) {
   if (!text_in(from)) return false;

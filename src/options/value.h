@@ -14,6 +14,6 @@ std::optional<bool> parse_bool(std::string_view text);
 // Accepts decimal digits with an optional sign.
 std::optional<std::int64_t> parse_integer(std::string_view text);
 // Accepts finite decimal numbers; returns nothing for inf, nan and numbers that overflow.
-std::optional<double> parse_number(std::string_view text);
+std::optional<double> parse_finite(std::string_view text);
 
 }  // namespace hasten::config

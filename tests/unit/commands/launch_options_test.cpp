@@ -1,5 +1,6 @@
 // The options of hasten launch: what is read from where, and that nothing wrong is let through.
 #include "hasten/options/launch_options.h"
+#include "options/describe.h"
 
 #include <doctest/doctest.h>
 

@@ -1,3 +1,4 @@
+#include "options/sources.h"
 #include "unit/options/support.h"
 
 using namespace hasten;

@@ -1,5 +1,6 @@
 #include <sstream>
 
+#include "options/help.h"
 #include "unit/options/support.h"
 
 using namespace hasten;

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "options/describe.h"
 #include "unit/options/support.h"
 
 using namespace hasten;
