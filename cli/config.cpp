@@ -97,7 +97,7 @@ int update(const ConfigCommand& run) {
 }  // namespace
 
 int configure(int argc, char** argv) {
-  const ConfigCommand run = parse_config(argc - 2, argv + 2, config::whole_environment());
+  const ConfigCommand run = parse_config({argv + 2, argv + argc}, config::whole_environment());
   if (run.help) {
     std::fputs(config_help().c_str(), stdout);
     return 0;

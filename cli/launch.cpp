@@ -22,7 +22,7 @@ std::string own_command(const char* called) {
 }  // namespace
 
 int launch(int argc, char** argv) {
-  const LaunchConfiguration run = parse_launch(argc - 2, argv + 2, config::whole_environment());
+  const LaunchConfiguration run = parse_launch({argv + 2, argv + argc}, config::whole_environment());
   if (run.help) {
     std::fputs(launch_help(config::terminal_width()).c_str(), stdout);
     return 0;

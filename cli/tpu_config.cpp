@@ -33,7 +33,7 @@ std::string find_gcloud() {
 }  // namespace
 
 int tpu_config(int argc, char** argv) {
-  const TpuConfigCommand run = parse_tpu_config(argc - 2, argv + 2, config::whole_environment());
+  const TpuConfigCommand run = parse_tpu_config({argv + 2, argv + argc}, config::whole_environment());
   if (run.help) {
     std::fputs(tpu_config_help(config::terminal_width()).c_str(), stdout);
     return 0;

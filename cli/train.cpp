@@ -150,7 +150,7 @@ Trained train_and_evaluate(Trainer& trainer, bool evaluates) {
 
 int train(int argc, char** argv) {
   // `hasten` has already reported notices and errors; a direct call reports the errors, too.
-  const TrainConfiguration run = parse_train(argc - 2, argv + 2, config::process_environment());
+  const TrainConfiguration run = parse_train({argv + 2, argv + argc}, config::process_environment());
   keep_freed_memory();
   const bool evaluates = run.arguments.do_eval || run.arguments.eval_on_start;
   const ClassificationFiles files(run.options,

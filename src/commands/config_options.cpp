@@ -32,10 +32,8 @@ void read(ConfigCommand& run, const std::vector<std::string>& words,
           std::initializer_list<std::string_view> names, const config::Environment& environment) {
   config::OptionTable table;
   describe(table, run.options, names);
-  std::vector<const char*> pointers;
-  for (const std::string& word : words) pointers.push_back(word.c_str());
   std::vector<std::string> notices;
-  config::resolve(table, {config::read_flags(table, pointers)}, notices);
+  config::resolve(table, {config::read_flags(table, words)}, notices);
   run.path = run.options.config_file;
   const auto variable = environment.find("HASTEN_CONFIG_FILE");
   if (run.path.empty() && variable != environment.end())
@@ -62,22 +60,22 @@ ConfigAction take_action(std::vector<std::string>& words) {
 
 }  // namespace
 
-ConfigCommand parse_config(int argc, const char* const* argv,
+ConfigCommand parse_config(const std::vector<std::string>& words,
                            const config::Environment& environment) {
-  std::vector<std::string> words(argv, argv + argc);
   ConfigCommand run;
   run.help = asks_for_help(words);
   if (run.help) return run;
-  run.action = take_action(words);
+  std::vector<std::string> flags = words;
+  run.action = take_action(flags);
   switch (run.action) {
     case ConfigAction::ask:
-      read(run, words, {"overwrite"}, environment);
+      read(run, flags, {"overwrite"}, environment);
       break;
     case ConfigAction::write_default:
-      read(run, words, {"mixed_precision", "overwrite"}, environment);
+      read(run, flags, {"mixed_precision", "overwrite"}, environment);
       break;
     case ConfigAction::update:
-      read(run, words, {}, environment);
+      read(run, flags, {}, environment);
       if (run.path.empty()) run.path = config::find_default_file(environment);
       break;
   }
@@ -107,8 +105,8 @@ std::string config_help() {
          "  --overwrite           Replace a file that exists already.\n";
 }
 
-ConfigCommand parse_env(int argc, const char* const* argv, const config::Environment& environment) {
-  const std::vector<std::string> words(argv, argv + argc);
+ConfigCommand parse_env(const std::vector<std::string>& words,
+                        const config::Environment& environment) {
   ConfigCommand run;
   run.help = asks_for_help(words);
   if (run.help) return run;

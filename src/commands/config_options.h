@@ -2,7 +2,7 @@
 // The options of `hasten config`, `hasten config default` and `hasten config update`, with the
 // names of Accelerate, and of `hasten env`.
 //
-//   const ConfigCommand run = parse_config(argc - 2, argv + 2, config::whole_environment());
+//   const ConfigCommand run = parse_config({argv + 2, argv + argc}, config::whole_environment());
 //   run.action;      // ConfigAction::ask
 //   run.path;        // the file to write
 //
@@ -36,12 +36,13 @@ struct ConfigCommand {
 };
 
 // Parses the words after `config` (`argv` without the first two words of the command).
-ConfigCommand parse_config(int argc, const char* const* argv,
+ConfigCommand parse_config(const std::vector<std::string>& words,
                            const config::Environment& environment);
 std::string config_help();
 
 // The same for `hasten env`. `path` is empty if there is no file.
-ConfigCommand parse_env(int argc, const char* const* argv, const config::Environment& environment);
+ConfigCommand parse_env(const std::vector<std::string>& words,
+                        const config::Environment& environment);
 std::string env_help();
 
 }  // namespace hasten

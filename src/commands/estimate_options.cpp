@@ -2,9 +2,8 @@
 
 #include <algorithm>
 
-#include "commands/count.h"
+#include "commands/resolve_train.h"
 #include "hasten/base/error.h"
-#include "hasten/base/text.h"
 #include "hasten/config/tpus.h"
 #include "hasten/machine/gpus.h"
 #include "options/common_sources.h"
@@ -12,131 +11,148 @@
 namespace hasten {
 namespace {
 
-// Translates the words of `hasten estimate` to those of `hasten train`.
-class EstimateArguments {
- public:
-  explicit EstimateArguments(EstimateConfiguration& estimate) : estimate_(estimate) {
-    describe(table_, train_.options);
-    describe(table_, train_.arguments);
-  }
-
-  void take(const std::vector<std::string>& words) {
-    for (std::size_t i = 0; i < words.size(); ++i) {
-      const std::size_t equals = words[i].find('=');
-      const std::string name = words[i].substr(0, equals);
-      const auto value = [&]() -> std::string {
-        if (equals != std::string::npos) return words[i].substr(equals + 1);
-        if (i + 1 < words.size()) return words[++i];
-        throw ConfigError("config.missing-value", {.what = name + " has no value"});
-      };
-      if (!starts_with(name, "-")) {
-        // A word that is not the value of an option is the model.
-        positional(words[i]);
-      } else if (name == "--help" || name == "-h") {
-        estimate_.help = true;
-      } else if (name == "--devices") {
-        estimate_.devices = true;
-      } else if (name == "--json") {
-        estimate_.json = true;
-      } else if (name == "--html") {
-        estimate_.html = value();
-      } else if (name == "--what_if") {
-        estimate_.what_if = true;
-      } else if (name == "--measure") {
-        estimate_.measure = true;
-      } else if (name == "--steps") {
-        estimate_.steps = config::parse_count(name, value());
-      } else if (name == "--batch") {
-        add({"--per_device_train_batch_size", value()});
-      } else if (name == "--mode") {
-        mode(value());
-      } else if (name == "--device") {
-        estimate_.device = value();
-        if (estimate_.device != "cpu") find_gpu(estimate_.device);
-      } else if (name == "--tpu") {
-        estimate_.device = std::string(kTpuDevice) + parse_tpu_topology(value()).name;
-      } else if (name == "--seq") {
-        length_ = value();
-      } else if (name == "--precision") {
-        precision(value());
-      } else if (name == "--optim") {
-        const std::string optim = value();
-        add({"--optim", optim == "adamw" ? "adamw_torch_fused" : optim});
-      } else {
-        words_.push_back(words[i]);
-        after_option_ =
-            equals == std::string::npos && i + 1 < words.size() && takes(name, words[i + 1]);
-        continue;
-      }
-      after_option_ = false;
-    }
-  }
-
-  std::vector<std::string> words() const {
-    std::vector<std::string> all = {"--data", "dummy",        "--dummy_length",
-                                    length_,  "--max_length", length_};
-    if (!model_.empty()) all.insert(all.end(), {"--model", model_});
-    all.insert(all.end(), words_.begin(), words_.end());
-    return all;
-  }
-
- private:
-  // True if this flag of `hasten train` takes the word behind it.
-  bool takes(const std::string& flag, const std::string& word) const {
-    return config::takes_word(table_.find(flag.substr(std::min<std::size_t>(2, flag.size()))),
-                              word);
-  }
-  void add(std::initializer_list<std::string> words) {
-    words_.insert(words_.end(), words.begin(), words.end());
-  }
-  void positional(const std::string& word) {
-    if (model_.empty() && !after_option_) {
-      model_ = word;
-    } else {
-      words_.push_back(word);
-    }
-  }
-  void precision(const std::string& word) {
-    if (word == "bf16") return add({"--bf16"});
-    if (word == "fp32" || word == "no") return;
-    throw ConfigError("config.bad-value",
-                      {.what = "--precision", .got = "'" + word + "'", .expected = "fp32 or bf16"});
-  }
-  void mode(const std::string& word) {
-    if (const auto found = from_name<EstimateMode>(word)) {
-      estimate_.mode = *found;
-      return;
-    }
-    throw ConfigError(
-        "config.bad-value",
-        {.what = "--mode", .got = "'" + word + "'", .expected = "training or inference"});
-  }
-  EstimateConfiguration& estimate_;
-  TrainConfiguration train_;  // what the table describes
-  config::OptionTable table_;
-  std::vector<std::string> words_;
-  std::string model_, length_ = "512";
-  bool after_option_ = false;
+// The options of `hasten estimate` that `hasten train` does not have.
+struct OwnOptions {
+  bool json = false, what_if = false, measure = false, devices = false;
+  std::string batch, html, mode = "training", device = "cpu", tpu, precision = "fp32";
+  std::int64_t steps = 2, seq = 512;
 };
+
+void describe(config::OptionTable& table, OwnOptions& options) {
+  config::Describer d(table, options);
+  d("batch", &OwnOptions::batch, "Set the number of rows in a batch.");
+  d("seq", &OwnOptions::seq, "Set the number of tokens in a row.").at_least(1);
+  d("precision", &OwnOptions::precision, "Compute in fp32 or bf16.");
+  d("device", &OwnOptions::device, "Predict for cpu, or for a GPU that need not be installed.");
+  d("devices", &OwnOptions::devices, "List these GPUs.");
+  d("tpu", &OwnOptions::tpu, "Predict for a TPU that need not be installed.");
+  d("mode", &OwnOptions::mode, "Predict training or inference.");
+  d("steps", &OwnOptions::steps, "Predict this many steps.").at_least(1);
+  d("measure", &OwnOptions::measure, "Run the steps and measure them instead of predicting them.");
+  d("what_if", &OwnOptions::what_if, "Also report the peak with one thing changed.");
+  d("html", &OwnOptions::html, "Also write an HTML page with charts and tables.");
+  d("json", &OwnOptions::json, "Print everything as JSON, in bytes.");
+}
+
+config::Assignment flag(const std::string& key, const std::string& text) {
+  return {.key = key,
+          .value = text,
+          .origin = {config::Origin::Source::flag, "--" + key},
+          .places = {}};
+}
+
+[[noreturn]] void throw_bad_word(const config::Assignment& given, const char* expected) {
+  throw ConfigError("config.bad-value", {.what = "--" + given.key,
+                                         .got = "'" + config::to_text(given.value) + "'",
+                                         .expected = expected});
+}
+
+// Returns the assignment to an option of `hasten train` that a short name stands for, or nothing if
+// the name has no effect on it.
+std::optional<config::Assignment> train_option(const config::Assignment& given) {
+  const std::string word = config::to_text(given.value);
+  if (given.key == "batch") return flag("per_device_train_batch_size", word);
+  if (given.key != "precision" || word == "fp32" || word == "no") return std::nullopt;
+  if (word != "bf16") throw_bad_word(given, "fp32 or bf16");
+  return flag("bf16", "true");
+}
+
+// The device that --device or --tpu names, whichever comes last.
+void set_device(std::string& device, const config::Assignment& given) {
+  const std::string word = config::to_text(given.value);
+  if (given.key == "tpu") device = std::string(kTpuDevice) + parse_tpu_topology(word).name;
+  if (given.key != "device") return;
+  device = word;
+  if (device != "cpu") find_gpu(device);
+}
+
+// Removes the model from `words`: the first word that is neither an option nor the value of one.
+// Returns an empty text if there is none.
+std::string take_model(const config::OptionTable& table, std::vector<std::string>& words) {
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (!words[i].starts_with("-")) {
+      std::string model = std::move(words[i]);
+      words.erase(words.begin() + static_cast<std::ptrdiff_t>(i));
+      return model;
+    }
+    if (words[i].find('=') != std::string::npos || i + 1 == words.size()) continue;
+    const std::string name = words[i].substr(std::min<std::size_t>(2, words[i].size()));
+    if (config::takes_word(table.find(name), words[i + 1])) ++i;
+  }
+  return "";
+}
+
+// The flags of one command line, for each of the two tables.
+struct EstimateFlags {
+  std::vector<config::Assignment> own, train;
+};
+
+// Reads the words by one table with the options of both commands.
+EstimateFlags read_estimate_flags(config::OptionTable& own, std::vector<std::string> words) {
+  TrainConfiguration unused;
+  config::OptionTable both;
+  describe(both, unused.options);
+  describe(both, unused.arguments);
+  both.options().insert(both.options().end(), own.options().begin(), own.options().end());
+  const std::string model = take_model(both, words);
+  EstimateFlags flags;
+  if (!model.empty()) flags.train.push_back(flag("model", model));
+  for (config::Assignment& given : config::read_flags(both, words)) {
+    if (own.find(given.key) != nullptr) {
+      if (const auto option = train_option(given)) flags.train.push_back(*option);
+      flags.own.push_back(std::move(given));
+      continue;
+    }
+    if (given.key == "optim" && config::to_text(given.value) == "adamw")
+      given.value = std::string("adamw_torch_fused");
+    flags.train.push_back(std::move(given));
+  }
+  return flags;
+}
 
 }  // namespace
 
-EstimateConfiguration parse_estimate(int argc, const char* const* argv,
+EstimateConfiguration parse_estimate(const std::vector<std::string>& words,
                                      const config::Environment& environment) {
   EstimateConfiguration estimate;
-  EstimateArguments arguments(estimate);
-  arguments.take(std::vector<std::string>(argv, argv + argc));
-  if (estimate.help || estimate.devices) return estimate;
+  const auto asks_for_help = [](const std::string& word) {
+    return word == "--help" || word == "-h";
+  };
+  estimate.help = std::any_of(words.begin(), words.end(), asks_for_help);
+  if (estimate.help) return estimate;
+
+  OwnOptions own;
+  config::OptionTable table;
+  describe(table, own);
+  const EstimateFlags flags = read_estimate_flags(table, words);
+  std::vector<std::string> notices;
+  config::resolve(table, {flags.own}, notices);
+  for (const config::Assignment& given : flags.own) {
+    set_device(estimate.device, given);
+    if (given.key != "mode") continue;
+    const auto mode = from_name<EstimateMode>(own.mode);
+    if (!mode) throw_bad_word(given, "training or inference");
+    estimate.mode = *mode;
+  }
+  estimate.json = own.json;
+  estimate.html = own.html;
+  estimate.what_if = own.what_if;
+  estimate.measure = own.measure;
+  estimate.steps = own.steps;
+  estimate.devices = own.devices;
+  if (estimate.devices) return estimate;
   if (estimate.measure && estimate.device != "cpu") {
     throw ConfigError("config.contradiction",
                       {.what = "--measure runs the steps on this machine's CPU",
                        .got = "--device " + estimate.device,
                        .hint = "remove one of them"});
   }
-  const std::vector<std::string> words = arguments.words();
-  std::vector<const char*> pointers;
-  for (const std::string& word : words) pointers.push_back(word.c_str());
-  estimate.train = parse_train(static_cast<int>(pointers.size()), pointers.data(), environment);
+  // Flags of the user come later, so they win.
+  const std::string length = std::to_string(own.seq);
+  std::vector<config::Assignment> all = {flag("data", std::string(kDummyData)),
+                                         flag("dummy_length", length), flag("max_length", length)};
+  all.insert(all.end(), flags.train.begin(), flags.train.end());
+  estimate.train = resolve_train(all, environment);
   return estimate;
 }
 

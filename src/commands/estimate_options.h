@@ -34,7 +34,7 @@ struct EstimateConfiguration {
 };
 
 // Parses the words after `estimate`.
-EstimateConfiguration parse_estimate(int argc, const char* const* argv,
+EstimateConfiguration parse_estimate(const std::vector<std::string>& words,
                                      const config::Environment& environment);
 std::string estimate_help();
 

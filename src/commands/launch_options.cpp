@@ -353,12 +353,11 @@ void describe(config::OptionTable& table, LaunchOptions& options) {
   describe_ignored(d);
 }
 
-LaunchConfiguration parse_launch(int argc, const char* const* argv,
+LaunchConfiguration parse_launch(const std::vector<std::string>& words,
                                  const config::Environment& environment) {
   LaunchConfiguration run;
   config::OptionTable table;
   describe(table, run.options);
-  const std::vector<std::string> words(argv, argv + argc);
   const std::size_t at = program_index(table, with_long_names(words));
   std::vector<std::string> own =
       with_long_names({words.begin(), words.begin() + static_cast<std::ptrdiff_t>(at)});
@@ -367,9 +366,7 @@ LaunchConfiguration parse_launch(int argc, const char* const* argv,
   if (run.help) return run;
   std::erase(own, "--");
 
-  std::vector<const char*> pointers;
-  for (const std::string& word : own) pointers.push_back(word.c_str());
-  const auto flags = config::read_flags(table, pointers);
+  const auto flags = config::read_flags(table, own);
   std::vector<std::string> others = config::internal_variables();
   // These are options of launch.
   for (const char* const option : {"HASTEN_NO_CONFIG_FILE", "HASTEN_ENCRYPT"})

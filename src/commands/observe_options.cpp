@@ -7,8 +7,7 @@
 #include "hasten/machine/gpus.h"
 
 namespace hasten {
-ObserveOptions parse_observe(int argc, const char* const* argv, const std::string& command) {
-  const std::vector<std::string> words(argv, argv + argc);
+ObserveOptions parse_observe(const std::vector<std::string>& words, const std::string& command) {
   ObserveOptions options;
   std::vector<std::string> names = {"--steps", "--json", "--html", "--output"};
   if (command == "estimate") names.insert(names.end(), {"--device", "--tpu"});

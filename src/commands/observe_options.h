@@ -35,7 +35,7 @@ inline constexpr const char* kDryRunVariable = "HASTEN_DRY_RUN";  // The device;
 inline constexpr const char* kCpuPredictionVariable = "HASTEN_LISTEN_BESIDE";
 
 // Parses the words after the subcommand; `command` is its name, for messages.
-ObserveOptions parse_observe(int argc, const char* const* argv, const std::string& command);
+ObserveOptions parse_observe(const std::vector<std::string>& words, const std::string& command);
 std::string anatomy_help();
 
 }  // namespace hasten

@@ -1,6 +1,8 @@
 // Turns the command line, the environment and files into a checked configuration.
 #include <algorithm>
+#include <optional>
 
+#include "commands/resolve_train.h"
 #include "hasten/base/error.h"
 #include "hasten/options/train_options.h"
 #include "options/common_sources.h"
@@ -30,13 +32,13 @@ std::vector<config::Derived> derive_actions(const config::OptionTable& table,
   return derived;
 }
 
-bool has_word(std::span<const char* const> words, std::string_view what) {
+bool has_word(const std::vector<std::string>& words, std::string_view what) {
   return std::any_of(words.begin(), words.end(),
                      [&](std::string_view word) { return word == what; });
 }
 
 // --help takes precedence over everything else on the line, even over errors.
-std::optional<TrainAnswer> requested_help(std::span<const char* const> words) {
+std::optional<TrainAnswer> requested_help(const std::vector<std::string>& words) {
   if (!has_word(words, "--help") && !has_word(words, "-h")) return std::nullopt;
   return has_word(words, "markdown") ? TrainAnswer::help_markdown : TrainAnswer::help;
 }
@@ -55,19 +57,26 @@ void check_allowed_in_file(const std::vector<config::Assignment>& assignments) {
 
 }  // namespace
 
-TrainConfiguration parse_train(int argc, const char* const* argv,
+TrainConfiguration parse_train(const std::vector<std::string>& words,
                                const config::Environment& environment) {
-  const std::span<const char* const> words(argv, static_cast<std::size_t>(argc));
-  TrainConfiguration run;
   if (const auto help = requested_help(words)) {
+    TrainConfiguration run;
     run.answer = *help;
     return run;
   }
+  TrainConfiguration described;
+  config::OptionTable table;
+  describe(table, described.options);
+  describe(table, described.arguments);
+  return resolve_train(config::read_flags(table, words), environment);
+}
+
+TrainConfiguration resolve_train(const std::vector<config::Assignment>& flags,
+                                 const config::Environment& environment) {
+  TrainConfiguration run;
   config::OptionTable table;
   describe(table, run.options);
   describe(table, run.arguments);
-
-  const auto flags = config::read_flags(table, words);
   const auto variables =
       config::read_environment(table, environment, config::internal_variables(), run.notices);
   const auto files = config::config_files(flags, variables);

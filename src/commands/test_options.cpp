@@ -57,21 +57,16 @@ void read(TestOptions& options, std::vector<std::string>& words) {
   describe(table, options);
   const std::vector<std::string> own = extract_own_words(table, words);
   check_spelling(table, words);
-  std::vector<const char*> pointers;
-  for (const std::string& word : own) pointers.push_back(word.c_str());
   std::vector<std::string> notices;
-  config::resolve(table, {config::read_flags(table, pointers)}, notices);
+  config::resolve(table, {config::read_flags(table, own)}, notices);
   config::check_limits(table);
 }
 
-LaunchConfiguration parsed(const std::vector<std::string>& options,
-                           const config::Environment& environment,
+LaunchConfiguration parsed(std::vector<std::string> words, const config::Environment& environment,
                            const std::vector<std::string>& program) {
-  std::vector<const char*> words;
-  for (const std::string& word : options) words.push_back(word.c_str());
-  words.push_back("--");
-  for (const std::string& word : program) words.push_back(word.c_str());
-  LaunchConfiguration run = parse_launch(static_cast<int>(words.size()), words.data(), environment);
+  words.emplace_back("--");
+  words.insert(words.end(), program.begin(), program.end());
+  LaunchConfiguration run = parse_launch(words, environment);
   if (!run.help && run.program != program) {
     throw ConfigError("config.unexpected-argument",
                       {.what = "unexpected argument '" + run.program.front() + "'",
@@ -90,14 +85,15 @@ bool sets_process_count(const LaunchConfiguration& run) {
 
 }  // namespace
 
-TestCommand parse_test(int argc, const char* const* argv, const config::Environment& environment,
+TestCommand parse_test(const std::vector<std::string>& words,
+                       const config::Environment& environment,
                        const std::vector<std::string>& program) {
   TestCommand run;
-  std::vector<std::string> words(argv, argv + argc);
-  read(run.options, words);
+  std::vector<std::string> launch = words;
+  read(run.options, launch);
   // A rank that ends too early is a result and must not be restarted.
-  for (const char* const word : {"--max_restarts", "0"}) words.emplace_back(word);
-  run.launch = parsed(words, environment, program);
+  for (const char* const word : {"--max_restarts", "0"}) launch.emplace_back(word);
+  run.launch = parsed(launch, environment, program);
   run.help = run.launch.help;
   if (run.help) return run;
   if (run.launch.options.slurm) {
@@ -106,10 +102,10 @@ TestCommand parse_test(int argc, const char* const* argv, const config::Environm
                        .hint = "remove it, and run hasten test on each machine of a job"});
   }
   if (!sets_process_count(run.launch)) {
-    for (const char* const word : {"--num_processes", "2"}) words.emplace_back(word);
-    run.launch = parsed(words, environment, program);
+    for (const char* const word : {"--num_processes", "2"}) launch.emplace_back(word);
+    run.launch = parsed(launch, environment, program);
   }
-  run.words = std::move(words);
+  run.words = std::move(launch);
   run.words.emplace_back("--");
   run.words.insert(run.words.end(), program.begin(), program.end());
   return run;

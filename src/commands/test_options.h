@@ -2,7 +2,7 @@
 // The options of `hasten test`: its own, and all of `hasten launch`, which configure what is
 // tested.
 //
-//   const TestCommand run = parse_test(argc - 2, argv + 2, environment, {"hasten-torch"});
+//   const TestCommand run = parse_test({argv + 2, argv + argc}, environment, {"hasten-torch"});
 //   run.words;      // options for `hasten launch`, "--", and the program
 //
 // If the options do not set the number of processes and the machine has at most one GPU, two are
@@ -31,7 +31,8 @@ struct TestCommand {
 };
 
 // Parses the words after `test`; `program` is what the ranks run.
-TestCommand parse_test(int argc, const char* const* argv, const config::Environment& environment,
+TestCommand parse_test(const std::vector<std::string>& words,
+                       const config::Environment& environment,
                        const std::vector<std::string>& program);
 std::string test_help();
 

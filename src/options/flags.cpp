@@ -37,7 +37,7 @@ Flag split_flag(std::string_view word) {
 
 class FlagReader {
  public:
-  FlagReader(const OptionTable& table, std::span<const char* const> words)
+  FlagReader(const OptionTable& table, const std::vector<std::string>& words)
       : table_(table), words_(words) {}
 
   std::vector<Assignment> read() {
@@ -120,14 +120,15 @@ class FlagReader {
   }
 
   const OptionTable& table_;
-  std::span<const char* const> words_;
+  const std::vector<std::string>& words_;
   std::size_t at_ = 0;
   std::vector<Assignment> assignments_;
 };
 
 }  // namespace
 
-std::vector<Assignment> read_flags(const OptionTable& table, std::span<const char* const> words) {
+std::vector<Assignment> read_flags(const OptionTable& table,
+                                   const std::vector<std::string>& words) {
   return FlagReader(table, words).read();
 }
 

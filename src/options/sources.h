@@ -20,7 +20,6 @@
 #pragma once
 
 #include <map>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -40,7 +39,7 @@ struct Assignment {
 
 // Parses flags: `--name value`, `--name=value`, `--name a b c` for lists, `--flag`, `--flag false`,
 // `--no_flag`. '-' and '_' are equal in names. If a flag is repeated, the last one counts.
-std::vector<Assignment> read_flags(const OptionTable& table, std::span<const char* const> words);
+std::vector<Assignment> read_flags(const OptionTable& table, const std::vector<std::string>& words);
 
 // Reads a file of at most 1 MiB, JSON if its name ends in .json, otherwise YAML: one map from names
 // to values. null leaves the default.

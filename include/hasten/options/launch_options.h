@@ -129,7 +129,7 @@ void describe(config::OptionTable& table, LaunchOptions& options);
 // Parses the words after `launch`: options, then the program with its arguments. From weakest to
 // strongest: files, torchrun's variables (PET_NNODES, ...), HASTEN_ variables, flags. If no file is
 // named, the one that config::find_default_file() finds in `environment` is read.
-LaunchConfiguration parse_launch(int argc, const char* const* argv,
+LaunchConfiguration parse_launch(const std::vector<std::string>& words,
                                  const config::Environment& environment);
 std::string launch_help(int width);
 

@@ -3,7 +3,7 @@
 // namespace of flags, file keys and environment variables.
 //
 //   const TrainConfiguration run =
-//       parse_train(argc - 2, argv + 2, config::process_environment());    // after "hasten train"
+//       parse_train({argv + 2, argv + argc}, config::process_environment());    // after "hasten train"
 //   if (run.answer == TrainAnswer::run) std::printf("%g\n", run.arguments.learning_rate);
 //   std::fputs(resolved_text(run, config::Show::changed).c_str(), stderr);   // values with origins
 //
@@ -77,7 +77,7 @@ struct TrainConfiguration {
 };
 
 // Parses the words after `train`.
-TrainConfiguration parse_train(int argc, const char* const* argv,
+TrainConfiguration parse_train(const std::vector<std::string>& words,
                                const config::Environment& environment);
 
 // Throws ConfigError if an option is missing, out of range, or contradicts another one.

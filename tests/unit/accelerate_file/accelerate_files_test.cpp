@@ -19,9 +19,7 @@ LaunchConfiguration launched(const std::vector<std::string>& files,
   }
   if (files.size() > 1) words = {"--config_file", files[0] + "," + files[1]};
   words.push_back("program");
-  std::vector<const char*> pointers;
-  for (const std::string& word : words) pointers.push_back(word.c_str());
-  return parse_launch(static_cast<int>(pointers.size()), pointers.data(), environment);
+  return parse_launch(words, environment);
 }
 
 struct Wrong {

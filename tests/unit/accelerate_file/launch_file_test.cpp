@@ -14,15 +14,12 @@ namespace {
 
 LaunchConfiguration launched(const std::string& name, const std::string& text) {
   const test::TemporaryFile file(name, text);
-  const char* words[] = {"--config_file", file.path().c_str(), "program"};
-  return parse_launch(3, words, {});
+  return parse_launch({"--config_file", file.path(), "program"}, {});
 }
 
 ConfigCommand command(const std::vector<std::string>& words,
                       const config::Environment& environment) {
-  std::vector<const char*> pointers;
-  for (const std::string& word : words) pointers.push_back(word.c_str());
-  return parse_config(static_cast<int>(pointers.size()), pointers.data(), environment);
+  return parse_config(words, environment);
 }
 
 std::string updated(const std::string& text, const std::string& name = "old.yaml") {
@@ -136,9 +133,8 @@ TEST_CASE("launch file: several machines are read back, static and elastic") {
     file.num_processes = 6;
     file.use_cpu = true;
     const test::TemporaryFile written("launch.yaml", config::launch_file_text(file, false));
-    const char* words[] = {"--config_file", written.path().c_str(), "program"};
-    const auto run =
-        parse_launch(3, words, {{"HASTEN_JOB_TOKEN", "0123456789abcdef0123456789abcdef"}});
+    const auto run = parse_launch({"--config_file", written.path(), "program"},
+                                  {{"HASTEN_JOB_TOKEN", "0123456789abcdef0123456789abcdef"}});
     CHECK(run.options.num_machines == 3);
     CHECK(run.options.machine_rank == 2);
     CHECK(run.options.main_process_ip == "10.0.0.1");

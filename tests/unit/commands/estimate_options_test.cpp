@@ -7,21 +7,21 @@ using namespace hasten::test;
 
 namespace {
 
-EstimateConfiguration parsed(const std::vector<const char*>& words) {
-  return parse_estimate(static_cast<int>(words.size()), words.data(), {});
+EstimateConfiguration parsed(const std::vector<std::string>& words) {
+  return parse_estimate(words, {});
 }
 
 }  // namespace
 
 TEST_CASE("estimate options: a flag without a value leaves the model behind it alone") {
-  const std::vector<std::vector<const char*>> lines = {
+  const std::vector<std::vector<std::string>> lines = {
       {"--bf16", "bert-base"},
       {"--bf16", "yes", "bert-base"},
       {"bert-base", "--bf16"},
       {"--no_dataloader_pin_memory", "bert-base", "--bf16"},
       {"--disable_tqdm", "none", "bert-base", "--bf16"},
       {"--seed", "7", "bert-base", "--bf16"}};
-  for (const std::vector<const char*>& words : lines) {
+  for (const std::vector<std::string>& words : lines) {
     CAPTURE(words[0]);
     CAPTURE(words[1]);
     const EstimateConfiguration run = parsed(words);

@@ -17,9 +17,7 @@ namespace {
 
 LaunchConfiguration parsed(const std::vector<std::string>& words,
                            const config::Environment& environment = {}) {
-  std::vector<const char*> pointers;
-  for (const std::string& word : words) pointers.push_back(word.c_str());
-  return parse_launch(static_cast<int>(pointers.size()), pointers.data(), environment);
+  return parse_launch(words, environment);
 }
 
 // The message of the ConfigError, or empty where none came.

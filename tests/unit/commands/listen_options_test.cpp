@@ -7,8 +7,8 @@ using namespace hasten::test;
 
 namespace {
 
-ObserveOptions parsed(const std::string& command, const std::vector<const char*>& words) {
-  return parse_observe(static_cast<int>(words.size()), words.data(), command);
+ObserveOptions parsed(const std::string& command, const std::vector<std::string>& words) {
+  return parse_observe(words, command);
 }
 
 }  // namespace

@@ -11,12 +11,12 @@ using namespace hasten;
 
 namespace {
 
-TestCommand parsed(std::vector<const char*> words, const config::Environment& environment = {}) {
+TestCommand parsed(std::vector<std::string> words, const config::Environment& environment = {}) {
   words.insert(words.begin(), "--no_config_file");
-  return parse_test(static_cast<int>(words.size()), words.data(), environment, {"ranks", "now"});
+  return parse_test(words, environment, {"ranks", "now"});
 }
 
-std::string code_of(std::vector<const char*> words) {
+std::string code_of(std::vector<std::string> words) {
   try {
     parsed(std::move(words));
   } catch (const Error& error) {

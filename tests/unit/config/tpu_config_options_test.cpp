@@ -11,11 +11,7 @@ namespace {
 
 const test::Words kPlace = {"--tpu_name", "mine", "--tpu_zone", "us-b"};
 
-TpuConfigCommand parsed(const test::Words& words) {
-  std::vector<const char*> pointers;
-  for (const std::string& word : words) pointers.push_back(word.c_str());
-  return parse_tpu_config(static_cast<int>(pointers.size()), pointers.data(), {});
-}
+TpuConfigCommand parsed(const test::Words& words) { return parse_tpu_config(words, {}); }
 
 TpuConfigCommand placed(test::Words words) {
   words.insert(words.begin(), kPlace.begin(), kPlace.end());

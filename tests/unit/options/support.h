@@ -21,9 +21,7 @@ namespace hasten::test {
 using Words = std::vector<std::string>;
 
 inline TrainConfiguration parse(const Words& words, const config::Environment& environment = {}) {
-  std::vector<const char*> argv;
-  for (const std::string& word : words) argv.push_back(word.c_str());
-  return parse_train(static_cast<int>(argv.size()), argv.data(), environment);
+  return parse_train(words, environment);
 }
 
 // A command line that is right so far, with more words.
