@@ -5,17 +5,13 @@
 #include "hasten/base/text.h"
 #include "hasten/options/launch_options.h"
 #include "machine/endpoint.h"
+#include "options/messages.h"
 
 namespace hasten {
 namespace {
 
-[[noreturn]] void throw_conflict(std::string what, std::string hint) {
-  throw ConfigError("config.contradiction", {.what = std::move(what), .hint = std::move(hint)});
-}
-
-[[noreturn]] void throw_missing(std::string what, std::string hint) {
-  throw ConfigError("config.missing", {.what = std::move(what), .hint = std::move(hint)});
-}
+using config::throw_conflict;
+using config::throw_missing;
 
 std::int64_t parse_machine_count(const std::string& text, const std::string& part) {
   const auto count = parse_number<std::int64_t>(part);

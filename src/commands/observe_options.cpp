@@ -1,12 +1,24 @@
 #include "commands/observe_options.h"
 
-#include "commands/count.h"
+#include "base/parse_number.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/config/tpus.h"
 #include "hasten/machine/gpus.h"
 
 namespace hasten {
+namespace {
+
+std::int64_t parse_steps(const std::string& word) {
+  const auto steps = parse_number<std::int64_t>(word);
+  if (steps && *steps >= 1) return *steps;
+  throw ConfigError(
+      "config.out-of-range",
+      {.what = "--steps", .got = "'" + word + "'", .expected = "a whole number of at least 1"});
+}
+
+}  // namespace
+
 ObserveOptions parse_observe(const std::vector<std::string>& words, const std::string& command) {
   ObserveOptions options;
   std::vector<std::string> names = {"--steps", "--json", "--html", "--output"};
@@ -26,7 +38,7 @@ ObserveOptions parse_observe(const std::vector<std::string>& words, const std::s
     } else if (words[i] == "--help" || words[i] == "-h") {
       options.help = true;
     } else if (name == "--steps") {
-      options.steps = config::parse_count("--steps", value());
+      options.steps = parse_steps(value());
     } else if (words[i] == "--json") {
       options.output = "json";
     } else if (name == "--device" && command == "estimate") {

@@ -6,20 +6,16 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "options/help.h"
+#include "options/messages.h"
 #include "options/sources.h"
 
 namespace hasten {
 namespace {
 
+using config::throw_conflict;
+using config::throw_missing;
+
 const std::vector<std::string> kDataEndings = {".tsv", ".csv", ".jsonl", ".safetensors"};
-
-[[noreturn]] void throw_missing(const std::string& what, const std::string& hint) {
-  throw ConfigError("config.missing", {.what = what, .hint = hint});
-}
-
-[[noreturn]] void throw_conflict(const std::string& what, const std::string& hint) {
-  throw ConfigError("config.contradiction", {.what = what, .hint = hint});
-}
 
 void check_data_name(const std::string& option, const std::string& path) {
   if (path.empty() || path == kDummyData) return;

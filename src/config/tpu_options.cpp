@@ -12,10 +12,6 @@
 namespace hasten::config {
 namespace {
 
-[[noreturn]] void throw_conflict(const std::string& what, const std::string& hint) {
-  throw ConfigError("config.contradiction", {.what = what, .hint = hint});
-}
-
 bool is_explicit(const Option& option) { return option.origin.source > Origin::Source::derived; }
 
 // A source that says whether processes run on TPUs.

@@ -6,13 +6,10 @@
 #include "hasten/base/text.h"
 #include "options/derive.h"
 #include "options/kwargs_rules.h"
+#include "options/messages.h"
 
 namespace hasten::config {
 namespace {
-
-[[noreturn]] void throw_conflict(const std::string& what, const std::string& hint) {
-  throw ConfigError("config.contradiction", {.what = what, .hint = hint});
-}
 
 [[noreturn]] void throw_out_of_range(const std::string& what, const std::string& got,
                                      const std::string& expected) {

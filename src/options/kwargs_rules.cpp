@@ -5,6 +5,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "options/messages.h"
 
 namespace hasten::config {
 namespace {
@@ -72,17 +73,13 @@ void check(const std::string& option, std::string_view owner, const Kwargs& kwar
   }
 }
 
-[[noreturn]] void throw_kwargs_conflict(const std::string& what, const std::string& hint) {
-  throw ConfigError("config.contradiction", {.what = what, .hint = hint});
-}
-
 void check_one_floor(std::string_view owner, const Kwargs& kwargs) {
   const bool rate = kwargs.has("min_lr"), share = kwargs.has("min_lr_rate");
   if (rate != share) return;
   const std::string what =
       std::string(owner) +
       (rate ? " takes one of min_lr and min_lr_rate, not both" : " needs min_lr or min_lr_rate");
-  throw_kwargs_conflict(what, "use --lr_scheduler_kwargs min_lr_rate=0.1");
+  throw_conflict(what, "use --lr_scheduler_kwargs min_lr_rate=0.1");
 }
 
 }  // namespace
@@ -144,9 +141,9 @@ void check_schedule_kwargs(const TrainingArguments& arguments) {
       return check_one_floor(owner, kwargs);
     case SchedulerType::polynomial:
       if (kwargs.number("lr_end", 1e-7) < arguments.learning_rate) return;
-      throw_kwargs_conflict("polynomial: lr_end " + str(kwargs.number("lr_end", 1e-7)) +
-                                " is not below learning_rate " + str(arguments.learning_rate),
-                            "use --lr_scheduler_kwargs lr_end=0");
+      throw_conflict("polynomial: lr_end " + str(kwargs.number("lr_end", 1e-7)) +
+                         " is not below learning_rate " + str(arguments.learning_rate),
+                     "use --lr_scheduler_kwargs lr_end=0");
     default:
       return;
   }
@@ -157,8 +154,8 @@ void check_optimizer_args(const TrainingArguments& arguments) {
   check("optim_args", name_of(arguments.optim), kwargs, optimizer_rules());
   if (!kwargs.flag("nesterov", false)) return;
   if (kwargs.number("momentum", 0) > 0 && kwargs.number("dampening", 0) == 0) return;
-  throw_kwargs_conflict("sgd: nesterov needs a momentum above 0 and no dampening",
-                        "use --optim_args momentum=0.9,nesterov=true");
+  throw_conflict("sgd: nesterov needs a momentum above 0 and no dampening",
+                 "use --optim_args momentum=0.9,nesterov=true");
 }
 
 }  // namespace hasten::config

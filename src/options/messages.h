@@ -3,9 +3,11 @@
 // problem in the same words.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "hasten/base/error.h"
 #include "options/sources.h"
 
 namespace hasten::config {
@@ -21,6 +23,14 @@ std::optional<std::string> suggestion(const OptionTable& table, const std::strin
 
 [[noreturn]] void throw_unknown(const OptionTable& table, const std::string& key,
                                 const Origin& origin);
+// The errors for values that contradict each other and for a value that is missing. They are inline
+// so that the fuzzers need not link the option engine.
+[[noreturn]] inline void throw_conflict(const std::string& what, const std::string& hint) {
+  throw ConfigError("config.contradiction", {.what = what, .hint = hint});
+}
+[[noreturn]] inline void throw_missing(const std::string& what, const std::string& hint) {
+  throw ConfigError("config.missing", {.what = what, .hint = hint});
+}
 [[noreturn]] void throw_not_supported(const std::string& what, const std::string& hint);
 
 }  // namespace hasten::config
