@@ -7,7 +7,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "machine/default_file.h"
-#include "options/common_sources.h"
+#include "options/sources.h"
 
 namespace hasten {
 namespace {

@@ -6,7 +6,7 @@
 #include "hasten/base/error.h"
 #include "hasten/config/tpus.h"
 #include "hasten/machine/gpus.h"
-#include "options/common_sources.h"
+#include "options/sources.h"
 
 namespace hasten {
 namespace {

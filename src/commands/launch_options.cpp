@@ -14,8 +14,8 @@
 #include "hasten/base/text.h"
 #include "machine/default_file.h"
 #include "machine/token.h"
-#include "options/common_sources.h"
 #include "options/help.h"
+#include "options/sources.h"
 
 namespace hasten {
 namespace {

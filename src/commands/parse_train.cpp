@@ -5,9 +5,9 @@
 #include "commands/resolve_train.h"
 #include "hasten/base/error.h"
 #include "hasten/options/train_options.h"
-#include "options/common_sources.h"
 #include "options/derive.h"
 #include "options/help.h"
+#include "options/sources.h"
 
 namespace hasten {
 namespace {

@@ -5,7 +5,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "machine/installed_gpus.h"
-#include "options/common_sources.h"
+#include "options/sources.h"
 
 namespace hasten {
 namespace {

@@ -14,6 +14,29 @@ namespace {
 constexpr std::string_view kPrefix = "HASTEN_";
 }
 
+const std::vector<std::string>& internal_variables() {
+  static const std::vector<std::string> names = {"HASTEN_CACHE",
+                                                 "HASTEN_LIBTORCH",
+                                                 "HASTEN_MINILM",
+                                                 "HASTEN_LISTEN",
+                                                 "HASTEN_LISTEN_STEPS",
+                                                 "HASTEN_DRY_RUN",
+                                                 "HASTEN_JOB_ID",
+                                                 "HASTEN_STORE",
+                                                 "HASTEN_JOB_TOKEN",
+                                                 "HASTEN_HOME",
+                                                 "HASTEN_NO_CONFIG_FILE",
+                                                 "HASTEN_WATCHDOG",
+                                                 "HASTEN_SHARED_MEMORY",
+                                                 "HASTEN_ENCRYPT",
+                                                 "HASTEN_LISTEN_BESIDE",
+                                                 "HASTEN_LIBTPU",
+                                                 "HASTEN_DRY_TPU_COMPILER",
+                                                 "HASTEN_DRY_TPU_TOPOLOGY",
+                                                 "HASTEN_PROCESS_GROUP_BACKEND"};
+  return names;
+}
+
 std::vector<Assignment> read_environment(const OptionTable& table, const Environment& environment,
                                          const std::vector<std::string>& others,
                                          std::vector<std::string>& notices) {

@@ -195,6 +195,21 @@ nlohmann::ordered_json load_json(const std::string& text, const std::string& nam
   }
 }
 
+// --- Names of files
+
+std::vector<std::string> files_of(const std::vector<Assignment>& assignments) {
+  std::vector<std::string> files;
+  for (const Assignment& assignment : assignments) {
+    if (assignment.key != "config_file") continue;
+    if (const auto* list = std::get_if<std::vector<std::string>>(&assignment.value)) {
+      files.insert(files.end(), list->begin(), list->end());
+    } else if (const auto* text = std::get_if<std::string>(&assignment.value)) {
+      files.push_back(*text);
+    }
+  }
+  return files;
+}
+
 }  // namespace
 
 std::vector<Assignment> read_yaml(const std::string& text, const std::string& name) {
@@ -237,6 +252,12 @@ std::vector<Assignment> read_json(const std::string& text, const std::string& na
 std::vector<Assignment> read_file(const std::string& path) {
   const std::string text = read_text(path);
   return ends_with(path, ".json") ? read_json(text, path) : read_yaml(text, path);
+}
+
+std::vector<std::string> config_files(const std::vector<Assignment>& flags,
+                                      const std::vector<Assignment>& variables) {
+  auto files = files_of(flags);
+  return files.empty() ? files_of(variables) : files;
 }
 
 }  // namespace hasten::config

@@ -3,9 +3,9 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "options/common_sources.h"
 #include "options/messages.h"
 #include "options/sources.h"
+#include "options/value.h"
 
 namespace hasten::config {
 namespace {
@@ -126,6 +126,11 @@ class FlagReader {
 };
 
 }  // namespace
+
+bool takes_word(const Option* option, const std::string& word) {
+  if (option != nullptr && option->kind != Kind::boolean) return true;
+  return parse_bool(word) || (option != nullptr && option->optional && detail::means_unset(word));
+}
 
 std::vector<Assignment> read_flags(const OptionTable& table,
                                    const std::vector<std::string>& words) {

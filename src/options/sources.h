@@ -41,6 +41,11 @@ struct Assignment {
 // `--no_flag`. '-' and '_' are equal in names. If a flag is repeated, the last one counts.
 std::vector<Assignment> read_flags(const OptionTable& table, const std::vector<std::string>& words);
 
+// True if a flag takes the word behind it as its value. A boolean flag may stand alone and takes
+// only a truth value or, if its option may be unset, "none". A flag without an option (null), such
+// as --no_bf16, is read like a boolean one, so that a value behind it is an error.
+bool takes_word(const Option* option, const std::string& word);
+
 // Reads a file of at most 1 MiB, JSON if its name ends in .json, otherwise YAML: one map from names
 // to values. null leaves the default.
 std::vector<Assignment> read_file(const std::string& path);
@@ -48,12 +53,20 @@ std::vector<Assignment> read_file(const std::string& path);
 std::vector<Assignment> read_yaml(const std::string& text, const std::string& name);
 std::vector<Assignment> read_json(const std::string& text, const std::string& name);
 
+// The files that --config_file names; without the flag, those that HASTEN_CONFIG_FILE names.
+std::vector<std::string> config_files(const std::vector<Assignment>& flags,
+                                      const std::vector<Assignment>& variables);
+
 // Reads the variables HASTEN_<NAME>; an empty one counts as unset. `others` are variables with
 // another purpose. An unknown variable is an error if its name is near a known one, otherwise a
 // notice.
 std::vector<Assignment> read_environment(const OptionTable& table, const Environment& environment,
                                          const std::vector<std::string>& others,
                                          std::vector<std::string>& notices);
+
+// Variables HASTEN_* that are not options of any command: those of the build, the tests, the
+// anatomy and the launcher.
+const std::vector<std::string>& internal_variables();
 
 // Applies the sources, weakest first, to the fields behind the table. Checks types, choices and
 // limits, and sets each Option::origin.
