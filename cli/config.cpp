@@ -6,14 +6,14 @@
 #include <filesystem>
 #include <iostream>
 
+#include "accelerate_file/questions.h"
+#include "commands/config_options.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
-#include "hasten/config/config_options.h"
-#include "hasten/config/installed_gpus.h"
-#include "hasten/config/questions.h"
 #include "hasten/tpu/machine/installed_tpus.h"
 #include "light_commands.h"
+#include "machine/installed_gpus.h"
 
 namespace hasten::cli {
 namespace {
@@ -44,9 +44,9 @@ void print_unknown_keys(const config::LaunchFile& file) {
 
 int ask(const ConfigCommand& run) {
   const config::Dialogue with_user = dialogue();
-  const config::LaunchFile file = config::ask_launch_file(
-      config::launch_file_for_this_machine(), config::installed_gpus().size(),
-      config::installed_tpus().size(), with_user);
+  const std::size_t gpus = config::installed_gpus().size(), tpus = config::installed_tpus().size();
+  const config::LaunchFile file =
+      config::ask_launch_file(config::launch_file_for(gpus, tpus), gpus, tpus, with_user);
   const std::string text = config::launch_file_text(file, is_json(run.path));
   std::cout << "\n" << text << "\n";
   print_unknown_keys(file);
@@ -72,7 +72,8 @@ int write_default(const ConfigCommand& run) {
                   {.what = run.path + " exists",
                    .hint = "--overwrite replaces it, --config_file FILE writes another file"});
   }
-  config::LaunchFile file = config::launch_file_for_this_machine();
+  config::LaunchFile file =
+      config::launch_file_for(config::installed_gpus().size(), config::installed_tpus().size());
   file.mixed_precision = run.options.mixed_precision;
   config::write_launch_file(run.path, config::launch_file_text(file, is_json(run.path)));
   std::cout << "Written to " << run.path << "\n";
@@ -96,7 +97,7 @@ int update(const ConfigCommand& run) {
 }  // namespace
 
 int configure(int argc, char** argv) {
-  const ConfigCommand run = parse_config(argc - 2, argv + 2, config::whole_environment());
+  const ConfigCommand run = parse_config({argv + 2, argv + argc}, config::whole_environment());
   if (run.help) {
     std::fputs(config_help().c_str(), stdout);
     return 0;

@@ -1,9 +1,9 @@
 // `hasten env`: prints what a problem report should say about this machine.
 #include <cstdio>
 
+#include "commands/config_options.h"
 #include "env_facts.h"
 #include "hasten/base/text.h"
-#include "hasten/config/config_options.h"
 #include "light_commands.h"
 
 namespace hasten::cli {
@@ -35,7 +35,7 @@ std::string lines_of(const nlohmann::ordered_json& facts) {
 }  // namespace
 
 int environment(int argc, char** argv) {
-  const ConfigCommand run = parse_env(argc - 2, argv + 2, config::whole_environment());
+  const ConfigCommand run = parse_env({argv + 2, argv + argc}, config::whole_environment());
   if (run.help) {
     std::fputs(env_help().c_str(), stdout);
     return 0;

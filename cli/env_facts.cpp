@@ -18,10 +18,11 @@
 #include "exec_torch.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "hasten/config/installed_gpus.h"
-#include "hasten/config/sources.h"
+#include "hasten/options/environment.h"
 #include "hasten/tpu/machine/installed_tpus.h"
 #include "libtorch_location.h"
+#include "machine/installed_gpus.h"
+#include "options/sources.h"
 
 namespace hasten::cli {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <iostream>
 
+#include "commands/estimate_options.h"
 #include "hasten/base/text.h"
-#include "hasten/config/estimate_options.h"
 #include "hasten/tpu/machine/tpus.h"
 #include "torch_commands.h"
 
@@ -34,7 +34,7 @@ int estimate_tpu(const EstimateOptions& asked, const EstimateConfiguration& run)
 
 int estimate(int argc, char** argv) {
   const EstimateConfiguration run =
-      parse_estimate(argc - 2, argv + 2, config::process_environment());
+      parse_estimate({argv + 2, argv + argc}, config::process_environment());
   const TrainOptions& options = run.train.options;
   const EstimateOptions asked{.model = options.model,
                               .num_labels = options.num_labels.value_or(0),

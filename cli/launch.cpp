@@ -1,5 +1,6 @@
 // `hasten launch`: starts a program several times.
 #include "hasten/launch/launcher.h"
+#include "options/help.h"
 
 #include <cstdio>
 #include <filesystem>
@@ -21,7 +22,8 @@ std::string own_command(const char* called) {
 }  // namespace
 
 int launch(int argc, char** argv) {
-  const LaunchConfiguration run = parse_launch(argc - 2, argv + 2, config::whole_environment());
+  const LaunchConfiguration run =
+      parse_launch({argv + 2, argv + argc}, config::whole_environment());
   if (run.help) {
     std::fputs(launch_help(config::terminal_width()).c_str(), stdout);
     return 0;

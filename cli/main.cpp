@@ -8,15 +8,16 @@
 #include <string_view>
 #include <vector>
 
+#include "commands/estimate_options.h"
 #include "exec_torch.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "hasten/config/estimate_options.h"
-#include "hasten/config/gpus.h"
-#include "hasten/config/train_options.h"
 #include "hasten/launch/worker.h"
+#include "hasten/machine/gpus.h"
+#include "hasten/options/train_options.h"
 #include "hasten/tpu/machine/tpus.h"
 #include "light_commands.h"
+#include "options/help.h"
 #include "run_with_anatomy.h"
 
 namespace {
@@ -41,7 +42,7 @@ void print_notices(const std::string& command, const std::vector<std::string>& n
 }
 
 int train(int argc, char** argv) {
-  const auto run = parse_train(argc - 2, argv + 2, config::process_environment());
+  const auto run = parse_train({argv + 2, argv + argc}, config::process_environment());
   print_notices("train", run.notices);
   switch (run.answer) {
     case TrainAnswer::help:
@@ -61,7 +62,7 @@ int train(int argc, char** argv) {
 }
 
 int run_observed(int argc, char** argv, bool dry) {
-  const ObserveOptions options = parse_observe(argc - 2, argv + 2, argv[1]);
+  const ObserveOptions options = parse_observe({argv + 2, argv + argc}, argv[1]);
   if (options.help) {
     print(anatomy_help());
     return 0;
@@ -75,7 +76,7 @@ int estimate(int argc, char** argv) {
   const std::vector<std::string> words(argv + 2, argv + argc);
   if (std::find(words.begin(), words.end(), "--") != words.end())
     return run_observed(argc, argv, /*dry=*/true);
-  const auto run = parse_estimate(argc - 2, argv + 2, config::process_environment());
+  const auto run = parse_estimate({argv + 2, argv + argc}, config::process_environment());
   if (run.help) {
     print(estimate_help());
     return 0;

@@ -2,7 +2,7 @@
 // Replaces this process by a program, with the requests of `hasten anatomy` in its environment.
 #pragma once
 
-#include "hasten/config/observe_options.h"
+#include "commands/observe_options.h"
 
 namespace hasten::cli {
 

@@ -4,9 +4,9 @@
 #include <filesystem>
 #include <string>
 
+#include "commands/test_options.h"
 #include "exec_torch.h"
 #include "hasten/base/error.h"
-#include "hasten/config/test_options.h"
 #include "hasten/launch/launcher.h"
 #include "light_commands.h"
 #include "test_machine.h"
@@ -48,7 +48,7 @@ RanksRun ranks_of(const TestCommand& run) {
 TestCommand parsed(int argc, char** argv) {
   const auto environment = config::whole_environment();
   TestCommand run =
-      parse_test(argc - 2, argv + 2, environment, {torch_program(), kTestRankCommand});
+      parse_test({argv + 2, argv + argc}, environment, {torch_program(), kTestRankCommand});
   run.words.push_back(str(run.options.timeout));
   run.launch.program.push_back(run.words.back());
   return run;

@@ -13,8 +13,8 @@
 
 #include "base/json_line.h"
 #include "hasten/base/error.h"
-#include "hasten/config/token.h"
 #include "launch/job.h"
+#include "machine/token.h"
 #include "test_checks.h"
 #include "torch_commands.h"
 

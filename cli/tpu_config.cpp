@@ -9,11 +9,11 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "hasten/config/help.h"
 #include "hasten/launch/slurm_script.h"
 #include "launch/exec_arguments.h"
 #include "launch/programs.h"
 #include "light_commands.h"
+#include "options/help.h"
 
 namespace hasten::cli {
 namespace {
@@ -33,7 +33,8 @@ std::string find_gcloud() {
 }  // namespace
 
 int tpu_config(int argc, char** argv) {
-  const TpuConfigCommand run = parse_tpu_config(argc - 2, argv + 2, config::whole_environment());
+  const TpuConfigCommand run =
+      parse_tpu_config({argv + 2, argv + argc}, config::whole_environment());
   if (run.help) {
     std::fputs(tpu_config_help(config::terminal_width()).c_str(), stdout);
     return 0;

@@ -8,11 +8,11 @@
 
 #include "hasten/accelerator.h"
 #include "hasten/base/text.h"
-#include "hasten/config/train_options.h"
 #include "hasten/device/memory.h"
 #include "hasten/formats/safetensors.h"
 #include "hasten/launch/worker.h"
 #include "hasten/ops/ops.h"
+#include "hasten/options/train_options.h"
 #include "hasten/trainer/classification_data.h"
 #include "hasten/trainer/progress_callback.h"
 #include "hasten/trainer/stop_on_signal.h"
@@ -150,7 +150,8 @@ Trained train_and_evaluate(Trainer& trainer, bool evaluates) {
 
 int train(int argc, char** argv) {
   // `hasten` has already reported notices and errors; a direct call reports the errors, too.
-  const TrainConfiguration run = parse_train(argc - 2, argv + 2, config::process_environment());
+  const TrainConfiguration run =
+      parse_train({argv + 2, argv + argc}, config::process_environment());
   keep_freed_memory();
   const bool evaluates = run.arguments.do_eval || run.arguments.eval_on_start;
   const ClassificationFiles files(run.options,

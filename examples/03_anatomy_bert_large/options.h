@@ -4,7 +4,7 @@
 #include <string>
 
 #include "hasten/base/error.h"
-#include "hasten/config/gpus.h"
+#include "hasten/machine/gpus.h"
 
 struct Options {
   std::int64_t steps = 0;            // optimizer steps; 0: one epoch of 128 steps

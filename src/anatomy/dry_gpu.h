@@ -19,7 +19,7 @@
 
 #include "anatomy/caching_allocator.h"
 #include "anatomy/gpu_kernels.h"
-#include "hasten/config/gpus.h"
+#include "hasten/machine/gpus.h"
 
 namespace c10::impl {
 struct DeviceGuardImplInterface;

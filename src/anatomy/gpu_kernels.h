@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "anatomy/shape_rules.h"
-#include "hasten/config/gpus.h"
+#include "hasten/machine/gpus.h"
 
 namespace hasten::anatomy {
 

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "hasten/config/gpus.h"
+#include "hasten/machine/gpus.h"
 
 namespace hasten::anatomy {
 

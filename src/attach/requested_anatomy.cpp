@@ -1,5 +1,5 @@
 // libhasten_attach.so: carries out what `hasten anatomy` and `hasten estimate -- PROGRAM` request of
-// the program that they start (hasten/config/observe_options.h): a dry run that begins before
+// the program that they start (commands/observe_options.h): a dry run that begins before
 // main(), and an anatomy of the first Accelerator's steps, or the account of a dry TPU. Then the
 // process ends.
 #include <unistd.h>
@@ -14,12 +14,12 @@
 #include <utility>
 
 #include "attach/attach.h"
+#include "commands/observe_options.h"
 #include "hasten/anatomy/anatomy.h"
 #include "hasten/anatomy/dry_run.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
-#include "hasten/config/observe_options.h"
 #include "hasten/tpu/anatomy/dry_tpu.h"
 #include "hasten/tpu/machine/tpus.h"
 

@@ -21,8 +21,8 @@
 #include <string>
 #include <vector>
 
-#include "hasten/config/sources.h"
 #include "hasten/launch/worker.h"
+#include "hasten/options/environment.h"
 
 namespace hasten {
 

@@ -2,8 +2,8 @@
 // Refuses a launcher that another launcher has started several times: mpirun -n 2 hasten launch ...
 #pragma once
 
-#include "hasten/config/launch_options.h"
-#include "hasten/config/sources.h"
+#include "hasten/options/environment.h"
+#include "hasten/options/launch_options.h"
 
 namespace hasten {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "config/streams.h"
+#include "commands/streams.h"
 #include "hasten/base/text.h"
 
 namespace hasten {

@@ -4,8 +4,6 @@
 #include <cstdlib>
 
 #include "hasten/base/text.h"
-#include "hasten/config/installed_gpus.h"
-#include "hasten/config/token.h"
 #include "hasten/launch/launcher.h"
 #include "hasten/tpu/machine/installed_tpus.h"
 #include "launch/cores.h"
@@ -13,6 +11,8 @@
 #include "launch/programs.h"
 #include "launch/rank_variables.h"
 #include "launch/thread_waiting.h"
+#include "machine/installed_gpus.h"
+#include "machine/token.h"
 #include "tpu/launch/tpu_variables.h"
 
 namespace hasten {

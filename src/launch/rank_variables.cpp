@@ -1,8 +1,8 @@
 #include "launch/rank_variables.h"
 
 #include "hasten/base/text.h"
-#include "hasten/config/token.h"
 #include "launch/job.h"
+#include "machine/token.h"
 
 namespace hasten {
 

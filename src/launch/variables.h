@@ -7,7 +7,7 @@
 #include <string>
 
 #include "hasten/base/error.h"
-#include "hasten/config/sources.h"
+#include "hasten/options/environment.h"
 
 namespace hasten {
 

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "hasten/config/endpoint.h"
+#include "machine/endpoint.h"
 
 namespace hasten::rendezvous {
 

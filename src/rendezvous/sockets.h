@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "base/descriptor.h"
-#include "hasten/config/endpoint.h"
+#include "machine/endpoint.h"
 #include "rendezvous/connect_attempt.h"
 #include "rendezvous/lookup.h"
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "hasten/checkpoint/training_state.h"
-#include "hasten/config/training_arguments.h"
+#include "hasten/options/training_arguments.h"
 #include "hasten/process/group.h"
 #include "trainer/agreement.h"
 

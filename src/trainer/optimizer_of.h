@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "hasten/checkpoint/training_state.h"
-#include "hasten/config/training_arguments.h"
+#include "hasten/options/training_arguments.h"
 
 namespace hasten {
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "hasten/config/training_arguments.h"
+#include "hasten/options/training_arguments.h"
 
 namespace hasten {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "hasten/checkpoint/training_state.h"
-#include "hasten/config/training_arguments.h"
+#include "hasten/options/training_arguments.h"
 #include "hasten/trainer/trainer_dataset.h"
 #include "hasten/trainer/trainer_state.h"
 

@@ -14,13 +14,13 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-ORDER = ("base config rendezvous launch tokenizers device process formats data ops models optim prepare anatomy attach accelerator checkpoint track "
-         "metrics trainer hasten").split()
-CORE = ("base", "config", "rendezvous", "launch", "tokenizers")
+ORDER = ("base options machine accelerate_file commands rendezvous launch tokenizers device process formats data ops models optim prepare anatomy attach "
+         "accelerator checkpoint track metrics trainer hasten").split()
+CORE = ("base", "options", "machine", "accelerate_file", "commands", "rendezvous", "launch", "tokenizers")
 LIBTORCH = ("torch", "ATen", "c10")
 # The folders that hold a device's own tree, and the folder that each part of a tree counts as, if not that of its name.
 DEVICE_TREES = ("tpu",)
-FOLDER_OF_PART = {"machine": "config", "commands": "config", "module": "device"}
+FOLDER_OF_PART = {"module": "device"}
 DEVICE_SOURCES = ("src/device/", "src/tpu/", "src/anatomy/dry_gpu.")
 DEVICE_KIND = re.compile(r"is_cuda\(|is_privateuseone|kCUDA|kPrivateUse1|hasCUDA|torch::cuda")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', flags=re.MULTILINE)

@@ -12,9 +12,9 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "hasten/config/endpoint.h"
-#include "hasten/config/launch_options.h"
 #include "hasten/launch/worker.h"
+#include "hasten/options/launch_options.h"
+#include "machine/endpoint.h"
 #include "rendezvous/coordinator.h"
 #include "rendezvous/message.h"
 #include "rendezvous/store_table.h"

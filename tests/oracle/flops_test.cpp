@@ -12,7 +12,7 @@
 #include "hasten/anatomy/anatomy.h"
 #include "hasten/anatomy/dry_run.h"
 #include "hasten/base/text.h"
-#include "hasten/config/gpus.h"
+#include "hasten/machine/gpus.h"
 
 namespace oracle_flops_test {
 

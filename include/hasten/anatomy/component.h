@@ -17,7 +17,7 @@
 #include <cstdint>
 #include <numeric>
 
-#include "hasten/config/names.h"
+#include "hasten/options/names.h"
 
 namespace hasten::anatomy {
 

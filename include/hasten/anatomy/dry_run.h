@@ -32,7 +32,7 @@
 
 #include <memory>
 
-#include "hasten/config/gpus.h"
+#include "hasten/machine/gpus.h"
 
 namespace hasten {
 

@@ -2,7 +2,7 @@
 // Starts a program several times, on this machine or as one of several machines, and supervises the
 // processes.
 //
-//   LaunchConfiguration run = parse_launch(argc - 2, argv + 2, config::process_environment());
+//   LaunchConfiguration run = parse_launch({argv + 2, argv + argc}, config::process_environment());
 //   return launch(run);                                     // the exit code of the job
 //
 // Each process (rank) has torchrun's environment: RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR,
@@ -29,7 +29,7 @@
 #include <string>
 #include <vector>
 
-#include "hasten/config/launch_options.h"
+#include "hasten/options/launch_options.h"
 
 namespace hasten {
 

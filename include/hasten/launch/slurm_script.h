@@ -19,7 +19,7 @@
 #include <string_view>
 #include <vector>
 
-#include "hasten/config/launch_options.h"
+#include "hasten/options/launch_options.h"
 
 namespace hasten {
 

@@ -24,8 +24,8 @@
 #include <string_view>
 #include <vector>
 
-#include "hasten/config/names.h"
-#include "hasten/config/sources.h"
+#include "hasten/options/environment.h"
+#include "hasten/options/names.h"
 
 namespace hasten {
 

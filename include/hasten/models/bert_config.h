@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "hasten/config/attention.h"
+#include "hasten/options/attention.h"
 
 namespace hasten {
 

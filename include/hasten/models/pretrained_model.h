@@ -21,9 +21,9 @@
 #include <string>
 #include <vector>
 
-#include "hasten/config/attention.h"
 #include "hasten/formats/tensor_dict.h"
 #include "hasten/models/training_traits.h"
+#include "hasten/options/attention.h"
 
 namespace hasten {
 

@@ -30,8 +30,8 @@
 #include <string>
 #include <vector>
 
-#include "hasten/config/kwargs.h"
-#include "hasten/config/training_arguments.h"
+#include "hasten/options/kwargs.h"
+#include "hasten/options/training_arguments.h"
 
 namespace hasten {
 

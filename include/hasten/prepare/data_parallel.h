@@ -27,7 +27,7 @@
 
 #include <cstdint>
 
-#include "hasten/config/names.h"
+#include "hasten/options/names.h"
 
 namespace hasten {
 

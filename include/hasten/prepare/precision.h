@@ -15,7 +15,7 @@
 #include <optional>
 #include <string_view>
 
-#include "hasten/config/names.h"
+#include "hasten/options/names.h"
 
 namespace hasten {
 

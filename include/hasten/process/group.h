@@ -34,8 +34,8 @@
 #include <string_view>
 #include <vector>
 
-#include "hasten/config/names.h"
 #include "hasten/launch/worker.h"
+#include "hasten/options/names.h"
 
 namespace c10d {
 class ProcessGroup;

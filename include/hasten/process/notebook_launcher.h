@@ -41,7 +41,7 @@
 #include <utility>
 
 #include "hasten/base/error.h"
-#include "hasten/config/launch_options.h"
+#include "hasten/options/launch_options.h"
 
 namespace hasten {
 

@@ -15,7 +15,7 @@
 #include <cstdint>
 #include <string>
 
-#include "hasten/config/training_arguments.h"
+#include "hasten/options/training_arguments.h"
 #include "hasten/trainer/trainer_state.h"
 
 namespace hasten {

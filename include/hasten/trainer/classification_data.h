@@ -20,8 +20,8 @@
 #include <string>
 #include <vector>
 
-#include "hasten/config/train_options.h"
 #include "hasten/models/pretrained_model.h"
+#include "hasten/options/train_options.h"
 #include "hasten/trainer/trainer_dataset.h"
 
 namespace hasten {

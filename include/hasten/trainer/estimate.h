@@ -19,9 +19,9 @@
 #include <string>
 
 #include "hasten/anatomy/report.h"
-#include "hasten/config/attention.h"
-#include "hasten/config/estimate_mode.h"
-#include "hasten/config/training_arguments.h"
+#include "hasten/options/attention.h"
+#include "hasten/options/estimate_mode.h"
+#include "hasten/options/training_arguments.h"
 #include "hasten/tpu/anatomy/tpu_account.h"
 
 namespace hasten {
@@ -39,7 +39,7 @@ struct EstimateOptions {
   std::int64_t steps = 2;  // the first allocates the optimizer's states, the second has them
   TrainingArguments arguments;
   bool dry = true;             // false: measure the steps on the CPU
-  std::string device = "cpu";  // or "cuda:NAME" (hasten/config/gpus.h), which is always dry
+  std::string device = "cpu";  // or "cuda:NAME" (hasten/machine/gpus.h), which is always dry
 };
 
 anatomy::Report estimate(const EstimateOptions& options);

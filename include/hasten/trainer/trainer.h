@@ -35,9 +35,9 @@
 
 #include "hasten/anatomy/report.h"
 #include "hasten/base/log.h"
-#include "hasten/config/training_arguments.h"
 #include "hasten/metrics/classification.h"
 #include "hasten/models/pretrained_model.h"
+#include "hasten/options/training_arguments.h"
 #include "hasten/trainer/callback.h"
 #include "hasten/trainer/trainer_dataset.h"
 #include "hasten/trainer/trainer_state.h"

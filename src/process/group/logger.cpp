@@ -4,7 +4,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "hasten/config/names.h"
+#include "hasten/options/names.h"
 
 namespace hasten {
 namespace {

@@ -4,11 +4,11 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include "config/value.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "hasten/config/token.h"
 #include "launch/job.h"
+#include "machine/token.h"
+#include "options/value.h"
 #include "process/consensus/job_store.h"
 #include "rendezvous/job_server.h"
 

@@ -2,14 +2,14 @@
 
 #include <algorithm>
 
-#include "config/accelerate_sections.h"
-#include "config/messages.h"
+#include "accelerate_file/accelerate_sections.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
-#include "hasten/config/default_file.h"
-#include "hasten/config/help.h"
-#include "hasten/config/launch_options.h"
+#include "hasten/options/launch_options.h"
+#include "machine/default_file.h"
+#include "options/help.h"
+#include "options/messages.h"
 
 namespace hasten {
 namespace {
@@ -145,23 +145,21 @@ std::string command_of(const TpuConfigOptions& options) {
 
 }  // namespace
 
-TpuConfigCommand parse_tpu_config(int argc, const char* const* argv,
+TpuConfigCommand parse_tpu_config(const std::vector<std::string>& words,
                                   const config::Environment& environment) {
   TpuConfigCommand run;
-  std::vector<std::string> words(argv, argv + argc);
-  const std::vector<std::string> commands = extract_commands(words);
-  run.help = std::any_of(words.begin(), words.end(),
+  std::vector<std::string> flags = words;
+  const std::vector<std::string> commands = extract_commands(flags);
+  run.help = std::any_of(flags.begin(), flags.end(),
                          [](const std::string& word) { return word == "--help" || word == "-h"; });
   if (run.help) return run;
-  for (std::string& word : words) {
+  for (std::string& word : flags) {
     if (word == "--debug") word = "--dry_run";
   }
   config::OptionTable table;
   describe(table, run.options);
-  std::vector<const char*> pointers;
-  for (const std::string& word : words) pointers.push_back(word.c_str());
   std::vector<std::string> notices;
-  config::resolve(table, {config::read_flags(table, pointers)}, notices);
+  config::resolve(table, {config::read_flags(table, flags)}, notices);
   config::check_status(table, notices);
   run.options.commands = commands;
   if (const std::string file = find_config_file(run.options, environment); !file.empty())

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "hasten/config/sources.h"
+#include "hasten/options/environment.h"
 
 namespace hasten {
 
@@ -34,7 +34,7 @@ struct TpuConfigCommand {
 };
 
 // Parses the words after `tpu-config`.
-TpuConfigCommand parse_tpu_config(int argc, const char* const* argv,
+TpuConfigCommand parse_tpu_config(const std::vector<std::string>& words,
                                   const config::Environment& environment);
 std::string tpu_config_help(int width);
 

@@ -2,19 +2,15 @@
 
 #include <algorithm>
 
-#include "config/accelerate_keys.h"
-#include "config/messages.h"
+#include "accelerate_file/accelerate_keys.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "hasten/config/installed_gpus.h"
 #include "hasten/tpu/machine/installed_tpus.h"
+#include "machine/installed_gpus.h"
+#include "options/messages.h"
 
 namespace hasten::config {
 namespace {
-
-[[noreturn]] void throw_conflict(const std::string& what, const std::string& hint) {
-  throw ConfigError("config.contradiction", {.what = what, .hint = hint});
-}
 
 bool is_explicit(const Option& option) { return option.origin.source > Origin::Source::derived; }
 

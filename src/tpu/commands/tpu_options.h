@@ -6,16 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "hasten/config/launch_options.h"
+#include "hasten/options/launch_options.h"
+#include "options/sources.h"
 
 namespace hasten::config {
-
-// The reason for refusing what Accelerate does over ssh for all machines of a pod at once.
-inline constexpr const char* kOverSshReason =
-    "start hasten launch on each machine, for example with hasten tpu-config";
-
-// The reason for ignoring tpu_use_sudo.
-inline constexpr const char* kSudoReason = "processes run as the user who starts them";
 
 void describe_tpus(Describer<LaunchOptions>& d);
 

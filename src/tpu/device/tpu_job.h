@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "hasten/config/sources.h"
 #include "hasten/launch/worker.h"
+#include "hasten/options/environment.h"
 
 namespace hasten {
 

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "hasten/config/launch_options.h"
 #include "hasten/launch/launcher.h"
+#include "hasten/options/launch_options.h"
 #include "hasten/tpu/machine/installed_tpus.h"
 
 namespace hasten {

@@ -1,6 +1,6 @@
 // Links the library without tensors: LibTorch is neither on the include path nor loaded.
 #include <hasten/base/text.h>
-#include <hasten/config/training_arguments.h>
+#include <hasten/options/training_arguments.h>
 #include <cstdio>
 
 #if __has_include(<torch/torch.h>)

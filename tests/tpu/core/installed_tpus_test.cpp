@@ -1,7 +1,7 @@
 // TPUs that are found by PCI devices and by variables.
 #include "hasten/tpu/machine/installed_tpus.h"
 
-#include "unit/config/support.h"
+#include "unit/options/support.h"
 
 using namespace hasten;
 namespace fs = std::filesystem;

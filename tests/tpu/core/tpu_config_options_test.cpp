@@ -1,7 +1,7 @@
 // The options of hasten tpu-config: the words for gcloud, and the errors before gcloud runs.
 #include "tpu/commands/tpu_config_options.h"
 
-#include "unit/config/support.h"
+#include "unit/options/support.h"
 
 using namespace hasten;
 using test::contains;
@@ -11,11 +11,7 @@ namespace {
 
 const test::Words kPlace = {"--tpu_name", "mine", "--tpu_zone", "us-b"};
 
-TpuConfigCommand parsed(const test::Words& words) {
-  std::vector<const char*> pointers;
-  for (const std::string& word : words) pointers.push_back(word.c_str());
-  return parse_tpu_config(static_cast<int>(pointers.size()), pointers.data(), {});
-}
+TpuConfigCommand parsed(const test::Words& words) { return parse_tpu_config(words, {}); }
 
 TpuConfigCommand parsed_with_place(test::Words words) {
   words.insert(words.begin(), kPlace.begin(), kPlace.end());

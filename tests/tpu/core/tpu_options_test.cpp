@@ -3,7 +3,7 @@
 
 #include "hasten/base/text.h"
 #include "hasten/tpu/machine/installed_tpus.h"
-#include "unit/config/support.h"
+#include "unit/options/support.h"
 
 using namespace hasten;
 using test::contains;
@@ -15,9 +15,7 @@ LaunchConfiguration launched(test::Words words, const std::string& file = "",
   const test::TemporaryFile named("launch.yaml", file);
   words.insert(words.begin(), {"--config_file", named.path()});
   words.emplace_back("program");
-  std::vector<const char*> pointers;
-  for (const std::string& word : words) pointers.push_back(word.c_str());
-  return parse_launch(static_cast<int>(pointers.size()), pointers.data(), environment);
+  return parse_launch(words, environment);
 }
 
 test::Caught refused(const test::Words& words, const std::string& file = "",

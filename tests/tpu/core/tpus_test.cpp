@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "hasten/config/estimate_options.h"
-#include "hasten/config/observe_options.h"
+#include "commands/estimate_options.h"
+#include "commands/observe_options.h"
 #include "unit/code_of.h"
 
 namespace hasten {
@@ -27,8 +27,8 @@ std::string refusal(const std::string& name) {
   return "none";
 }
 
-EstimateConfiguration parse(const std::vector<const char*>& words) {
-  return parse_estimate(static_cast<int>(words.size()), words.data(), {});
+EstimateConfiguration parse(const std::vector<std::string>& words) {
+  return parse_estimate(words, {});
 }
 
 TEST_CASE("tpus: a topology has a name and a number of chips") {
@@ -83,13 +83,11 @@ TEST_CASE("tpus: --tpu of hasten estimate accepts topologies") {
   CHECK(code_of([] {
           parse({"bert-base", "--tpu", "v5e:2x2", "--measure"});
         }) == "config.contradiction");
-  const std::vector<const char*> words = {"--tpu", "v5e:2x2", "--steps", "2", "--", "./train"};
-  const ObserveOptions listen =
-      parse_observe(static_cast<int>(words.size()), words.data(), "estimate");
+  const std::vector<std::string> words = {"--tpu", "v5e:2x2", "--steps", "2", "--", "./train"};
+  const ObserveOptions listen = parse_observe(words, "estimate");
   CHECK(listen.device == "tpu:v5e:2x2");
   CHECK(listen.program == std::vector<std::string>{"./train"});
-  CHECK(code_of([&] { parse_observe(static_cast<int>(words.size()), words.data(), "anatomy"); }) ==
-        "config.unknown-key");
+  CHECK(code_of([&] { parse_observe(words, "anatomy"); }) == "config.unknown-key");
 }
 
 }  // namespace

@@ -66,7 +66,7 @@ config::Environment environment_of(const Manifest& manifest, int index) {
 }  // namespace
 
 TEST_CASE("examples: slurm.sbatch equals the output of hasten launch --slurm") {
-  const std::vector<const char*> words = {"--slurm",  "--num_machines",
+  const std::vector<std::string> words = {"--slurm",  "--num_machines",
                                           "4",        "--num_processes",
                                           "16",       "--slurm_time",
                                           "12:00:00", "--slurm_gpus_per_node",
@@ -74,7 +74,7 @@ TEST_CASE("examples: slurm.sbatch equals the output of hasten launch --slurm") {
                                           "32",       "--mixed_precision",
                                           "bf16",     "./train",
                                           "--epochs", "3"};
-  const auto run = parse_launch(static_cast<int>(words.size()), words.data(), {});
+  const auto run = parse_launch(words, {});
   CHECK(to_text(slurm_script(run, "hasten")) == read_file(kFolder + "slurm.sbatch"));
 }
 
@@ -112,9 +112,7 @@ TEST_CASE("examples: kubernetes_launch.yaml starts launchers that find each othe
     REQUIRE(words.size() > 2);
     CHECK(words[0] == "hasten");
     CHECK(words[1] == "launch");
-    std::vector<const char*> pointers;
-    for (std::size_t i = 2; i < words.size(); ++i) pointers.push_back(words[i].c_str());
-    const auto run = parse_launch(static_cast<int>(pointers.size()), pointers.data(), environment);
+    const auto run = parse_launch({words.begin() + 2, words.end()}, environment);
     CHECK(run.machines.max_count == machines);
     CHECK(run.machines.min_count == machines);
     CHECK(run.machines.rank == index);

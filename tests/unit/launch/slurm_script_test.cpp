@@ -28,12 +28,9 @@ std::string output_of(const std::string& command) {
   return text;
 }
 
-SlurmScript parsed(const std::vector<std::string>& words, std::int64_t num_machines = 2) {
-  std::vector<const char*> pointers;
-  const std::string count = std::to_string(num_machines);
-  for (const char* word : {"--num_machines", count.c_str()}) pointers.push_back(word);
-  for (const std::string& word : words) pointers.push_back(word.c_str());
-  const auto run = parse_launch(static_cast<int>(pointers.size()), pointers.data(), {});
+SlurmScript parsed(std::vector<std::string> words, std::int64_t num_machines = 2) {
+  words.insert(words.begin(), {"--num_machines", std::to_string(num_machines)});
+  const auto run = parse_launch(words, {});
   return slurm_script(run, "hasten");
 }
 

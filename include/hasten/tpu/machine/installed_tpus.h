@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "hasten/config/sources.h"
+#include "hasten/options/environment.h"
 
 namespace hasten::config {
 

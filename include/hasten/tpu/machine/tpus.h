@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "hasten/config/sources.h"
+#include "hasten/options/environment.h"
 
 namespace hasten {
 

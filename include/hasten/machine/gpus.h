@@ -1,0 +1,43 @@
+// File: hasten/machine/gpus.h
+// The GPUs that a prediction can be made for on a machine without one: their memory, what a process
+// uses of it before its first tensor, and their speed.
+//
+//   const Gpu& gpu = find_gpu("cuda:v100-16gb");
+//   gpu.memory - gpu.context;                    // bytes left for tensors
+//
+// Units: bytes, FLOP per second, bytes per second. `memory` is what CUDA reports to a program,
+// which is less than the card's label. Sources: NVIDIA's data sheets for the speed, LibTorch's
+// out-of-memory messages in public issue threads for memory and context (docs/anatomy.md, "Which
+// GPUs"). Needs no torch. Thread rule: constants.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace hasten {
+
+struct Gpu {
+  std::string_view name;       // The part after "cuda:", such as v100-16gb.
+  std::string_view title;      // NVIDIA's name, such as "Tesla V100 16 GB".
+  int compute_capability = 0;  // 70 for 7.0; LibTorch selects kernels by it.
+  int multiprocessors = 0, threads_per_multiprocessor = 0;
+  std::int64_t memory = 0;  // All memory of the GPU.
+  // The CUDA context, loaded kernels and libraries of one training process.
+  std::int64_t context = 0;
+  double flops_per_second = 0;       // In float, without tensor cores.
+  double bf16_flops_per_second = 0;  // On tensor cores, dense; 0: it has none.
+  double bytes_per_second = 0;
+};
+
+// All known GPUs.
+const std::vector<Gpu>& gpus();
+
+// Formats them as a table for a terminal.
+std::string gpus_text();
+
+// Finds a GPU by "cuda:NAME". Throws ConfigError "config.unknown-device", which lists the names.
+const Gpu& find_gpu(std::string_view device);
+
+}  // namespace hasten

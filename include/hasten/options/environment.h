@@ -1,0 +1,29 @@
+// File: hasten/options/environment.h
+// The environment variables of this process as a value, so that functions which read variables can
+// be tested without changing the process.
+//
+//   const config::Environment environment = config::process_environment();
+//   const auto flag = config::environment_flag(environment, "HASTEN_ENCRYPT");   // nullopt: unset
+//
+// Thread rule: the functions read the process's environment, which no other thread may change at
+// the same time.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+
+namespace hasten::config {
+
+using Environment = std::map<std::string, std::string>;
+
+// The HASTEN_* variables of this process.
+Environment process_environment();
+// All variables of this process, including those of launchers and schedulers.
+Environment whole_environment();
+// The flag in a variable, in the words of Accelerate: y, yes, t, true, on, 1 and n, no, f, false,
+// off, 0, in any letter case. An empty variable counts as unset. Throws "config.bad-value" for any
+// other text.
+std::optional<bool> environment_flag(const Environment& environment, const std::string& name);
+
+}  // namespace hasten::config

@@ -1,0 +1,136 @@
+// File: hasten/options/launch_options.h
+// The options of `hasten launch`: how many processes of which program to start, and how to
+// supervise them. Names, defaults and files are Accelerate's where it has the same option; some are
+// torchrun's.
+//
+//   $ hasten launch --num_processes 4 ./train --epochs 3
+//   $ hasten launch --config_file accelerate.yaml --dry_run ./train
+//
+// All options are parsed and checked before a process starts. Needs no torch. Throws ConfigError
+// "config.*", "launch.environment", IoError "io.*". Thread rule: values, and functions that only
+// read files.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hasten/options/environment.h"
+#include "hasten/options/kwargs.h"
+#include "hasten/options/machines.h"
+#include "hasten/options/names.h"
+#include "hasten/options/resolved_value.h"
+
+namespace hasten {
+
+namespace config {
+class OptionTable;
+}
+
+enum class LaunchPrecision { no, fp16, bf16 };
+enum class DistributedType { NO, MULTI_CPU, MULTI_GPU, XLA };
+
+enum class RendezvousBackend { static_, c10d };
+
+template <>
+struct Names<RendezvousBackend> {
+  static constexpr std::string_view text[] = {"static", "c10d"};
+};
+template <>
+struct Names<LaunchPrecision> {
+  static constexpr std::string_view text[] = {"no", "fp16", "bf16"};
+};
+template <>
+struct Names<DistributedType> {
+  static constexpr std::string_view text[] = {"NO", "MULTI_CPU", "MULTI_GPU", "XLA"};
+};
+
+struct LaunchOptions {
+  std::vector<std::string> config_file;  // YAML or JSON; later ones win.
+  bool no_config_file = false;           // Read no file, not even the default one.
+  bool dry_run = false;                  // Print what would be started, then stop.
+
+  // On all machines together; unset: one for each TPU chip or GPU, else one.
+  std::optional<std::int64_t> num_processes;
+  std::optional<std::int64_t> nproc_per_node;  // Processes per machine, as an alternative.
+  bool use_cpu = false;                        // Use the CPU, even if there are GPUs.
+  std::string gpu_ids = "all";                 // Or numbers separated by commas.
+  // OMP_NUM_THREADS of each process. Unset: cores / processes, unless the variable is set.
+  std::optional<std::int64_t> num_cpu_threads_per_process;
+  bool enable_cpu_affinity = false;  // Bind each process to cores of its own.
+  LaunchPrecision mixed_precision = LaunchPrecision::no;
+  // Set by Accelerate's files. hasten derives it from the other options, except that XLA sets
+  // `tpu`.
+  DistributedType distributed_type = DistributedType::NO;
+  bool debug = false;
+
+  // Gives each process a TPU chip of its own. Also set by distributed_type XLA or
+  // ACCELERATE_USE_TPU, and on a machine with TPUs if nothing asks for another device.
+  bool tpu = false;
+  bool downcast_bf16 = false;        // With bf16 on TPUs: double becomes float, not bf16.
+  std::vector<std::string> tpu_env;  // NAME=value for each process on a TPU.
+
+  std::optional<std::int64_t> num_machines;  // Unset: 1.
+  std::string nnodes;                        // torchrun's: 2, or 2:4 for a range.
+  bool standalone = false;                   // torchrun's: one machine.
+  std::optional<std::int64_t> machine_rank;  // The rank of this machine, from 0.
+  std::string main_process_ip;               // Address of machine 0, where all meet.
+  // Its port. Unset: 29500; with one machine a free port.
+  std::optional<std::int64_t> main_process_port;
+  std::string rdzv_endpoint;  // HOST:PORT instead of these two.
+  // static: machine_rank gives the ranks; c10d: they are assigned. Unset: c10d with rdzv_endpoint
+  // or a range of machines, else static.
+  std::optional<RendezvousBackend> rdzv_backend;
+  std::string rdzv_id;  // Name of the job, the same on all machines.
+  // join_timeout, last_call_timeout, keep_alive_timeout (seconds), same_program (true or false).
+  Kwargs rdzv_conf;
+  // Address of this machine for the others; unset: as they see it.
+  std::string local_addr;
+  std::string token_file;  // File with the job's token (machine/token.h).
+  // Encrypts tensors between machines. Unset: yes, unless the program decides otherwise.
+  std::optional<bool> encrypt;
+
+  std::int64_t max_restarts = 0;  // Restarts of all processes after one has failed.
+  double grace_period = 10;       // Seconds from a stop signal until processes are killed.
+
+  std::string log_dir;  // Folder for each attempt's and rank's output; empty: none.
+  // The streams that are shown and also written to log_dir: 0 none, 1 output, 2 errors, 3 both; "3"
+  // for all ranks, or "0:3,1:1" by local rank. If tee and redirects are both empty, log_dir gets
+  // one file per rank with both streams.
+  std::string tee;
+  // The streams that are written to log_dir and not shown, in the same form.
+  std::string redirects;
+  std::string local_ranks_filter;  // Local ranks whose output is shown, with commas; empty: all.
+  bool quiet = false;              // Print nothing of the launcher's own except errors.
+
+  bool slurm = false;           // Print a script for sbatch, then stop.
+  std::string slurm_time;       // "1-12:00:00"; empty: the partition's limit.
+  std::string slurm_partition;  // Empty: the cluster's default.
+  std::string slurm_account;
+  std::string slurm_signal;  // "USR1@120", sent before the time is up; empty: none.
+  std::optional<std::int64_t> slurm_gpus_per_node;
+  std::optional<std::int64_t> slurm_cpus_per_task;  // Cores per machine; unset: whole machines.
+};
+
+// The result of parse_launch.
+struct LaunchConfiguration {
+  bool help = false;
+  LaunchOptions options;
+  Machines machines;
+  std::string token;                          // Empty: a new one is created (one machine only).
+  std::vector<std::string> program;           // With its arguments.
+  std::vector<std::string> notices;           // One line each, for standard error.
+  std::vector<config::ResolvedValue> values;  // With their origins.
+};
+
+void describe(config::OptionTable& table, LaunchOptions& options);
+
+// Parses the words after `launch`: options, then the program with its arguments. From weakest to
+// strongest: files, torchrun's variables (PET_NNODES, ...), HASTEN_ variables, flags. If no file is
+// named, the one that config::find_default_file() finds in `environment` is read.
+LaunchConfiguration parse_launch(const std::vector<std::string>& words,
+                                 const config::Environment& environment);
+std::string launch_help(int width);
+
+}  // namespace hasten

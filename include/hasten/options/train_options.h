@@ -1,0 +1,97 @@
+// File: hasten/options/train_options.h
+// The options of `hasten train`: the model, the data, and all training arguments, in one flat
+// namespace of flags, file keys and environment variables.
+//
+//   const TrainConfiguration run =
+//       parse_train({argv + 2, argv + argc}, config::process_environment());    // after "hasten train"
+//   if (run.answer == TrainAnswer::run) std::printf("%g\n", run.arguments.learning_rate);
+//   std::fputs(resolved_text(run, config::Show::changed).c_str(), stderr);   // values with origins
+//
+// All values are parsed, checked and derived here, before LibTorch is loaded. Needs no torch.
+// Throws ConfigError "config.*" for wrong options, IoError "io.*" for missing files. Thread rule:
+// values and pure functions, except that parse_train reads the configuration files and check_files
+// looks for files.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hasten/options/attention.h"
+#include "hasten/options/environment.h"
+#include "hasten/options/resolved_value.h"
+#include "hasten/options/training_arguments.h"
+
+namespace hasten {
+
+enum class TrainTask { text_classification };
+
+struct TrainOptions {
+  std::vector<std::string> config_file;  // YAML or JSON; later ones win.
+  bool print_config = false;             // Print all values with their origins, then stop.
+
+  std::string model;    // A folder with config.json, a config.json, or a built-in name.
+  std::string weights;  // A safetensors file; unset: the model folder's, or random.
+  TrainTask task = TrainTask::text_classification;
+  // Unset: according to the labels of a text file or the model's config; 1 is a regression.
+  std::optional<std::int64_t> num_labels;
+  // hidden_dropout_prob, attention_probs_dropout_prob and classifier_dropout of config.json. Unset:
+  // as config.json says; without its classifier_dropout the classifier uses hidden_dropout.
+  std::optional<double> hidden_dropout, attention_dropout, classifier_dropout;
+  bool ignore_mismatched_sizes = false;  // Initialize weights of another shape than the file's.
+  AttentionImplementation attn_implementation = AttentionImplementation::sdpa;
+
+  std::string data;       // A file .tsv, .csv, .jsonl or .safetensors, or "dummy".
+  std::string eval_data;  // The same for evaluation.
+  std::string text_column = "text";
+  std::string text_pair_column = "text_pair";  // Used if the data has it.
+  std::string label_column = "label";
+  std::int64_t max_length = 512;    // Tokens per row; the model may limit it further.
+  std::int64_t dummy_rows = 512;    // Rows of "dummy" data.
+  std::int64_t dummy_length = 512;  // Tokens in each of these rows.
+};
+
+template <>
+struct Names<TrainTask> {
+  static constexpr std::string_view text[] = {"text-classification"};
+};
+
+// The value of `data` that stands for random rows.
+inline constexpr std::string_view kDummyData = "dummy";
+// The models that --model knows by name, without a file.
+const std::vector<std::string>& builtin_models();
+
+void describe(config::OptionTable& table, TrainOptions& options);
+
+// The action that a command line asks for.
+enum class TrainAnswer { run, print_config, help, help_markdown };
+
+struct TrainConfiguration {
+  TrainAnswer answer = TrainAnswer::run;
+  TrainOptions options;
+  TrainingArguments arguments;                // Resolved.
+  std::vector<std::string> notices;           // One line each, for standard error.
+  std::vector<config::ResolvedValue> values;  // Options, then arguments, in the order of the help.
+};
+
+// Parses the words after `train`.
+TrainConfiguration parse_train(const std::vector<std::string>& words,
+                               const config::Environment& environment);
+
+// Throws ConfigError if an option is missing, out of range, or contradicts another one.
+void validate(const TrainOptions& options, const TrainingArguments& arguments);
+
+// Throws IoError "io.not-found" if a file that the options name is missing, so that this is
+// reported before the model is built.
+void check_files(const TrainOptions& options);
+
+// Formats the values with their origins, as YAML lines.
+std::string resolved_text(const TrainConfiguration& configuration, config::Show show);
+
+// The text of `hasten train --help`, and that of docs/reference/training_arguments.md.
+std::string train_help(int width);
+std::string train_reference();
+
+}  // namespace hasten

@@ -1,0 +1,204 @@
+// File: hasten/options/training_arguments.h
+// The arguments of a training run: names and defaults of Hugging Face Trainer's TrainingArguments
+// (5.23) as far as hasten supports them, and a few of hasten's own.
+//
+//   TrainingArguments arguments{.output_dir = "out",
+//                               .per_device_train_batch_size = 32,
+//                               .learning_rate = 2e-5,
+//                               .eval_strategy = IntervalStrategy::epoch};
+//   arguments = resolved(arguments);        // checks, and fills in derived values
+//   const std::int64_t every = absolute_steps(arguments.logging_steps, total_steps);
+//
+// All other names of Hugging Face's are known too: flags and files refuse them as not supported
+// yet, or ignore them with a notice if they have no meaning outside Python
+// (docs/reference/training_arguments.md lists them). A step is an optimizer step, whatever
+// gradient_accumulation_steps is. resolved(), validate() and training_arguments_from_json() throw
+// ConfigError "config.*". Thread rule: a value.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hasten/options/kwargs.h"
+#include "hasten/options/names.h"
+
+namespace hasten {
+
+enum class IntervalStrategy { no, steps, epoch };
+enum class SaveStrategy { no, steps, epoch, best };
+enum class OptimizerName { adamw_torch, adamw_torch_fused, sgd };
+enum class SamplingStrategy { random, sequential };
+enum class CountTokens { no, non_padding, all };
+enum class SchedulerType {
+  linear,
+  cosine,
+  cosine_with_restarts,
+  polynomial,
+  constant,
+  constant_with_warmup,
+  inverse_sqrt,
+  cosine_with_min_lr,
+  cosine_warmup_with_min_lr,
+  warmup_stable_decay,
+};
+
+struct TrainingArguments {
+  // Actions and output.
+  std::string output_dir = "trainer_output";  // Checkpoints, final model, results.
+  bool overwrite_output_dir = false;          // hasten's own: start over despite checkpoints.
+  // This and the next two are for commands; a Trainer does what its methods are called for.
+  bool do_train = false;
+  bool do_eval = false;  // Follows eval_strategy.
+  bool do_predict = false;
+  std::string resume_from_checkpoint;  // A checkpoint folder; "true": the newest in output_dir.
+
+  // Duration and batches.
+  std::int64_t per_device_train_batch_size = 8;  // Rows.
+  std::int64_t per_device_eval_batch_size = 8;   // Rows.
+  double num_train_epochs = 3.0;                 // May be a fraction.
+  std::int64_t max_steps = -1;                   // Above 0 it overrides num_train_epochs.
+  std::int64_t gradient_accumulation_steps = 1;  // Batches per step.
+  bool average_tokens_across_devices = true;     // False is refused with several processes.
+
+  // Learning rate.
+  double learning_rate = 5e-5;
+  SchedulerType lr_scheduler_type = SchedulerType::linear;
+  Kwargs lr_scheduler_kwargs;  // Keys by type: docs/reference/training_arguments.md.
+  double warmup_steps = 0;     // Steps; below 1: a share of all steps.
+
+  // Optimizer.
+  OptimizerName optim = OptimizerName::adamw_torch_fused;
+  Kwargs optim_args;          // sgd: momentum, dampening, nesterov.
+  double weight_decay = 0.0;  // Not for biases, layer norms and RMS norms.
+  double adam_beta1 = 0.9;
+  double adam_beta2 = 0.999;
+  double adam_epsilon = 1e-8;
+  double max_grad_norm = 1.0;           // 0: no clipping.
+  double label_smoothing_factor = 0.0;  // 0: none.
+
+  // Precision and device.
+  bool bf16 = false;            // bfloat16 autocast; weights and optimizer states stay float32.
+  bool fp16 = false;            // Refused: there is no gradient scaler yet.
+  bool bf16_full_eval = false;  // Evaluate under bfloat16 autocast; weights stay float32.
+  bool fp16_full_eval = false;  // Refused, like fp16.
+  bool use_cpu = false;
+  std::int64_t num_threads = 0;  // hasten's own: threads per operation; 0: LibTorch's choice.
+  std::optional<std::int64_t> torch_empty_cache_steps;  // Steps; no effect on the CPU.
+  bool full_determinism = false;
+  std::int64_t seed = 42;
+  std::optional<std::int64_t> data_seed;  // Unset: seed.
+
+  // Logging.
+  IntervalStrategy logging_strategy = IntervalStrategy::steps;
+  double logging_steps = 500;  // Steps; below 1: a share of all steps.
+  bool logging_first_step = false;
+  bool logging_nan_inf_filter = true;
+  bool stop_on_nonfinite_loss = false;  // hasten's own: throw DivergedError.
+  CountTokens include_num_input_tokens_seen = CountTokens::no;
+  LogLevel log_level = LogLevel::passive;
+  std::optional<bool> disable_tqdm;  // Unset: a bar if standard error is a terminal.
+  std::vector<std::string> report_to = {"none"};
+  std::string run_name;  // Stored in training_args.json; no tracker shows it.
+  bool skip_memory_metrics = true;
+  std::string anatomy;             // hasten's own: "text", a file (.json, .html), or empty: none.
+  std::int64_t anatomy_steps = 3;  // hasten's own: optimizer steps that it records.
+
+  // Evaluation.
+  IntervalStrategy eval_strategy = IntervalStrategy::no;
+  std::optional<double> eval_steps;  // Steps; below 1: a share of all steps; unset: logging_steps.
+  double eval_delay = 0;             // Steps or epochs, by eval_strategy, before the first one.
+  bool eval_on_start = false;
+  // Batches of predictions to keep on the device; unset: all.
+  std::optional<std::int64_t> eval_accumulation_steps;
+  bool prediction_loss_only = false;
+
+  // Checkpoints.
+  SaveStrategy save_strategy = SaveStrategy::steps;
+  double save_steps = 500;                       // Steps; below 1: a share of all steps.
+  std::optional<std::int64_t> save_total_limit;  // Checkpoints to keep; unset: all.
+  bool save_only_model = false;  // Without optimizer, schedule and random state: not resumable.
+  bool load_best_model_at_end = false;
+  std::string metric_for_best_model;      // With or without "eval_"; see resolved().
+  std::optional<bool> greater_is_better;  // Unset: true unless the metric ends in "loss".
+  bool save_on_each_node = false;         // Each machine's main process writes, not only rank 0.
+  bool ignore_data_skip = false;  // Resume at the start of the data, not where the run stopped.
+
+  // Data.
+  SamplingStrategy train_sampling_strategy = SamplingStrategy::random;
+  bool dataloader_drop_last = false;        // For training batches; evaluation uses every row.
+  std::int64_t dataloader_num_workers = 0;  // Background threads; 0: load in the training thread.
+  bool dataloader_pin_memory = true;
+  std::optional<std::int64_t> dataloader_prefetch_factor;  // Batches per worker.
+  std::vector<std::string> label_names;                    // One column; unset: labels.
+
+  // Several processes; unset values have the defaults of hasten/prepare/data_parallel.h.
+  std::optional<bool> ddp_find_unused_parameters;
+  std::optional<std::int64_t> ddp_bucket_cap_mb;  // MiB.
+  std::optional<bool> ddp_broadcast_buffers;
+  std::optional<bool> ddp_static_graph;
+  std::int64_t ddp_timeout = 1800;  // Seconds that processes wait for each other.
+};
+
+// Validates the arguments and fills in derived values: do_eval, eval_steps, metric_for_best_model,
+// greater_is_better, and a leading "~" of output_dir.
+TrainingArguments resolved(TrainingArguments arguments);
+
+// Throws ConfigError for the first value out of its range, the first contradiction, or the first
+// value that is not supported yet.
+void validate(const TrainingArguments& arguments);
+
+// Converts a number of steps: below 1 it is a share of `total`, rounded up. 0.1 of 512 is 52, 500
+// is 500.
+std::int64_t absolute_steps(double steps_or_share, std::int64_t total);
+
+// Formats all arguments as a JSON object in the order of the struct, with null for unset ones.
+// training_arguments_from_json reads it back; it accepts any subset of the keys, uses defaults for
+// the others, and knows former names.
+std::string to_json(const TrainingArguments& arguments);
+TrainingArguments training_arguments_from_json(const std::string& json,
+                                               const std::string& name = "JSON");
+
+namespace config {
+class OptionTable;
+}
+// Adds the description of all arguments to a table (options/describe.h).
+void describe(config::OptionTable& table, TrainingArguments& arguments);
+
+template <>
+struct Names<IntervalStrategy> {
+  static constexpr std::string_view text[] = {"no", "steps", "epoch"};
+};
+template <>
+struct Names<SaveStrategy> {
+  static constexpr std::string_view text[] = {"no", "steps", "epoch", "best"};
+};
+template <>
+struct Names<OptimizerName> {
+  static constexpr std::string_view text[] = {"adamw_torch", "adamw_torch_fused", "sgd"};
+};
+template <>
+struct Names<SamplingStrategy> {
+  static constexpr std::string_view text[] = {"random", "sequential"};
+};
+template <>
+struct Names<CountTokens> {
+  static constexpr std::string_view text[] = {"no", "non_padding", "all"};
+};
+template <>
+struct Names<SchedulerType> {
+  static constexpr std::string_view text[] = {"linear",
+                                              "cosine",
+                                              "cosine_with_restarts",
+                                              "polynomial",
+                                              "constant",
+                                              "constant_with_warmup",
+                                              "inverse_sqrt",
+                                              "cosine_with_min_lr",
+                                              "cosine_warmup_with_min_lr",
+                                              "warmup_stable_decay"};
+};
+
+}  // namespace hasten

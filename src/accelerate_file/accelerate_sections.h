@@ -1,0 +1,30 @@
+// File: accelerate_file/accelerate_sections.h (internal)
+// Handles what Accelerate's files hold besides options: maps for engines, keys for TPUs and
+// SageMaker. Misspelt names are errors, as at the top level of the file. A value that would change
+// the run is refused. The rest is ignored, with one notice per section.
+//
+//   remove_accelerate_keys(table, files, notices);   // files: read_file() of each, weakest first
+//   resolve(table, files, notices);                  // only options are left
+//
+// Thread rule: pure functions. Throws ConfigError.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "options/sources.h"
+
+namespace hasten::config {
+
+// Removes the keys that are not options from `files`, which are ordered from weakest to strongest.
+void remove_accelerate_keys(const OptionTable& table, std::vector<std::vector<Assignment>>& files,
+                            std::vector<std::string>& notices);
+
+// Throws ConfigError unless every name of the file is known.
+void check_accelerate_keys(const OptionTable& table, const std::vector<Assignment>& file);
+
+// True unless the value is null, false, no, none, an empty text, list or map, or a list of empty
+// texts.
+bool is_set(const Value& value);
+
+}  // namespace hasten::config

@@ -1,0 +1,233 @@
+#include "accelerate_file/questions.h"
+
+#include <algorithm>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "options/value.h"
+
+namespace hasten::config {
+namespace {
+
+constexpr std::int64_t kMaxProcesses = 4096;  // launch's limit
+constexpr std::int64_t kMaxPort = 65535;
+
+// One question. `read` returns the value of an answer, or nothing if the answer is invalid;
+// `expected` describes a valid one.
+template <class T>
+struct Question {
+  std::string text;
+  T by_default;
+  std::string shown;  // the default, as a person would type it
+  std::function<std::optional<T>(const std::string&)> read;
+  std::string expected;
+};
+
+// Asks until the answer is valid.
+template <class T>
+T ask(const Question<T>& question, const Dialogue& dialogue) {
+  while (true) {
+    dialogue.say(question.text + (question.shown.empty() ? " " : str(" [", question.shown, "] ")));
+    const auto line = dialogue.answer();
+    if (!line) {
+      dialogue.say("\n");
+      throw ConfigError("config.no-answer",
+                        {.what = "no answer to '" + question.text + "'",
+                         .hint = "hasten config default writes a file without questions"});
+    }
+    const std::string answer(trim(*line));
+    if (answer.empty() && !question.shown.empty()) return question.by_default;
+    if (const auto value = question.read(answer)) return *value;
+    dialogue.say(str("  got '", answer, "', expected ", question.expected, "\n"));
+  }
+}
+
+std::int64_t ask_number(const std::string& text, std::int64_t by_default, std::int64_t least,
+                        std::int64_t most, const Dialogue& dialogue, std::int64_t step = 1) {
+  const auto read = [&](const std::string& answer) -> std::optional<std::int64_t> {
+    const auto number = parse_integer(answer);
+    const bool fits = number && *number >= least && *number <= most && *number % step == 0;
+    return fits ? number : std::nullopt;
+  };
+  const std::string expected = str("a whole number in [", least, ", ", most, "]",
+                                   step > 1 ? str(", a multiple of ", step) : "");
+  return ask<std::int64_t>({text, by_default, str(by_default), read, expected}, dialogue);
+}
+
+bool ask_flag(const std::string& text, bool by_default, const Dialogue& dialogue) {
+  return ask<bool>(
+      {text + " (yes, no)", by_default, by_default ? "yes" : "no", parse_bool, "yes or no"},
+      dialogue);
+}
+
+// Asks for one of the choices, by its word or its number in the list.
+std::string ask_choice(const std::string& text, const std::vector<std::string>& choices,
+                       const std::string& by_default, const Dialogue& dialogue) {
+  const auto read = [&](const std::string& answer) -> std::optional<std::string> {
+    if (std::find(choices.begin(), choices.end(), lower(answer)) != choices.end())
+      return lower(answer);
+    const auto number = parse_integer(answer);
+    const bool in_list =
+        number && *number >= 1 && *number <= static_cast<std::int64_t>(choices.size());
+    return in_list ? std::optional(choices[static_cast<std::size_t>(*number - 1)]) : std::nullopt;
+  };
+  std::vector<std::string> numbered;
+  for (const std::string& choice : choices)
+    numbered.push_back(str(numbered.size() + 1, ": ", choice));
+  return ask<std::string>({str(text, " (", join(numbered, ", "), ")"), by_default, by_default, read,
+                           "one of " + join(choices, ", ") + ", or its number"},
+                          dialogue);
+}
+
+std::string ask_text(const std::string& text, const std::string& by_default,
+                     const std::string& expected,
+                     const std::function<bool(const std::string&)>& fits,
+                     const Dialogue& dialogue) {
+  const auto read = [&](const std::string& answer) {
+    return fits(answer) ? std::optional(answer) : std::nullopt;
+  };
+  return ask<std::string>({text, by_default, by_default, read, expected}, dialogue);
+}
+
+bool is_host(const std::string& answer) {
+  return !answer.empty() && std::none_of(answer.begin(), answer.end(), [](unsigned char letter) {
+    return letter <= ' ' || letter == '/' || letter == 0x7f;
+  });
+}
+
+// True for "all", and for numbers of GPUs, each once.
+bool is_gpu_list(const std::string& answer) {
+  if (answer == "all") return true;
+  std::vector<std::int64_t> seen;
+  for (const std::string& word : split(answer, ',')) {
+    const auto number = parse_integer(word);
+    const bool digits = word.find_first_not_of("0123456789") == std::string::npos;
+    if (!number || !digits || std::find(seen.begin(), seen.end(), *number) != seen.end())
+      return false;
+    seen.push_back(*number);
+  }
+  return true;
+}
+
+void ask_machines(LaunchFile& file, const Dialogue& dialogue) {
+  file.num_machines =
+      ask_number("How many machines?", file.num_machines, 1, kMaxProcesses, dialogue);
+  if (file.num_machines == 1) return;
+  file.machine_rank = ask_number("What is the rank of this machine (0: the main one)?",
+                                 file.machine_rank, 0, file.num_machines - 1, dialogue);
+  file.main_process_ip =
+      ask_text("What is the address of the main machine?", file.main_process_ip,
+               "a name or an address that the other machines can reach", is_host, dialogue);
+  file.main_process_port =
+      ask_number("Which port does it use?", file.main_process_port, 1, kMaxPort, dialogue);
+  file.rdzv_backend =
+      ask_choice("Which rendezvous backend?", {"static", "c10d"}, file.rdzv_backend, dialogue);
+  file.same_network =
+      ask_flag("Are all machines in one network, where they can reach each other by name?",
+               file.same_network, dialogue);
+}
+
+// The answer "none" becomes an empty text.
+std::string ask_optional(const std::string& text, const std::string& by_default,
+                         const std::string& expected, const Dialogue& dialogue) {
+  const auto anything = [](const std::string&) { return true; };
+  const std::string answer =
+      ask_text(text, by_default.empty() ? "none" : by_default, expected, anything, dialogue);
+  return answer == "none" ? "" : answer;
+}
+
+bool is_variable(const std::string& text) {
+  const auto equals = text.find('=');
+  return equals != std::string::npos && equals > 0 && text.find(' ') > equals;
+}
+
+void ask_variables(LaunchFile& file, const Dialogue& dialogue) {
+  const auto are_variables = [](const std::string& answer) {
+    const std::vector<std::string> all = split(answer, ',');
+    return answer == "none" || std::all_of(all.begin(), all.end(), is_variable);
+  };
+  const std::string answer =
+      ask_text("Which variables does each process get (NAME=value, separated by commas)?",
+               file.tpu_env.empty() ? "none" : join(file.tpu_env, ","),
+               "none, or NAME=value separated by commas", are_variables, dialogue);
+  file.tpu_env = answer == "none" ? std::vector<std::string>{} : split(answer, ',');
+}
+
+// Asks for what hasten tpu-config runs on all machines of a pod.
+void ask_pod(LaunchFile& file, const Dialogue& dialogue) {
+  if (!ask_flag("Is it a pod on whose machines hasten tpu-config should run commands?",
+                !file.tpu_name.empty(), dialogue)) {
+    file.tpu_name = file.tpu_zone = file.command_file = "";
+    file.commands.clear();
+    return;
+  }
+  const std::string name = "a name without spaces";
+  file.tpu_name = ask_text("What is the name of the TPU?", file.tpu_name, name, is_host, dialogue);
+  file.tpu_zone = ask_text("What is its zone?", file.tpu_zone, name, is_host, dialogue);
+  file.command_file =
+      ask_optional("Which file has the commands?", file.command_file, "a file", dialogue);
+  file.commands.clear();
+  while (file.command_file.empty()) {
+    const std::string command = ask_optional(
+        file.commands.empty() ? "Which command?" : "Another command?", "", "a command", dialogue);
+    if (command.empty()) break;
+    file.commands.push_back(command);
+  }
+}
+
+void ask_processes_on_tpus(LaunchFile& file, std::size_t tpus, const Dialogue& dialogue) {
+  constexpr std::int64_t unknown = 8;  // Accelerate's default
+  const std::int64_t each = tpus == 0 ? unknown : static_cast<std::int64_t>(tpus);
+  file.num_processes =
+      ask_number("How many processes (one for each TPU chip)?", each * file.num_machines,
+                 file.num_machines, kMaxProcesses * file.num_machines, dialogue, file.num_machines);
+  ask_variables(file, dialogue);
+  ask_pod(file, dialogue);
+}
+
+void ask_processes(LaunchFile& file, std::size_t gpus, const Dialogue& dialogue) {
+  if (!file.use_cpu)
+    file.gpu_ids =
+        ask_text("Which GPUs (all, or numbers separated by commas)?", file.gpu_ids,
+                 "all, or numbers separated by commas, such as 0,1", is_gpu_list, dialogue);
+  std::int64_t each = 1;  // processes per machine
+  if (!file.use_cpu) {
+    each = file.gpu_ids == "all" ? static_cast<std::int64_t>(gpus)
+                                 : static_cast<std::int64_t>(split(file.gpu_ids, ',').size());
+  }
+  const std::int64_t in_all = std::max<std::int64_t>(1, each) * file.num_machines;
+  file.num_processes = ask_number(
+      file.num_machines > 1 ? "How many processes, on all machines together?"
+                            : "How many processes?",
+      in_all, file.num_machines, kMaxProcesses * file.num_machines, dialogue, file.num_machines);
+}
+
+}  // namespace
+
+LaunchFile ask_launch_file(LaunchFile file, std::size_t gpus, std::size_t tpus,
+                           const Dialogue& dialogue) {
+  ask_machines(file, dialogue);
+  file.use_cpu = ask_flag("Use the CPU only?", file.use_cpu, dialogue);
+  file.tpu = !file.use_cpu && ask_flag("Use TPUs?", file.tpu, dialogue);
+  file.tpu ? ask_processes_on_tpus(file, tpus, dialogue) : ask_processes(file, gpus, dialogue);
+  file.enable_cpu_affinity =
+      ask_flag("Bind each process to its own cores?", file.enable_cpu_affinity, dialogue);
+  const std::string precision = ask_choice("Mixed precision?", {"no", "fp16", "bf16"},
+                                           std::string(name_of(file.mixed_precision)), dialogue);
+  file.mixed_precision = *from_name<LaunchPrecision>(precision);
+  file.downcast_bf16 =
+      file.tpu && file.mixed_precision == LaunchPrecision::bf16 &&
+      ask_flag("Compute double as float instead of bf16?", file.downcast_bf16, dialogue);
+  file.debug = ask_flag("Check collectives before they run (slow)?", file.debug, dialogue);
+  file.max_restarts = ask_number("How many times may all processes restart after a failure?",
+                                 file.max_restarts, 0, 1000000, dialogue);
+  file.log_dir = ask_optional("Which folder gets the output of each process?", file.log_dir,
+                              "a folder", dialogue);
+  return file;
+}
+
+bool ask_yes_no(const std::string& question, bool by_default, const Dialogue& dialogue) {
+  return ask_flag(question, by_default, dialogue);
+}
+
+}  // namespace hasten::config

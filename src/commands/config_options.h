@@ -1,0 +1,48 @@
+// File: commands/config_options.h (internal)
+// The options of `hasten config`, `hasten config default` and `hasten config update`, with the
+// names of Accelerate, and of `hasten env`.
+//
+//   const ConfigCommand run = parse_config({argv + 2, argv + argc}, config::whole_environment());
+//   run.action;      // ConfigAction::ask
+//   run.path;        // the file to write
+//
+// Needs no torch. Throws ConfigError "config.*". Thread rule: values, and functions that only look
+// for files.
+#pragma once
+
+#include <string>
+
+#include "hasten/options/launch_options.h"
+#include "options/sources.h"
+
+namespace hasten {
+
+enum class ConfigAction { ask, write_default, update };
+
+struct ConfigOptions {
+  std::string config_file;  // As given; empty: see ConfigCommand::path.
+  LaunchPrecision mixed_precision = LaunchPrecision::no;
+  bool overwrite = false;  // Replace a file that exists already.
+  bool json = false;       // For `hasten env`: print JSON instead of lines.
+};
+
+struct ConfigCommand {
+  bool help = false;
+  ConfigAction action = ConfigAction::ask;
+  ConfigOptions options;
+  // config_file, else HASTEN_CONFIG_FILE, else config::default_file(); for `update` and `env` the
+  // last is the file that `hasten launch` would find.
+  std::string path;
+};
+
+// Parses the words after `config` (`argv` without the first two words of the command).
+ConfigCommand parse_config(const std::vector<std::string>& words,
+                           const config::Environment& environment);
+std::string config_help();
+
+// The same for `hasten env`. `path` is empty if there is no file.
+ConfigCommand parse_env(const std::vector<std::string>& words,
+                        const config::Environment& environment);
+std::string env_help();
+
+}  // namespace hasten

@@ -1,0 +1,41 @@
+// File: commands/estimate_options.h (internal)
+// The options of `hasten estimate`: a model, and those options of `hasten train` that change a
+// step.
+//
+//   $ hasten estimate bert-large --batch 4 --seq 512 --optim adamw --precision bf16 --json
+//
+// Short names: --batch is --per_device_train_batch_size, --seq the length of a row in tokens,
+// --device the GPU to predict for, --tpu a TPU topology (device tpu:v5e:2x2), --precision bf16 is
+// --bf16, and --optim adamw is adamw_torch_fused. All other options are those of `hasten train`.
+// Needs no torch.
+// Throws ConfigError and IoError like parse_train. Thread rule: pure functions, except that
+// configuration files are read.
+#pragma once
+
+#include <string>
+
+#include "hasten/options/estimate_mode.h"
+#include "hasten/options/train_options.h"
+
+namespace hasten {
+
+struct EstimateConfiguration {
+  TrainConfiguration train;
+  bool json = false;     // Print JSON instead of tables.
+  std::string html;      // File for an HTML page; empty: none.
+  bool what_if = false;  // Also predict steps with one thing changed; an HTML page implies it.
+  bool measure = false;  // Run and measure real steps.
+  // Optimizer steps to estimate.
+  std::int64_t steps = 2;
+  EstimateMode mode = EstimateMode::training;
+  std::string device = "cpu";  // Or cuda:NAME (hasten/machine/gpus.h), tpu:TOPOLOGY (tpus.h).
+  bool devices = false;        // List the known GPUs.
+  bool help = false;
+};
+
+// Parses the words after `estimate`.
+EstimateConfiguration parse_estimate(const std::vector<std::string>& words,
+                                     const config::Environment& environment);
+std::string estimate_help();
+
+}  // namespace hasten

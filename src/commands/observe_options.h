@@ -1,0 +1,42 @@
+// File: commands/observe_options.h (internal)
+// The options of `hasten anatomy PROGRAM` and `hasten estimate -- PROGRAM`, which run any unchanged
+// program that uses a hasten::Accelerator. The options reach the program through its environment,
+// where a library reads them that these commands inject; they have no effect on another program.
+//
+//   $ hasten anatomy --steps 5 --html page.html ./train --epochs 3
+//   $ hasten estimate -- ./train --epochs 3                          # the same, as a dry run
+//
+// Needs no torch. Throws ConfigError "config.*". Thread rule: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace hasten {
+
+struct ObserveOptions {
+  std::int64_t steps = 3;       // Optimizer steps, after which the program ends.
+  std::string output = "text";  // "text", "json", or a file (.json, .html, others: text).
+  // For `estimate` only: cpu, cuda:NAME (hasten/machine/gpus.h) or tpu:TOPOLOGY
+  // (hasten/tpu/machine/tpus.h).
+  std::string device = "cpu";
+  bool help = false;
+  std::vector<std::string> program;  // With its arguments.
+};
+
+// The environment variables that pass the options to the program.
+inline constexpr const char* kObserveVariable = "HASTEN_LISTEN";  // ObserveOptions::output
+// ObserveOptions::steps
+inline constexpr const char* kObserveStepsVariable = "HASTEN_LISTEN_STEPS";
+inline constexpr const char* kDryRunVariable = "HASTEN_DRY_RUN";  // The device; unset: a real run.
+
+// With a TPU: the JSON file of the anatomy that the same program had in a dry run on the CPU, which
+// the account shows next to its own figures.
+inline constexpr const char* kCpuPredictionVariable = "HASTEN_LISTEN_BESIDE";
+
+// Parses the words after the subcommand; `command` is its name, for messages.
+ObserveOptions parse_observe(const std::vector<std::string>& words, const std::string& command);
+std::string anatomy_help();
+
+}  // namespace hasten

@@ -1,0 +1,39 @@
+// File: commands/test_options.h (internal)
+// The options of `hasten test`: its own, and all of `hasten launch`, which configure what is
+// tested.
+//
+//   const TestCommand run = parse_test({argv + 2, argv + argc}, environment, {"hasten-torch"});
+//   run.words;      // options for `hasten launch`, "--", and the program
+//
+// If the options do not set the number of processes and the machine has at most one GPU, two are
+// started, since one would test nothing. Needs no torch. Throws ConfigError "config.*", IoError.
+// Thread rule: values, and functions that only read files.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "hasten/options/launch_options.h"
+
+namespace hasten {
+
+struct TestOptions {
+  bool json = false;
+  double timeout = 60;  // Seconds for each check.
+};
+
+struct TestCommand {
+  bool help = false;
+  TestOptions options;
+  LaunchConfiguration launch;  // The result of these words.
+  // The words for `hasten launch` that starts the ranks.
+  std::vector<std::string> words;
+};
+
+// Parses the words after `test`; `program` is what the ranks run.
+TestCommand parse_test(const std::vector<std::string>& words,
+                       const config::Environment& environment,
+                       const std::vector<std::string>& program);
+std::string test_help();
+
+}  // namespace hasten

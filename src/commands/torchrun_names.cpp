@@ -1,0 +1,109 @@
+#include "commands/torchrun_names.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <thread>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "hasten/tpu/machine/installed_tpus.h"
+#include "machine/installed_gpus.h"
+
+namespace hasten::config {
+namespace {
+
+using NameGroup = std::vector<std::string>;
+
+// torchrun's names that differ from hasten's; nnodes and the others are the same.
+const std::map<std::string, std::string>& hasten_names() {
+  static const std::map<std::string, std::string> names = {{"node_rank", "machine_rank"},
+                                                           {"master_addr", "main_process_ip"},
+                                                           {"master_port", "main_process_port"}};
+  return names;
+}
+
+std::string hasten_name(std::string name) {
+  std::replace(name.begin(), name.end(), '-', '_');
+  const auto found = hasten_names().find(name);
+  return found == hasten_names().end() ? "" : found->second;
+}
+
+const std::array<NameGroup, 3>& synonyms() {
+  static const std::array<NameGroup, 3> groups = {
+      NameGroup{"num_machines", "nnodes"}, NameGroup{"num_processes", "nproc_per_node"},
+      NameGroup{"main_process_ip", "main_process_port", "rdzv_endpoint"}};
+  return groups;
+}
+
+bool includes(const NameGroup& words, const std::string& word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+bool sets_any_of(const std::vector<Assignment>& source, const NameGroup& group) {
+  return std::any_of(source.begin(), source.end(),
+                     [&](const Assignment& each) { return includes(group, each.key); });
+}
+
+std::int64_t cpus() { return std::max<std::int64_t>(1, std::thread::hardware_concurrency()); }
+
+std::int64_t process_count_for(const std::string& word, const Origin& origin) {
+  const auto gpus = static_cast<std::int64_t>(installed_gpus().size());
+  const auto tpus = static_cast<std::int64_t>(installed_tpus().size());
+  if (word == "auto" && gpus == 0 && tpus > 0) return tpus;
+  if (word == "cpu" || (word == "auto" && gpus == 0)) return cpus();
+  if (gpus > 0) return gpus;
+  throw ConfigError("config.bad-value",
+                    {.what = origin.where, .got = "gpu", .expected = "a GPU in this machine"});
+}
+
+}  // namespace
+
+std::string to_hasten_name(const std::string& word) {
+  if (!starts_with(word, "--")) return word;
+  const std::size_t equals = word.find('=');
+  const std::string own = hasten_name(word.substr(2, equals == word.npos ? word.npos : equals - 2));
+  if (own.empty()) return word;
+  return "--" + own + (equals == word.npos ? "" : word.substr(equals));
+}
+
+std::vector<Assignment> torchrun_variables(const Environment& environment) {
+  std::vector<Assignment> assignments;
+  for (const char* name : {"nnodes", "nproc_per_node", "node_rank", "master_addr", "master_port",
+                           "rdzv_endpoint", "rdzv_backend", "rdzv_id", "max_restarts"}) {
+    std::string variable = std::string("PET_") + name;
+    for (char& letter : variable) {
+      if (letter >= 'a' && letter <= 'z') letter = static_cast<char>(letter - 'a' + 'A');
+    }
+    const auto found = environment.find(variable);
+    if (found == environment.end() || found->second.empty()) continue;
+    const std::string own = hasten_name(name);
+    assignments.push_back({.key = own.empty() ? name : own,
+                           .value = found->second,
+                           .origin = {Origin::Source::environment, variable},
+                           .places = {}});
+  }
+  return assignments;
+}
+
+void remove_overridden_synonyms(std::vector<Assignment>& weaker,
+                                const std::vector<Assignment>& stronger) {
+  for (const NameGroup& group : synonyms()) {
+    if (!sets_any_of(stronger, group)) continue;
+    std::erase_if(weaker, [&](const Assignment& each) { return includes(group, each.key); });
+  }
+}
+
+bool resolve_process_count(std::vector<Assignment>& assignments) {
+  bool counted = false;
+  for (Assignment& each : assignments) {
+    const auto* text = std::get_if<std::string>(&each.value);
+    if (each.key != "nproc_per_node" || text == nullptr) continue;
+    if (*text != "gpu" && *text != "cpu" && *text != "auto") continue;
+    each.value = process_count_for(*text, each.origin);
+    counted = true;
+  }
+  return counted;
+}
+
+}  // namespace hasten::config

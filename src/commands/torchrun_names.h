@@ -1,0 +1,30 @@
+// File: commands/torchrun_names.h (internal)
+// Translates torchrun's options, and the variables that Kubeflow sets for it, to those of hasten.
+//
+// Thread rule: pure functions, except that resolve_process_count inspects this machine. Throws
+// ConfigError.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "options/sources.h"
+
+namespace hasten::config {
+
+// Turns "--node-rank=2" into "--machine_rank=2"; returns other words unchanged.
+std::string to_hasten_name(const std::string& word);
+
+// Returns the options of torchrun that variables set: PET_NNODES and so on.
+std::vector<Assignment> torchrun_variables(const Environment& environment);
+
+// Several names can set the same thing, such as nnodes and num_machines. If `stronger` has one of
+// these names, removes all of them from `weaker`.
+void remove_overridden_synonyms(std::vector<Assignment>& weaker,
+                                const std::vector<Assignment>& stronger);
+
+// Replaces gpu, cpu or auto as the value of nproc_per_node by the number of processes that fits
+// this machine. Returns whether there was such a word.
+bool resolve_process_count(std::vector<Assignment>& assignments);
+
+}  // namespace hasten::config

@@ -1,0 +1,201 @@
+#include "hasten/options/train_options.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "options/help.h"
+#include "options/messages.h"
+#include "options/sources.h"
+
+namespace hasten {
+namespace {
+
+using config::throw_conflict;
+using config::throw_missing;
+
+const std::vector<std::string> kDataEndings = {".tsv", ".csv", ".jsonl", ".safetensors"};
+
+void check_data_name(const std::string& option, const std::string& path) {
+  if (path.empty() || path == kDummyData) return;
+  const auto fits = [&](const std::string& ending) { return ends_with(lower(path), ending); };
+  if (std::any_of(kDataEndings.begin(), kDataEndings.end(), fits)) return;
+  throw ConfigError(
+      "config.bad-value",
+      {.what = option,
+       .got = "'" + path + "'",
+       .expected =
+           "a file ending in " + join(kDataEndings, ", ") + ", or " + std::string(kDummyData),
+       .hint = ends_with(path, ".json") ? "name a file with one JSON object per line .jsonl" : ""});
+}
+
+void check_evaluation_has_data(const TrainOptions& options, const TrainingArguments& arguments) {
+  if (!options.eval_data.empty()) return;
+  // eval_strategy without data is not an error: an example in the documentation has it, and the
+  // Trainer reports it and trains. do_eval follows from eval_strategy, so it counts only if it is
+  // set alone.
+  const bool follows = arguments.eval_strategy != IntervalStrategy::no;
+  const char* option = arguments.load_best_model_at_end ? "load_best_model_at_end"
+                       : arguments.do_eval && !follows  ? "do_eval"
+                       : arguments.eval_on_start        ? "eval_on_start"
+                       : arguments.do_predict           ? "do_predict"
+                                                        : nullptr;
+  if (option)
+    throw_missing(std::string(option) + " needs rows to evaluate", "set --eval_data FILE");
+}
+
+void check_dummy(const TrainOptions& options, const config::OptionTable& table) {
+  const bool dummy = options.data == kDummyData || options.eval_data == kDummyData;
+  for (const char* name : {"dummy_rows", "dummy_length"}) {
+    if (dummy || table.find(name)->is_default()) continue;
+    throw_conflict(std::string(name) + " is only for dummy data: data is '" + options.data + "'",
+                   "use --data dummy");
+  }
+  if (dummy && options.dummy_length > options.max_length) {
+    throw_conflict("dummy_length " + str(options.dummy_length) + " is more than max_length " +
+                       str(options.max_length),
+                   "use --max_length " + str(options.dummy_length));
+  }
+}
+
+}  // namespace
+
+const std::vector<std::string>& builtin_models() {
+  static const std::vector<std::string> names = {"bert-base", "bert-large"};
+  return names;
+}
+
+void describe(config::OptionTable& table, TrainOptions& options) {
+  config::Describer d(table, options);
+  d.group("Command");
+  d("config_file", &TrainOptions::config_file,
+    "Read options from this YAML or JSON file. If several files are named, later ones override "
+    "earlier ones.");
+  d("print_config", &TrainOptions::print_config,
+    "Print every value and where it came from, then stop.");
+  d.group("Model");
+  d("model", &TrainOptions::model,
+    "Set the model: a folder with config.json, a config.json, or " +
+        join(builtin_models(), " or ") + ".");
+  d("weights", &TrainOptions::weights,
+    "Load this safetensors file. If unset, that of the model folder; a config.json or a built-in "
+    "name gets random weights.");
+  d("task", &TrainOptions::task, "Select the task to train for.")
+      .not_yet_choices({"token-classification", "masked-lm"});
+  d("num_labels", &TrainOptions::num_labels,
+    "Set the number of labels; 1 means a regression. If unset, the labels of a text file or the "
+    "model's config decide.")
+      .at_least(1);
+  d("ignore_mismatched_sizes", &TrainOptions::ignore_mismatched_sizes,
+    "Initialize weights randomly if their shape differs from that in the file, such as those of a "
+    "classifier for other labels.");
+  d("hidden_dropout", &TrainOptions::hidden_dropout,
+    "Set the dropout of embeddings and layers, but not of attention. If unset, the model's config "
+    "decides.")
+      .at_least(0)
+      .below(1);
+  d("attention_dropout", &TrainOptions::attention_dropout,
+    "Set the dropout of attention weights. If unset, the model's config decides.")
+      .at_least(0)
+      .below(1);
+  d("classifier_dropout", &TrainOptions::classifier_dropout,
+    "Set the dropout before the classifier. If unset, the model's config decides, or else "
+    "hidden_dropout applies.")
+      .at_least(0)
+      .below(1);
+  d("attn_implementation", &TrainOptions::attn_implementation,
+    "Compute attention in one operator (sdpa) or step by step (eager).");
+  d.group("Data");
+  d("data", &TrainOptions::data,
+    "Read training rows from this file (" + join(kDataEndings, ", ") +
+        "); dummy generates random rows.");
+  d("eval_data", &TrainOptions::eval_data,
+    "Read evaluation rows from this file, in the same formats.");
+  d("text_column", &TrainOptions::text_column, "Set the column of the text.");
+  d("text_pair_column", &TrainOptions::text_pair_column,
+    "Set the column of the second text, which is used if the data has it.");
+  d("label_column", &TrainOptions::label_column, "Set the column of the label.");
+  d("max_length", &TrainOptions::max_length,
+    "Limit rows to this many tokens. The model may limit them further.")
+      .at_least(1);
+  d("dummy_rows", &TrainOptions::dummy_rows, "Generate this many rows of dummy data.").at_least(1);
+  d("dummy_length", &TrainOptions::dummy_length, "Generate dummy rows of this many tokens.")
+      .at_least(1);
+}
+
+void validate(const TrainOptions& options, const TrainingArguments& arguments) {
+  TrainOptions copy = options;
+  config::OptionTable table;
+  describe(table, copy);
+  config::check_limits(table);
+  if (options.model.empty())
+    throw_missing("--model is missing",
+                  "set --model to a folder or to one of " + join(builtin_models(), ", "));
+  if (arguments.do_train && options.data.empty())
+    throw_missing("--data is missing", "set --data to a file, or to dummy");
+  check_data_name("data", options.data);
+  check_data_name("eval_data", options.eval_data);
+  if (!options.weights.empty() && !ends_with(options.weights, ".safetensors")) {
+    throw ConfigError("config.bad-value", {.what = "weights",
+                                           .got = "'" + options.weights + "'",
+                                           .expected = "a file ending in .safetensors"});
+  }
+  if (!arguments.do_train && !arguments.do_eval && !arguments.do_predict) {
+    throw_missing("nothing to do: do_train, do_eval and do_predict are all false",
+                  "remove these options to train");
+  }
+  check_evaluation_has_data(options, arguments);
+  check_dummy(options, table);
+}
+
+void check_files(const TrainOptions& options) {
+  namespace fs = std::filesystem;
+  const auto& builtin = builtin_models();
+  std::error_code ignored;
+  if (std::find(builtin.begin(), builtin.end(), options.model) == builtin.end() &&
+      !fs::exists(options.model, ignored)) {
+    const auto near = nearest(options.model, builtin);
+    throw IoError("io.not-found", {.what = "--model " + options.model + ": no such folder or file",
+                                   .hint = near ? "did you mean the built-in " + *near + "?"
+                                                : "built-in names are " + join(builtin, ", ")});
+  }
+  const std::vector<std::pair<std::string, std::string>> files = {
+      {"weights", options.weights}, {"data", options.data}, {"eval_data", options.eval_data}};
+  for (const auto& [name, path] : files) {
+    if (path.empty() || path == kDummyData || fs::exists(path, ignored)) continue;
+    throw IoError("io.not-found", {.what = "--" + name + " " + path + ": no such file"});
+  }
+}
+
+std::string resolved_text(const TrainConfiguration& configuration, config::Show show) {
+  std::vector<config::ResolvedValue> values;
+  for (const config::ResolvedValue& value : configuration.values) {
+    if (value.name != "config_file" && value.name != "print_config") values.push_back(value);
+  }
+  return config::resolved_text(values, show);
+}
+
+std::string train_help(int width) {
+  TrainOptions options;
+  TrainingArguments arguments;
+  config::OptionTable table;
+  describe(table, options);
+  describe(table, arguments);
+  return "usage: hasten train --model MODEL --data FILE [--NAME VALUE ...]\n\n"
+         "Fine-tunes a model and saves it as Transformers does. Each option is a flag, a key of\n"
+         "--config_file or a variable HASTEN_NAME in the environment; flags override the others.\n"
+         "Defaults are in brackets.\n" +
+         config::help_text(table, width);
+}
+
+std::string train_reference() {
+  TrainOptions options;
+  TrainingArguments arguments;
+  config::OptionTable table;
+  describe(table, options);
+  describe(table, arguments);
+  return config::reference_text(table);
+}
+
+}  // namespace hasten

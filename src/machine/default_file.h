@@ -1,0 +1,30 @@
+// File: machine/default_file.h (internal)
+// Finds the configuration file that applies if none is named: hasten's own, or else Accelerate's.
+//
+//   const config::Environment environment = config::whole_environment();
+//   config::default_file(environment);        // the file that `hasten config` writes
+//   config::find_default_file(environment);   // the file that `hasten launch` reads, or ""
+//
+// Needs no torch. Thread rule: pure functions, except that find_default_file looks at the file
+// system. Only lack of memory makes them throw.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "hasten/options/environment.h"
+
+namespace hasten::config {
+
+// default_config.yaml in $HASTEN_HOME, else in $XDG_CACHE_HOME/hasten, else in ~/.cache/hasten.
+// Empty if HOME is not set either.
+std::string default_file(const Environment& environment);
+
+// Accelerate's default_config.yaml and default_config.json in $HF_HOME/accelerate, else in
+// $XDG_CACHE_HOME/huggingface/accelerate, else in ~/.cache/huggingface/accelerate.
+std::vector<std::string> accelerate_default_files(const Environment& environment);
+
+// The first of these files that exists, hasten's before Accelerate's; empty if none does.
+std::string find_default_file(const Environment& environment);
+
+}  // namespace hasten::config

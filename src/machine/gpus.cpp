@@ -1,0 +1,76 @@
+#include "hasten/machine/gpus.h"
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
+namespace hasten {
+namespace {
+
+constexpr std::int64_t gib(double value) { return static_cast<std::int64_t>(value * (1 << 30)); }
+constexpr std::int64_t mib(std::int64_t value) { return value << 20; }
+
+constexpr std::string_view kCuda = "cuda:";
+
+}  // namespace
+
+const std::vector<Gpu>& gpus() {
+  static const std::vector<Gpu> all = {
+      {"t4", "Tesla T4", 75, 40, 1024, gib(14.56), mib(135), 8.1e12, 0, 320e9},
+      {"v100-16gb", "Tesla V100 16 GB", 70, 80, 2048, gib(15.77), mib(385), 15.7e12, 0, 900e9},
+      {"v100-32gb", "Tesla V100 32 GB", 70, 80, 2048, gib(31.74), mib(385), 15.7e12, 0, 900e9},
+      {"rtx3090", "GeForce RTX 3090", 86, 82, 1536, gib(23.57), mib(308), 35.6e12, 71e12, 936e9},
+      {"rtx4090", "GeForce RTX 4090", 89, 128, 1536, gib(23.52), mib(455), 82.6e12, 165.2e12,
+       1008e9},
+      {"rtx6000ada", "RTX 6000 Ada", 89, 142, 1536, gib(47.37), mib(448), 91.1e12, 364e12, 960e9},
+      {"a10", "A10", 86, 72, 1536, gib(21.99), mib(275), 31.2e12, 125e12, 600e9},
+      {"a10g", "A10G", 86, 80, 1536, gib(21.99), mib(307), 35e12, 70e12, 600e9},
+      {"l4", "L4", 89, 58, 1536, gib(22.03), mib(213), 30.3e12, 121e12, 300e9},
+      {"l40s", "L40S", 89, 142, 1536, gib(44.39), mib(512), 91.6e12, 362e12, 864e9},
+      {"a100-40gb", "A100 40 GB", 80, 108, 2048, gib(39.38), mib(504), 19.5e12, 312e12, 1555e9},
+      {"a100-80gb", "A100 80 GB", 80, 108, 2048, gib(79.14), mib(512), 19.5e12, 312e12, 2039e9},
+      {"h100-80gb", "H100 80 GB", 90, 132, 2048, gib(79.18), mib(600), 66.9e12, 989.4e12, 3350e9},
+      {"h100-nvl", "H100 NVL", 90, 132, 2048, gib(93.09), mib(681), 60e12, 835.5e12, 3938e9},
+      {"h200", "H200", 90, 132, 2048, gib(139.8), mib(527), 66.9e12, 989.4e12, 4800e9},
+      {"gh200", "GH200 96 GB", 90, 132, 2048, gib(94.5), mib(700), 66.9e12, 989.4e12, 4000e9},
+      {"b200", "B200", 100, 148, 2048, gib(178.35), mib(714), 80e12, 2250e12, 8000e9},
+  };
+  return all;
+}
+
+std::string gpus_text() {
+  std::vector<std::vector<std::string>> rows;
+  const auto tera = [](double flops) {
+    return flops > 0 ? fixed(flops / 1e12, 1) + " TFLOP/s" : std::string("-");
+  };
+  for (const Gpu& gpu : gpus()) {
+    rows.push_back({std::string(kCuda) + std::string(gpu.name), std::string(gpu.title),
+                    fixed(gpu.compute_capability / 10.0, 1),
+                    fixed(static_cast<double>(gpu.memory) / (1 << 30), 2) + " GiB",
+                    str(gpu.context >> 20, " MiB"), tera(gpu.flops_per_second),
+                    tera(gpu.bf16_flops_per_second),
+                    fixed(gpu.bytes_per_second / 1e9, 0) + " GB/s"});
+  }
+  return table({"device", "", "sm", "memory", "context", "float", "bf16", "bandwidth"}, rows);
+}
+
+const Gpu& find_gpu(std::string_view device) {
+  const std::string_view name =
+      starts_with(device, kCuda) ? device.substr(kCuda.size()) : std::string_view();
+  std::vector<std::string> names, longer;
+  for (const Gpu& gpu : gpus()) {
+    if (gpu.name == name) return gpu;
+    names.push_back(std::string(kCuda) + std::string(gpu.name));
+    if (starts_with(names.back(), device)) longer.push_back(names.back());
+  }
+  if (longer.empty() || longer.size() == names.size()) {
+    const auto near = nearest(device, names);
+    longer.assign(near ? 1 : 0, near.value_or(""));
+  }
+  throw ConfigError("config.unknown-device",
+                    {.what = "--device",
+                     .got = "'" + std::string(device) + "'",
+                     .expected = "cpu, " + join(names, ", "),
+                     .hint = longer.empty() ? "" : "did you mean " + join(longer, " or ") + "?"});
+}
+
+}  // namespace hasten

@@ -1,0 +1,161 @@
+#include "options/describe.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "hasten/base/text.h"
+
+namespace hasten::config {
+namespace {
+
+bool contains(const std::vector<std::string>& words, const std::string& word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+std::string canonical(std::string_view name) {
+  std::string out(name);
+  std::replace(out.begin(), out.end(), '-', '_');
+  return out;
+}
+
+std::optional<double> number_in(const Value& value) {
+  if (const auto* integer = std::get_if<std::int64_t>(&value)) return static_cast<double>(*integer);
+  if (const auto* number = std::get_if<double>(&value)) return *number;
+  return std::nullopt;
+}
+
+std::string range(const Limits& limits) {
+  const bool low = limits.least.has_value(), high = limits.most.has_value();
+  if (low && high) {
+    return (limits.above ? " in (" : " in [") + str(*limits.least) + ", " + str(*limits.most) +
+           (limits.below ? ")" : "]");
+  }
+  if (low) return (limits.above ? " above " : " of at least ") + str(*limits.least);
+  if (high) return (limits.below ? " below " : " of at most ") + str(*limits.most);
+  return "";
+}
+
+}  // namespace
+
+std::string to_text(const Origin& origin) {
+  switch (origin.source) {
+    case Origin::Source::default_value:
+      return "default";
+    case Origin::Source::derived:
+      return "derived from " + origin.where;
+    default:
+      return origin.where;
+  }
+}
+
+bool Option::in_limits() const {
+  const Value value = get();
+  if (const auto* words = std::get_if<std::vector<std::string>>(&value);
+      words && !choices.empty()) {
+    return std::all_of(words->begin(), words->end(),
+                       [&](const auto& word) { return contains(choices, word); });
+  }
+  const auto number = number_in(value);
+  if (!number) return true;
+  if (limits.least && !(limits.above ? *number > *limits.least : *number >= *limits.least))
+    return false;
+  if (limits.most && !(limits.below ? *number < *limits.most : *number <= *limits.most))
+    return false;
+  return std::isfinite(*number);
+}
+
+std::string Option::expected() const {
+  const std::string unset = optional ? ", or none" : "";
+  switch (kind) {
+    case Kind::boolean:
+      return "true or false" + unset;
+    case Kind::integer:
+      return "a whole number" + range(limits) + unset;
+    case Kind::number:
+      return "a number" + range(limits) + unset;
+    case Kind::text:
+      return "a string";
+    case Kind::choice:
+      return "one of " + join(choices, ", ") + unset;
+    case Kind::list:
+      return choices.empty() ? "names separated by commas"
+                             : "one or more of " + join(choices, ", ");
+    case Kind::kwargs:
+      return "name=value,name=value or a flat JSON object";
+  }
+  return "";
+}
+
+Option& Option::at_least(double value) {
+  limits.least = value;
+  return *this;
+}
+
+Option& Option::above(double value) {
+  limits.above = true;
+  return at_least(value);
+}
+
+Option& Option::at_most(double value) {
+  limits.most = value;
+  return *this;
+}
+
+Option& Option::below(double value) {
+  limits.below = true;
+  return at_most(value);
+}
+
+Option& Option::one_of(std::vector<std::string> words) {
+  choices = std::move(words);
+  return *this;
+}
+
+Option& Option::not_yet_choices(std::vector<std::string> words) {
+  choices_not_yet = std::move(words);
+  return *this;
+}
+
+Option& Option::alias(std::string word, std::string means) {
+  aliases.emplace_back(std::move(word), std::move(means));
+  return *this;
+}
+
+Option& Option::former_name(std::string former, std::optional<double> below) {
+  former_names.push_back({std::move(former), below});
+  return *this;
+}
+
+Option& Option::not_supported(std::string why) {
+  status = Status::not_yet;
+  reason = std::move(why);
+  return *this;
+}
+
+const Option* OptionTable::find(std::string_view name) const {
+  const std::string wanted = canonical(name);
+  for (const Option& option : options_) {
+    if (option.name == wanted) return &option;
+  }
+  for (const Option& option : options_) {
+    for (const FormerName& former : option.former_names) {
+      if (former.name == wanted) return &option;
+    }
+  }
+  return nullptr;
+}
+
+Option* OptionTable::find(std::string_view name) {
+  return const_cast<Option*>(static_cast<const OptionTable&>(*this).find(name));
+}
+
+std::vector<std::string> OptionTable::names() const {
+  std::vector<std::string> out;
+  for (const Option& option : options_) {
+    out.push_back(option.name);
+    for (const FormerName& former : option.former_names) out.push_back(former.name);
+  }
+  return out;
+}
+
+}  // namespace hasten::config

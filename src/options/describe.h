@@ -1,0 +1,270 @@
+// File: options/describe.h (internal)
+// Describes an options struct once. Flags, file keys, environment names, help, the reference page
+// and the list of resolved values all follow from the description.
+//
+//   struct Run {
+//     double rate = 0.1;
+//     std::int64_t steps = 100;
+//     bool fast = false;
+//   };
+//   void describe(config::OptionTable& table, Run& run) {
+//     config::Describer d(table, run);
+//     d.group("Speed");
+//     d("rate", &Run::rate, "Step size.").above(0);
+//     d("steps", &Run::steps, "How many steps.").at_least(1).former_name("iterations");
+//     d("fast", &Run::fast, "Skip the checks.");
+//     d.not_yet<bool>("warp", "needs an engine");           // a known name; setting it is an error
+//   }
+//
+//   Run run;
+//   config::OptionTable table;
+//   describe(table, run);
+//   table.find("rate")->set(std::string("0.5"));            // run.rate == 0.5
+//
+// Field types: bool, std::int64_t, double, std::string, an enumeration with Names<>,
+// std::vector<std::string>, Kwargs, and std::optional of these. An empty optional, text, list or
+// map counts as unset. A table points into the struct that it describes; the struct must outlive
+// it. Several structs may share a table. Thread rule: confine a table to one thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "hasten/options/kwargs.h"
+#include "hasten/options/names.h"
+#include "hasten/options/resolved_value.h"
+
+namespace hasten::config {
+
+enum class Status {
+  supported,
+  not_yet,    // Setting it is the error "config.not-supported".
+  no_effect,  // Setting it has no effect and gives a notice.
+};
+
+enum class Kind { boolean, integer, number, text, choice, list, kwargs };
+
+// The range of a number.
+struct Limits {
+  std::optional<double> least;  // Inclusive unless `above` is set.
+  bool above = false;
+  std::optional<double> most;  // Inclusive unless `below` is set.
+  bool below = false;
+};
+
+// An earlier name of an option, which is still read, with a notice. A value of `below` or more
+// under that name is an error.
+struct FormerName {
+  std::string name;
+  std::optional<double> below;
+};
+
+// One option: its name, its type, its limits, and access to its field.
+struct Option {
+  std::string name;
+  std::string group;
+  std::string help;
+  Kind kind = Kind::text;
+  std::vector<std::string> choices;          // For a choice, and for a list of choices.
+  std::vector<std::string> choices_not_yet;  // Known words that are not supported yet.
+  // Other words for a choice, as {word, choice}: {"true", "all"}.
+  std::vector<std::pair<std::string, std::string>> aliases;
+  std::vector<FormerName> former_names;
+  Limits limits;
+  Status status = Status::supported;
+  std::string reason;     // Why it is not supported, or what to use instead.
+  bool has_field = true;  // False for known names without a member.
+  bool optional = false;  // True if the field is a std::optional.
+  Value default_value;
+  Origin origin;
+
+  // Sets the field. Returns false and leaves the field unchanged if the value has another type or
+  // is none of the choices.
+  std::function<bool(const Value&)> set;
+  std::function<Value()> get;
+
+  bool is_default() const { return get() == default_value; }
+  // True if a number is finite and within the limits, and if every word of a list is one of the
+  // choices.
+  bool in_limits() const;
+  // The allowed values, for messages: "a number above 0", "true or false", "one of no, steps,
+  // epoch".
+  std::string expected() const;
+
+  // Setters that can be chained in a description.
+  Option& at_least(double value);
+  Option& above(double value);
+  Option& at_most(double value);
+  Option& below(double value);
+  Option& one_of(std::vector<std::string> words);
+  // Adds to choices_not_yet.
+  Option& not_yet_choices(std::vector<std::string> words);
+  Option& alias(std::string word, std::string means);
+  Option& former_name(std::string former, std::optional<double> below = std::nullopt);
+  // Sets Status::not_yet with this reason.
+  Option& not_supported(std::string why);
+};
+
+class OptionTable {
+ public:
+  std::vector<Option>& options() { return options_; }
+  const std::vector<Option>& options() const { return options_; }
+  // Finds an option by its name or a former name, where '-' is read as '_'. Returns nullptr if
+  // there is none.
+  Option* find(std::string_view name);
+  const Option* find(std::string_view name) const;
+  // All names that find() knows.
+  std::vector<std::string> names() const;
+
+ private:
+  std::vector<Option> options_;
+};
+
+// A value of any type, kept as text, for known names without a field.
+struct AnyText {
+  std::string text;
+};
+
+namespace detail {
+
+bool assign(bool& to, const Value& from);
+bool assign(std::int64_t& to, const Value& from);
+bool assign(double& to, const Value& from);
+bool assign(std::string& to, const Value& from);
+bool assign(std::vector<std::string>& to, const Value& from);
+bool assign(Kwargs& to, const Value& from);
+bool assign(AnyText& to, const Value& from);
+template <class Enum>
+requires std::is_enum_v<Enum>
+bool assign(Enum& to, const Value& from) {
+  const auto* word = std::get_if<std::string>(&from);
+  const auto found = word ? from_name<Enum>(*word) : std::nullopt;
+  if (found) to = *found;
+  return found.has_value();
+}
+// An optional number, flag or choice takes the words "none" and "null" as unset.
+bool means_unset(const Value& from);
+template <class T>
+bool assign(std::optional<T>& to, const Value& from) {
+  if (means_unset(from)) {
+    to.reset();
+    return true;
+  }
+  T value{};
+  if (!assign(value, from)) return false;
+  to = value;
+  return true;
+}
+
+inline Value value_of(bool value) { return value; }
+inline Value value_of(std::int64_t value) { return value; }
+inline Value value_of(double value) { return value; }
+inline Value value_of(const std::string& value) { return value; }
+inline Value value_of(const std::vector<std::string>& value) { return value; }
+inline Value value_of(const Kwargs& value) { return value; }
+inline Value value_of(const AnyText& value) { return value.text; }
+template <class Enum>
+requires std::is_enum_v<Enum> Value value_of(Enum value) { return std::string(name_of(value)); }
+template <class T>
+Value value_of(const std::optional<T>& value) {
+  return value ? value_of(*value) : Value{};
+}
+
+template <class T>
+struct Traits {
+  using Inner = T;
+  static constexpr bool optional = false;
+};
+template <class T>
+struct Traits<std::optional<T>> {
+  using Inner = T;
+  static constexpr bool optional = true;
+};
+
+template <class T>
+constexpr Kind kind_of() {
+  if constexpr (std::is_same_v<T, bool>) return Kind::boolean;
+  if constexpr (std::is_same_v<T, std::int64_t>) return Kind::integer;
+  if constexpr (std::is_same_v<T, double>) return Kind::number;
+  if constexpr (std::is_same_v<T, std::vector<std::string>>) return Kind::list;
+  if constexpr (std::is_same_v<T, Kwargs>) return Kind::kwargs;
+  if constexpr (std::is_enum_v<T>) return Kind::choice;
+  return Kind::text;
+}
+
+template <class T>
+Option option_for(std::string name, std::string group, std::string help) {
+  using Inner = typename Traits<T>::Inner;
+  Option option{.name = std::move(name), .group = std::move(group), .help = std::move(help)};
+  option.kind = kind_of<Inner>();
+  option.optional = Traits<T>::optional;
+  if constexpr (std::is_enum_v<Inner>) {
+    option.choices.assign(std::begin(Names<Inner>::text), std::end(Names<Inner>::text));
+  }
+  return option;
+}
+
+}  // namespace detail
+
+// Adds the fields of one struct to a table. A returned Option may be modified until the next field
+// is added.
+template <class Struct>
+class Describer {
+ public:
+  Describer(OptionTable& table, Struct& object) : table_(table), object_(object) {}
+
+  void group(std::string title) { group_ = std::move(title); }
+
+  template <class Field>
+  Option& operator()(std::string name, Field Struct::*field, std::string help) {
+    Option option = detail::option_for<Field>(std::move(name), group_, std::move(help));
+    option.default_value = detail::value_of(Struct{}.*field);
+    option.set = [to = &(object_.*field)](const Value& value) {
+      return detail::assign(*to, value);
+    };
+    option.get = [from = &(object_.*field)] { return detail::value_of(*from); };
+    return table_.options().emplace_back(std::move(option));
+  }
+
+  // Adds a known name without a field. T is its type (AnyText for any type). A value equal to the
+  // default has no effect.
+  template <class T>
+  Option& not_yet(std::string name, std::string reason, T default_value = T{}) {
+    return add_without_field(std::move(name), std::move(default_value), Status::not_yet,
+                             std::move(reason));
+  }
+  template <class T>
+  Option& no_effect(std::string name, std::string reason, T default_value = T{}) {
+    return add_without_field(std::move(name), std::move(default_value), Status::no_effect,
+                             std::move(reason));
+  }
+
+ private:
+  template <class T>
+  Option& add_without_field(std::string name, T default_value, Status status, std::string reason) {
+    auto held = std::make_shared<T>(std::move(default_value));
+    Option option = detail::option_for<T>(std::move(name), group_, "");
+    option.has_field = false;
+    option.status = status;
+    option.reason = std::move(reason);
+    option.default_value = detail::value_of(*held);
+    option.set = [held](const Value& value) { return detail::assign(*held, value); };
+    option.get = [held] { return detail::value_of(*held); };
+    return table_.options().emplace_back(std::move(option));
+  }
+
+  OptionTable& table_;
+  Struct& object_;
+  std::string group_;
+};
+
+}  // namespace hasten::config

@@ -1,0 +1,263 @@
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "options/sources.h"
+
+namespace hasten::config {
+namespace {
+
+constexpr std::size_t kMaxFileBytes = 1 << 20;
+
+[[noreturn]] void throw_syntax(const std::string& where, const std::string& problem) {
+  throw ConfigError("config.syntax", {.what = where + ": " + problem});
+}
+
+[[noreturn]] void throw_no_map(const std::string& where) {
+  throw ConfigError("config.syntax",
+                    {.what = where, .expected = "one map from option names to values"});
+}
+
+[[noreturn]] void throw_duplicate(const std::string& where, const std::string& key,
+                                  const std::string& first) {
+  throw ConfigError("config.duplicate-key", {.what = where + ": " + key + " is given twice",
+                                             .hint = "the first is at " + first});
+}
+
+std::string read_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMaxFileBytes + 1, '\0');
+  if (file) file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!file.is_open() || file.bad() || (file.fail() && !file.eof())) {
+    const std::string reason = errno != 0 ? std::strerror(errno) : "it cannot be read";
+    throw IoError("io.cannot-read", {.what = "configuration file " + path + ": " + reason});
+  }
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() <= kMaxFileBytes) return text;
+  throw ConfigError("config.file-too-large", {.what = "configuration file " + path,
+                                              .got = "more than 1 MiB",
+                                              .expected = "at most 1 MiB"});
+}
+
+// --- YAML
+
+std::string line_of(const YAML::Node& node, const std::string& name) {
+  return str(name, ':', node.Mark().line + 1);
+}
+
+// Scalars keep their text, so that `no` stays a word and 1e-5 becomes a number only if an option
+// wants one. No option holds more than a list or a map of scalars. Anything deeper is shown as
+// {...} or [...] and not walked: with aliases it can be endless.
+std::string scalar(const YAML::Node& node) {
+  if (node.IsScalar()) return node.Scalar();
+  return node.IsMap() ? "{...}" : node.IsSequence() ? "[...]" : "null";
+}
+
+// `places` receives the lines of a map's keys.
+Value value_in(const YAML::Node& node, const std::string& name, const std::string& where,
+               std::map<std::string, std::string>& places) {
+  if (node.IsNull()) return std::monostate{};
+  if (node.IsScalar()) return node.Scalar();
+  if (node.IsSequence()) {
+    std::vector<std::string> items;
+    for (const YAML::Node& item : node) {
+      if (!item.IsScalar())
+        throw_syntax(where, "a list contains " + scalar(item) + " instead of names");
+      items.push_back(item.Scalar());
+    }
+    return items;
+  }
+  Kwargs kwargs;
+  for (const auto& entry : node) {
+    const std::string key = scalar(entry.first), place = line_of(entry.first, name);
+    const auto [first, fresh] = places.emplace(key, place);
+    if (!fresh) throw_duplicate(place, key, first->second);
+    kwargs.set(key, scalar(entry.second));
+  }
+  return kwargs;
+}
+
+class IgnoreEvents : public YAML::EventHandler {
+  using Mark = YAML::Mark;
+  using Text = const std::string&;
+  using Anchor = YAML::anchor_t;
+  using Style = YAML::EmitterStyle::value;
+  void OnDocumentStart(const Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const Mark&, Anchor) override {}
+  void OnAlias(const Mark&, Anchor) override {}
+  void OnScalar(const Mark&, Text, Anchor, Text) override {}
+  void OnSequenceStart(const Mark&, Text, Anchor, Style) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const Mark&, Text, Anchor, Style) override {}
+  void OnMapEnd() override {}
+};
+
+// True if anything follows the first document. YAML::LoadAll would report it, but never ends on a
+// text that begins with a comma.
+bool has_second_document(const std::string& text) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  IgnoreEvents ignore;
+  return parser.HandleNextDocument(ignore) && parser.HandleNextDocument(ignore);
+}
+
+YAML::Node load_yaml(const std::string& text, const std::string& name) {
+  try {
+    if (has_second_document(text)) throw_syntax(name, "more than one YAML document");
+    return YAML::Load(text);
+  } catch (const YAML::Exception& error) {
+    const bool placed = !error.mark.is_null();
+    throw_syntax(placed ? str(name, ':', error.mark.line + 1) : name, error.msg);
+  }
+}
+
+// --- JSON
+
+// Returns the position of the key in the first map that begins at or after `from`, because the JSON
+// parser reports no lines; 0 if there is none, as for a key that is written with escapes.
+std::size_t json_position(const std::string& text, const std::string& key, std::size_t from = 0) {
+  const std::string quoted = '"' + key + '"';
+  int depth = 0;
+  for (std::size_t at = from; at < text.size(); ++at) {
+    if (text[at] == '{' || text[at] == '[') ++depth;
+    if ((text[at] == '}' || text[at] == ']') && --depth == 0) break;
+    if (text[at] != '"') continue;
+    std::size_t end = at + 1;
+    while (end < text.size() && text[end] != '"') end += text[end] == '\\' ? 2 : 1;
+    const std::size_t next = text.find_first_not_of(" \t\r\n", end + 1);
+    const bool is_key = next != std::string::npos && text[next] == ':';
+    if (depth == 1 && is_key && text.compare(at, end + 1 - at, quoted) == 0) return at;
+    at = end;
+  }
+  return 0;
+}
+
+std::size_t line_at(const std::string& text, std::size_t place) {
+  return 1 + static_cast<std::size_t>(
+                 std::count(text.begin(), text.begin() + static_cast<long>(place), '\n'));
+}
+
+std::string json_scalar(const nlohmann::ordered_json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+Value value_in(const nlohmann::ordered_json& value) {
+  if (value.is_null()) return std::monostate{};
+  if (value.is_array()) {
+    std::vector<std::string> items;
+    for (const auto& item : value) items.push_back(json_scalar(item));
+    return items;
+  }
+  if (!value.is_object()) return json_scalar(value);
+  Kwargs kwargs;
+  for (const auto& [key, item] : value.items()) kwargs.set(key, json_scalar(item));
+  return kwargs;
+}
+
+nlohmann::ordered_json load_json(const std::string& text, const std::string& name) {
+  using Event = nlohmann::ordered_json::parse_event_t;
+  // The keys read so far: [1] of the file's own map, [2] of the map inside it that is being read.
+  std::vector<std::string> seen[3];
+  const auto watch = [&](int depth, Event event, nlohmann::ordered_json& key) {
+    if (event == Event::object_start && depth == 1) seen[2].clear();
+    if (depth > 2 || event != Event::key) return true;
+    if (depth == 2 && seen[1].empty()) return true;  // the file is a list, which is refused later
+    const auto word = key.get<std::string>();
+    auto& words = seen[depth];
+    if (std::find(words.begin(), words.end(), word) != words.end()) {
+      const std::size_t map = depth == 1 ? 0 : json_position(text, seen[1].back());
+      throw_duplicate(name, word, str(name, ':', line_at(text, json_position(text, word, map))));
+    }
+    words.push_back(word);
+    return true;
+  };
+  try {
+    return nlohmann::ordered_json::parse(text, watch);
+  } catch (const nlohmann::json::parse_error& error) {
+    const auto end = text.begin() + static_cast<long>(std::min(error.byte, text.size()));
+    // The parser's message begins with its error number and position, which end at the first ": ".
+    std::string problem = error.what();
+    if (const auto at = problem.find(": "); at != std::string::npos) problem.erase(0, at + 2);
+    throw_syntax(str(name, ':', 1 + std::count(text.begin(), end, '\n')),
+                 "invalid JSON: " + problem);
+  } catch (const nlohmann::json::exception& error) {
+    throw_syntax(name, error.what());
+  }
+}
+
+// --- Names of files
+
+std::vector<std::string> files_of(const std::vector<Assignment>& assignments) {
+  std::vector<std::string> files;
+  for (const Assignment& assignment : assignments) {
+    if (assignment.key != "config_file") continue;
+    if (const auto* list = std::get_if<std::vector<std::string>>(&assignment.value)) {
+      files.insert(files.end(), list->begin(), list->end());
+    } else if (const auto* text = std::get_if<std::string>(&assignment.value)) {
+      files.push_back(*text);
+    }
+  }
+  return files;
+}
+
+}  // namespace
+
+std::vector<Assignment> read_yaml(const std::string& text, const std::string& name) {
+  const YAML::Node root = load_yaml(text, name);
+  if (root.IsNull()) return {};
+  if (!root.IsMap()) throw_no_map(name);
+  std::vector<Assignment> assignments;
+  std::map<std::string, std::string> places;
+  for (const auto& entry : root) {
+    const std::string where = line_of(entry.first, name);
+    if (!entry.first.IsScalar()) throw_no_map(where);
+    const std::string& key = entry.first.Scalar();
+    const auto [first, fresh] = places.emplace(key, where);
+    if (!fresh) throw_duplicate(where, key, first->second);
+    Assignment& assignment = assignments.emplace_back();
+    assignment.key = key;
+    assignment.value = value_in(entry.second, name, where, assignment.places);
+    assignment.origin = {Origin::Source::file, where};
+  }
+  return assignments;
+}
+
+std::vector<Assignment> read_json(const std::string& text, const std::string& name) {
+  const nlohmann::ordered_json root = load_json(text, name);
+  if (!root.is_object()) throw_no_map(name);
+  std::vector<Assignment> assignments;
+  for (const auto& [key, value] : root.items()) {
+    const std::size_t place = json_position(text, key);
+    Assignment& assignment = assignments.emplace_back();
+    assignment.key = key;
+    assignment.value = value_in(value);
+    assignment.origin = {Origin::Source::file, str(name, ':', line_at(text, place))};
+    if (!value.is_object()) continue;
+    for (const auto& [inner, item] : value.items())
+      assignment.places[inner] = str(name, ':', line_at(text, json_position(text, inner, place)));
+  }
+  return assignments;
+}
+
+std::vector<Assignment> read_file(const std::string& path) {
+  const std::string text = read_text(path);
+  return ends_with(path, ".json") ? read_json(text, path) : read_yaml(text, path);
+}
+
+std::vector<std::string> config_files(const std::vector<Assignment>& flags,
+                                      const std::vector<Assignment>& variables) {
+  auto files = files_of(flags);
+  return files.empty() ? files_of(variables) : files;
+}
+
+}  // namespace hasten::config

@@ -1,0 +1,140 @@
+#include <algorithm>
+#include <string_view>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "options/messages.h"
+#include "options/sources.h"
+#include "options/value.h"
+
+namespace hasten::config {
+namespace {
+
+bool is_flag(std::string_view word) { return starts_with(word, "--") && word.size() > 2; }
+
+// The parts of `--name` or `--name=value`.
+struct Flag {
+  std::string name;
+  std::optional<std::string> value;
+};
+
+Flag split_flag(std::string_view word) {
+  word.remove_prefix(2);
+  const auto equals = word.find('=');
+  Flag flag{.name = std::string(word.substr(0, equals)), .value = std::nullopt};
+  std::replace(flag.name.begin(), flag.name.end(), '-', '_');
+  if (equals != std::string_view::npos) flag.value = std::string(word.substr(equals + 1));
+  return flag;
+}
+
+[[noreturn]] void throw_unexpected(const std::string& word) {
+  const bool file = ends_with(word, ".yaml") || ends_with(word, ".yml") || ends_with(word, ".json");
+  throw ConfigError("config.unexpected-argument",
+                    {.what = "unexpected argument '" + word + "'",
+                     .hint = file ? "name a configuration file with --config_file " + word
+                                  : "write every option as --name value"});
+}
+
+class FlagReader {
+ public:
+  FlagReader(const OptionTable& table, const std::vector<std::string>& words)
+      : table_(table), words_(words) {}
+
+  std::vector<Assignment> read() {
+    while (at_ < words_.size()) {
+      const std::string word = words_[at_++];
+      if (!is_flag(word)) throw_unexpected(word);
+      read_one(split_flag(word));
+    }
+    return std::move(assignments_);
+  }
+
+ private:
+  void read_one(const Flag& flag) {
+    const Option* option = table_.find(flag.name);
+    if (!option) return read_negated(flag);
+    if (flag.value) return add(flag.name, *flag.value);
+    switch (option->kind) {
+      case Kind::boolean:
+        return add(flag.name, next_is_boolean(*option) ? words_[at_++] : std::string("true"));
+      case Kind::list:
+        return add(flag.name, following(*option, flag.name));
+      default:
+        return add(flag.name, next(*option, flag.name));
+    }
+  }
+
+  // Reads `--no_bf16` if there is a flag bf16.
+  void read_negated(const Flag& flag) {
+    const Option* option =
+        starts_with(flag.name, "no_") ? table_.find(flag.name.substr(3)) : nullptr;
+    if (!option || option->kind != Kind::boolean) return throw_unknown_flag(flag.name);
+    if (flag.value) {
+      throw ConfigError("config.bad-value", {.what = "--" + flag.name,
+                                             .got = "'" + *flag.value + "'",
+                                             .expected = "no value, because the name means false"});
+    }
+    add(flag.name, std::string("false"));
+    assignments_.back().key = flag.name.substr(3);
+  }
+
+  void throw_unknown_flag(const std::string& name) {
+    const Origin origin{Origin::Source::flag, "--" + name};
+    if (starts_with(name, "no_")) {
+      const auto near = nearest(name.substr(3), table_.names());
+      const Option* option = near ? table_.find(*near) : nullptr;
+      if (option && option->kind == Kind::boolean) {
+        throw ConfigError("config.unknown-key", {.what = "unknown argument --" + name,
+                                                 .hint = "did you mean --no_" + *near + "?"});
+      }
+    }
+    throw_unknown(table_, name, origin);
+  }
+
+  bool next_is_boolean(const Option& option) const {
+    return at_ < words_.size() && takes_word(&option, words_[at_]);
+  }
+  bool next_is_value() const { return at_ < words_.size() && !is_flag(words_[at_]); }
+
+  std::string next(const Option& option, const std::string& name) {
+    if (!next_is_value()) {
+      throw ConfigError("config.missing-value",
+                        {.what = "--" + name + " has no value", .expected = option.expected()});
+    }
+    return words_[at_++];
+  }
+
+  Value following(const Option& option, const std::string& name) {
+    std::vector<std::string> items;
+    do {
+      for (const std::string& item : split(next(option, name), ',')) {
+        if (!trim(item).empty()) items.emplace_back(trim(item));
+      }
+    } while (next_is_value());
+    return items;
+  }
+
+  void add(const std::string& name, Value value) {
+    assignments_.push_back(
+        {.key = name, .value = std::move(value), .origin = {Origin::Source::flag, "--" + name}});
+  }
+
+  const OptionTable& table_;
+  const std::vector<std::string>& words_;
+  std::size_t at_ = 0;
+  std::vector<Assignment> assignments_;
+};
+
+}  // namespace
+
+bool takes_word(const Option* option, const std::string& word) {
+  if (option != nullptr && option->kind != Kind::boolean) return true;
+  return parse_bool(word) || (option != nullptr && option->optional && detail::means_unset(word));
+}
+
+std::vector<Assignment> read_flags(const OptionTable& table,
+                                   const std::vector<std::string>& words) {
+  return FlagReader(table, words).read();
+}
+
+}  // namespace hasten::config

@@ -1,0 +1,142 @@
+// Arguments of Hugging Face Trainer that a configuration may hold but that have no field here. They
+// are refused as not supported yet if ignoring them would change the run, otherwise ignored with a
+// notice.
+#include "options/known_names.h"
+
+namespace hasten::config {
+namespace {
+
+using ArgumentDescriber = Describer<TrainingArguments>;
+using MaybeFlag = std::optional<bool>;
+using MaybeNumber = std::optional<double>;
+using Words = std::vector<std::string>;
+
+void describe_unsupported_names(ArgumentDescriber& d) {
+  d.group("Known, not supported yet");
+  d.not_yet<AnyText>("optim_target_modules", "no optimizer of this release uses it");
+  d.not_yet<MaybeFlag>("tf32", "float32 is always computed as float32");
+  d.not_yet<MaybeFlag>("activation_checkpointing",
+                       "a smaller batch with gradient_accumulation_steps saves memory too")
+      .former_name("gradient_checkpointing");
+  d.not_yet<AnyText>("activation_checkpointing_kwargs", "see activation_checkpointing")
+      .former_name("gradient_checkpointing_kwargs");
+  d.not_yet<MaybeNumber>("neftune_noise_alpha", "remove it");
+  d.not_yet<bool>("auto_find_batch_size", "set per_device_train_batch_size");
+  d.not_yet<bool>("eval_do_concat_batches", "predictions are always one tensor", true);
+  d.not_yet<Words>("include_for_metrics", "metrics receive predictions and labels");
+  d.not_yet<bool>("batch_eval_metrics", "metrics are computed once, over all rows");
+  d.not_yet<bool>("enable_jit_checkpoint", "limit what a killed run loses with save_steps");
+  d.not_yet<bool>("restore_callback_states_from_checkpoint",
+                  "a resumed run restores every callback that has a name");
+  d.not_yet<bool>("group_by_length", "use train_sampling_strategy random or sequential");
+  d.not_yet<AnyText>("length_column_name", "rows are not sampled by length in this release",
+                     {"length"});
+  d.not_yet<AnyText>("accelerator_config", "remove it");
+  d.not_yet<AnyText>("parallelism_config", "processes divide the data; models are not divided");
+  d.not_yet<AnyText>("fsdp", "each process holds the whole model");
+  d.not_yet<AnyText>("fsdp_config", "each process holds the whole model");
+  d.not_yet<AnyText>("deepspeed", "each process holds the whole model");
+  d.not_yet<AnyText>("debug", "use stop_on_nonfinite_loss to end a run at its first bad loss");
+}
+
+void describe_process_names(ArgumentDescriber& d) {
+  d.no_effect<bool>("log_on_each_node", "only the main process of the job logs", true);
+  d.no_effect<AnyText>("log_level_replica", "only the main process of the job logs", {"warning"});
+  d.no_effect<AnyText>("ddp_backend",
+                       "CPU tensors use Gloo, GPU tensors use NCCL if it can be loaded");
+  d.no_effect<std::int64_t>("local_rank", "the launcher sets it", -1);
+}
+
+void describe_python_names(ArgumentDescriber& d) {
+  d.no_effect<bool>("torch_compile", "it compiles Python code, and hasten has none");
+  d.no_effect<AnyText>("torch_compile_backend", "see torch_compile");
+  d.no_effect<AnyText>("torch_compile_mode", "see torch_compile");
+  d.no_effect<bool>("use_liger_kernel", "its kernels are written in Python");
+  d.no_effect<AnyText>("liger_kernel_config", "see use_liger_kernel");
+  d.no_effect<bool>("use_cache", "no model of this release has a cache");
+  d.no_effect<bool>("eval_use_gather_object", "predictions are tensors, not Python objects");
+  d.no_effect<AnyText>("dataloader_multiprocessing_context",
+                       "it selects how Python starts worker processes");
+  d.no_effect<bool>("dataloader_persistent_workers",
+                    "workers are threads, which start within microseconds in each epoch");
+  d.no_effect<bool>("remove_unused_columns",
+                    "models read the columns that they know from a batch, by name", true);
+  d.no_effect<bool>("dataloader_in_order", "batches always come in order", true);
+  d.no_effect<bool>("save_safetensors", "weights are always saved as safetensors", true);
+}
+
+void describe_hub_names(ArgumentDescriber& d) {
+  const std::string hub =
+      "nothing is sent to a hub; to publish a model, upload the folder output_dir";
+  d.no_effect<bool>("push_to_hub", hub);
+  d.no_effect<AnyText>("hub_token", hub);
+  d.no_effect<MaybeFlag>("hub_private_repo", hub);
+  d.no_effect<AnyText>("hub_model_id", hub);
+  d.no_effect<AnyText>("hub_strategy", hub, {"every_save"});
+  d.no_effect<bool>("hub_always_push", hub);
+  d.no_effect<AnyText>("hub_revision", hub);
+  const std::string trackio = "trackio is a Python tracker";
+  d.no_effect<AnyText>("project", trackio, {"huggingface"});
+  d.no_effect<AnyText>("trackio_space_id", trackio);
+  d.no_effect<AnyText>("trackio_bucket_id", trackio);
+  d.no_effect<AnyText>("trackio_static_space_id", trackio);
+  d.no_effect<AnyText>("logging_dir", "the log is in output_dir");
+}
+
+}  // namespace
+
+Words unsupported_optimizers() {
+  return {"adamw_torch_xla",
+          "adamw_torch_npu_fused",
+          "adafactor",
+          "adamw_anyprecision",
+          "adamw_torch_4bit",
+          "adamw_torch_8bit",
+          "ademamix",
+          "adagrad",
+          "adamw_bnb_8bit",
+          "adamw_8bit",
+          "ademamix_8bit",
+          "lion_8bit",
+          "lion_32bit",
+          "paged_adamw_32bit",
+          "paged_adamw_8bit",
+          "paged_ademamix_32bit",
+          "paged_ademamix_8bit",
+          "paged_lion_32bit",
+          "paged_lion_8bit",
+          "rmsprop",
+          "rmsprop_bnb",
+          "rmsprop_bnb_8bit",
+          "rmsprop_bnb_32bit",
+          "galore_adamw",
+          "galore_adamw_8bit",
+          "galore_adafactor",
+          "galore_adamw_layerwise",
+          "galore_adamw_8bit_layerwise",
+          "galore_adafactor_layerwise",
+          "lomo",
+          "adalomo",
+          "grokadamw",
+          "schedule_free_radam",
+          "schedule_free_adamw",
+          "schedule_free_sgd",
+          "apollo_adamw",
+          "apollo_adamw_layerwise",
+          "stable_adamw"};
+}
+
+Words unsupported_trackers() {
+  return {"all",    "azure_ml", "clearml", "codecarbon",  "comet_ml", "dagshub", "dvclive", "flyte",
+          "mlflow", "neptune",  "swanlab", "tensorboard", "trackio",  "wandb",   "kubeflow"};
+}
+
+void describe_known_names(ArgumentDescriber& d) {
+  describe_unsupported_names(d);
+  d.group("Known, without effect");
+  describe_process_names(d);
+  describe_python_names(d);
+  describe_hub_names(d);
+}
+
+}  // namespace hasten::config

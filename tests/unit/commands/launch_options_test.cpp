@@ -1,0 +1,251 @@
+// The options of hasten launch: the sources of each value, and the errors for invalid ones.
+#include "hasten/options/launch_options.h"
+#include "options/describe.h"
+
+#include <doctest/doctest.h>
+
+#include <cctype>
+
+#include "hasten/base/error.h"
+#include "hasten/base/files.h"
+#include "hasten/base/text.h"
+#include "machine/installed_gpus.h"
+
+using namespace hasten;
+
+namespace {
+
+LaunchConfiguration parsed(const std::vector<std::string>& words,
+                           const config::Environment& environment = {}) {
+  return parse_launch(words, environment);
+}
+
+// The message of the ConfigError, or empty if none was thrown.
+std::string refusal(const std::vector<std::string>& words,
+                    const config::Environment& environment = {}) {
+  try {
+    parsed(words, environment);
+  } catch (const ConfigError& error) {
+    CHECK(error.exit_code() == 2);
+    return error.what();
+  }
+  return "";
+}
+
+// Values that no option of the kind accepts.
+std::vector<std::string> invalid_values(const config::Option& option) {
+  switch (option.kind) {
+    case config::Kind::boolean:
+      return {"maybe", "2", "yes please"};
+    case config::Kind::integer:
+      return {"x", "1.5", "99999999999999999999", "-7", "1e3x", "0x10"};
+    case config::Kind::number:
+      return {"x", "1,5", "-1", "--"};
+    case config::Kind::choice:
+      return {"zzz", "no no", "0"};
+    default:
+      return {};
+  }
+}
+
+std::string upper(std::string word) {
+  for (char& letter : word) letter = static_cast<char>(std::toupper(letter));
+  return word;
+}
+
+std::string misspelt(const std::string& name) { return name.substr(0, name.size() - 1) + "zq"; }
+
+}  // namespace
+
+TEST_CASE("launch options: the program begins at the first word that belongs to no option") {
+  const auto run = parsed({"-n", "4", "--quiet", "--log_dir=logs", "./train", "-n", "7", "--x"});
+  CHECK(run.options.num_processes == 4);
+  CHECK(run.options.quiet);
+  CHECK(run.options.log_dir == "logs");
+  CHECK(run.program == std::vector<std::string>{"./train", "-n", "7", "--x"});
+  for (const char* no : {"false", "no", "off", "0", "N"}) {
+    const auto run = parsed({"--quiet", no, "p"});
+    CHECK(run.program == std::vector<std::string>{"p"});
+    CHECK_FALSE(run.options.quiet);
+  }
+  CHECK(parsed({"--encrypt", "none", "p"}).program == std::vector<std::string>{"p"});
+  CHECK(parsed({"-n", "2", "--", "-odd-name"}).program == std::vector<std::string>{"-odd-name"});
+  CHECK(parsed({"--num-processes", "3", "p"}).options.num_processes == 3);
+}
+
+TEST_CASE("launch options: a flag overrides the environment, which overrides files") {
+  const TemporaryDirectory folder;
+  const std::string file = (folder.path() / "launch.yaml").string();
+  write_file_atomically(file, "num_processes: 2\nmax_restarts: 5\nmixed_precision: bf16\n");
+  const auto run = parsed({"--config_file", file, "-n", "4", "p"},
+                          {{"HASTEN_MAX_RESTARTS", "6"}, {"HASTEN_NUM_PROCESSES", "3"}});
+  CHECK(run.options.num_processes == 4);
+  CHECK(run.options.max_restarts == 6);
+  CHECK(run.options.mixed_precision == LaunchPrecision::bf16);
+  // A variable may name the file.
+  CHECK(parsed({"p"}, {{"HASTEN_CONFIG_FILE", file}}).options.max_restarts == 5);
+}
+
+TEST_CASE("launch options: an invalid name or value is named, whatever its source") {
+  const TemporaryDirectory folder;
+  const std::string yaml = (folder.path() / "wrong.yaml").string(),
+                    json = (folder.path() / "wrong.json").string();
+  LaunchOptions options;
+  config::OptionTable table;
+  describe(table, options);
+  int cases = 0;
+  const auto check = [&](const std::string& name, const std::string& message,
+                         const std::string& how) {
+    ++cases;
+    CAPTURE(name);
+    CAPTURE(how);
+    CAPTURE(message);
+    CHECK(message.find(name) != std::string::npos);
+  };
+  for (const config::Option& option : table.options()) {
+    const std::string& name = option.name;
+    for (const std::string& value : invalid_values(option)) {
+      if (option.status != config::Status::supported) continue;
+      check(name, refusal({str("--", name, "=", value), "p"}), "flag " + value);
+      write_file_atomically(yaml, str("# a file\n", name, ": \"", value, "\"\n"));
+      const std::string in_yaml = refusal({"--config_file", yaml, "p"});
+      check(name, in_yaml, "YAML " + value);
+      check("wrong.yaml:2", in_yaml, "its line");
+      write_file_atomically(json, str("{\"", name, "\": \"", value, "\"}"));
+      check(name, refusal({"--config_file", json, "p"}), "JSON " + value);
+      // HASTEN_DRY_RUN belongs to the anatomy and is no option here.
+      if (name != "dry_run")
+        check(upper(name), refusal({"p"}, {{"HASTEN_" + upper(name), value}}), "variable " + value);
+    }
+    // A misspelt name is refused.
+    check(misspelt(name), refusal({str("--", misspelt(name)), "1", "p"}), "misspelt flag");
+    write_file_atomically(yaml, str(misspelt(name), ": 1\n"));
+    check(misspelt(name), refusal({"--config_file", yaml, "p"}), "misspelt key");
+    // An option without its value is refused.
+    if (option.kind != config::Kind::boolean && option.kind != config::Kind::list)
+      CHECK(!refusal({str("--", name)}).empty());
+    ++cases;
+  }
+  MESSAGE("invalid lines: ", cases);
+  CHECK(cases >= 300);
+}
+
+TEST_CASE("launch options: tee and redirects accept only maps of ranks to outputs") {
+  CHECK(parsed({"-t", "3", "--log_dir", "l", "p"}).options.tee == "3");
+  CHECK(parsed({"-r", "0:1,3:2", "--log-dir", "l", "p"}).options.redirects == "0:1,3:2");
+  CHECK(parsed({"--tee=0", "--redirects", "1:0", "p"}).options.tee == "0");  // nothing is kept
+  CHECK(parsed({"p"}, {{"HASTEN_TEE", "1"}, {"HASTEN_LOG_DIR", "l"}}).options.tee == "1");
+  for (const char* option : {"--tee", "--redirects", "-t", "-r"}) {
+    for (const char* wrong :
+         {"4", "-1", "x", "3,1", "0:4", "0:", ":1", "0:1,", ",", "0:1,0:2", "1.0", "0:1:2", "-1:1",
+          "4096:1", "0: 1", "stdout", "99999999999999999999"}) {
+      CAPTURE(option);
+      CAPTURE(wrong);
+      const std::string text = refusal({option, wrong, "--log_dir", "l", "p"});
+      CHECK(text.find(option[1] == 't' || option[2] == 't' ? "tee" : "redirects") == 0);
+    }
+    CHECK(refusal({option, "1", "p"}).find("--log_dir logs") != std::string::npos);
+    CHECK(refusal({option, "0:0,1:3", "p"}).find("log_dir is not set") != std::string::npos);
+    CHECK(refusal({option}).find("has no value") != std::string::npos);
+  }
+}
+
+TEST_CASE("launch options: torchrun's names work, with dashes or underscores") {
+  const auto run = parsed({"--nnodes=2", "--nproc-per-node=4", "--node-rank=1", "--master-addr",
+                           "10.0.0.1", "--master_port", "29501", "p", "--node_rank", "x"},
+                          {{"HASTEN_JOB_TOKEN", "0123456789abcdef0123456789abcdef"}});
+  CHECK(run.machines.rank == 1);
+  CHECK(run.machines.host == "10.0.0.1");
+  CHECK(run.machines.port == 29501);
+  CHECK(run.options.nproc_per_node == 4);
+  CHECK(run.program == std::vector<std::string>{"p", "--node_rank", "x"});
+  CHECK(run.notices.empty());
+  const auto elastic = parsed({"--nnodes", "1:2", "--rdzv-endpoint", "h:1", "--rdzv-backend",
+                               "c10d", "--rdzv-id", "7", "--max-restarts", "3", "p"},
+                              {{"HASTEN_JOB_TOKEN", "0123456789abcdef0123456789abcdef"}});
+  CHECK(elastic.machines.port == 1);
+  CHECK(elastic.options.rdzv_id == "7");
+  CHECK(elastic.options.max_restarts == 3);
+  CHECK(!parsed({"--standalone", "--nproc-per-node", "2", "p"}).machines.has_several());
+  CHECK(refusal({"--standalone", "--nnodes", "2", "p"}).find("standalone with 2 machines") == 0);
+  CHECK(refusal({"--standalone", "--nnodes", "1:3", "p"}).find("standalone with 3 machines") == 0);
+  CHECK(refusal({"--node-rank", "x", "p"}).find("--machine_rank: got 'x'") == 0);
+}
+
+TEST_CASE("launch options: a word may set the number of processes") {
+  const auto count = [](const char* word) {
+    return parsed({"--nproc_per_node", word, "p"}).options.nproc_per_node.value_or(0);
+  };
+  CHECK(count("cpu") >= 1);
+  const std::size_t gpus = config::installed_gpus().size();
+  CHECK(count("auto") == (gpus > 0 ? static_cast<std::int64_t>(gpus) : count("cpu")));
+  if (gpus == 0)
+    CHECK(refusal({"--nproc_per_node", "gpu", "p"}).find("a GPU in this machine") !=
+          std::string::npos);
+  CHECK(refusal({"--nproc_per_node", "tpu", "p"}).find("--nproc_per_node") == 0);
+  CHECK(refusal({"--slurm", "--nproc_per_node", "cpu", "p"})
+            .find("which count the devices of this machine") != std::string::npos);
+}
+
+TEST_CASE("launch options: Kubeflow's variables are weaker than hasten's, stronger than files") {
+  const std::string token = "0123456789abcdef0123456789abcdef";
+  const config::Environment fixed = {
+      {"HASTEN_JOB_TOKEN", token}, {"PET_NNODES", "2"},      {"PET_NPROC_PER_NODE", "4"},
+      {"PET_NODE_RANK", "1"},      {"PET_MASTER_ADDR", "h"}, {"PET_MASTER_PORT", "29501"},
+      {"PET_MAX_RESTARTS", "3"},   {"PET_LOG_LEVEL", "x"},   {"PET_RDZV_ID", ""}};
+  const auto with = [](config::Environment environment, const std::string& name,
+                       const std::string& value) {
+    environment[name] = value;
+    return environment;
+  };
+  const auto run = parsed({"p"}, fixed);
+  CHECK(run.machines.max_count == 2);
+  CHECK(run.machines.rank == 1);
+  CHECK(run.machines.host == "h");
+  CHECK(run.machines.port == 29501);
+  CHECK(run.options.nproc_per_node == 4);
+  CHECK(run.options.max_restarts == 3);
+  CHECK(run.notices.empty());
+  for (const auto& value : run.values) {
+    if (value.name == "machine_rank") CHECK(config::to_text(value.origin) == "PET_NODE_RANK");
+  }
+  const auto elastic = parsed({"p"}, {{"HASTEN_JOB_TOKEN", token},
+                                      {"PET_NNODES", "1:4"},
+                                      {"PET_RDZV_ENDPOINT", "train-0:23456"},
+                                      {"PET_RDZV_BACKEND", "c10d"},
+                                      {"PET_RDZV_ID", "train"},
+                                      {"PET_NPROC_PER_NODE", "auto"}});
+  CHECK(elastic.machines.min_count == 1);
+  CHECK(elastic.machines.port == 23456);
+  CHECK(elastic.options.nproc_per_node.value_or(0) >= 1);
+  // Stronger values, under the same name or another.
+  CHECK(parsed({"p"}, with(fixed, "HASTEN_MAX_RESTARTS", "7")).options.max_restarts == 7);
+  CHECK(parsed({"--num_machines", "3", "p"}, fixed).machines.max_count == 3);
+  CHECK(parsed({"--rdzv_endpoint", "g:1", "p"}, fixed).machines.host == "g");
+  CHECK(parsed({"-n", "6", "p"}, fixed).options.num_processes == 6);
+  CHECK_FALSE(parsed({"-n", "6", "p"}, fixed).options.nproc_per_node.has_value());
+  // Weaker values.
+  const TemporaryDirectory folder;
+  const std::string file = (folder.path() / "launch.yaml").string();
+  write_file_atomically(file,
+                        "num_machines: 1\nnum_processes: 1\nmachine_rank: 0\nmax_restarts: 9\n");
+  const auto over = parsed({"--config_file", file, "p"}, fixed);
+  CHECK(over.machines.max_count == 2);
+  CHECK(over.machines.rank == 1);
+  CHECK(over.options.max_restarts == 3);
+  CHECK_FALSE(over.options.num_processes.has_value());
+  // Errors use the names that the user wrote.
+  for (const auto& [name, value] : {std::pair{"PET_NPROC_PER_NODE", "x"},
+                                    {"PET_NODE_RANK", "-1"},
+                                    {"PET_MASTER_PORT", "70000"},
+                                    {"PET_MASTER_PORT", "http"},
+                                    {"PET_RDZV_BACKEND", "etcd"},
+                                    {"PET_MAX_RESTARTS", "-1"},
+                                    {"PET_NPROC_PER_NODE", "0"}}) {
+    CAPTURE(value);
+    CHECK(refusal({"p"}, with(fixed, name, value)).find(name) == 0);
+  }
+  CHECK(!refusal({"p"}, with(fixed, "PET_NNODES", "two")).empty());
+  CHECK(!refusal({"p"}, with(fixed, "PET_RDZV_ENDPOINT", "h:x")).empty());
+  CHECK(!refusal({"p"}, with(fixed, "PET_NODE_RANK", "2")).empty());
+}

@@ -1,0 +1,71 @@
+// The options of hasten test, and those that it passes to launch.
+#include "commands/test_options.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "hasten/base/error.h"
+
+using namespace hasten;
+
+namespace {
+
+TestCommand parsed(std::vector<std::string> words, const config::Environment& environment = {}) {
+  words.insert(words.begin(), "--no_config_file");
+  return parse_test(words, environment, {"ranks", "now"});
+}
+
+std::string code_of(std::vector<std::string> words) {
+  try {
+    parsed(std::move(words));
+  } catch (const Error& error) {
+    return error.code();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("test options: its own options are removed, and launch's keep their order") {
+  const auto run = parsed({"-n", "3", "--timeout", "2.5", "--use_cpu", "--json", "--log_dir=logs"});
+  CHECK(run.options.timeout == 2.5);
+  CHECK(run.options.json);
+  CHECK(run.launch.options.num_processes == 3);
+  CHECK(run.launch.options.use_cpu);
+  CHECK(run.words == std::vector<std::string>{"--no_config_file", "-n", "3", "--use_cpu",
+                                              "--log_dir=logs", "--max_restarts", "0", "--",
+                                              "ranks", "now"});
+  CHECK(parsed({"--timeout=7", "--json", "false"}).options.timeout == 7);
+  CHECK_FALSE(parsed({"--json", "false"}).options.json);
+  CHECK_FALSE(parsed({"--json", "no"}).options.json);
+}
+
+TEST_CASE("test options: without a number there are two processes") {
+  CHECK(parsed({"--use_cpu"}).launch.options.num_processes == 2);
+  CHECK(parsed({"--use_cpu", "-n", "1"}).launch.options.num_processes == 1);
+  CHECK(parsed({"--use_cpu"}, {{"HASTEN_NUM_PROCESSES", "5"}}).launch.options.num_processes == 5);
+  CHECK_FALSE(parsed({"--use_cpu", "--nproc_per_node", "1"}).launch.options.num_processes);
+  CHECK_FALSE(parsed({"--gpu_ids", "0"}).launch.options.num_processes);
+  CHECK_FALSE(parsed({"--tpu"}, {{"TPU_LIBRARY_PATH", "/plugin.so"}})  // one for each chip
+                  .launch.options.num_processes);
+  const config::Environment secret = {{"HASTEN_JOB_TOKEN", "0123456789abcdef0123456789abcdef"}};
+  CHECK_FALSE(parsed({"--nnodes", "2", "--rdzv_endpoint", "10.0.0.1"}, secret)
+                  .launch.options.num_processes);
+}
+
+TEST_CASE("test options: a failed rank is not restarted, whatever the configuration says") {
+  CHECK(parsed({"--max_restarts", "3"}).launch.options.max_restarts == 0);
+}
+
+TEST_CASE("test options: invalid arguments are refused") {
+  CHECK(code_of({"./program"}) == "config.unexpected-argument");
+  CHECK(code_of({"-n", "2", "--", "./program"}) == "config.unexpected-argument");
+  CHECK(code_of({"--timeout", "0"}) == "config.out-of-range");
+  CHECK(code_of({"--timeout", "soon"}) == "config.bad-value");
+  CHECK(code_of({"--timeout"}) == "config.missing-value");
+  CHECK(code_of({"--timout", "3"}) == "config.unknown-key");
+  CHECK(code_of({"--slurm"}) == "config.contradiction");
+  CHECK(code_of({"-n"}) == "config.missing-value");
+  CHECK(parsed({"--help"}).help);
+}

@@ -1,0 +1,73 @@
+#include "hasten/options/train_options.h"
+
+#include "unit/options/support.h"
+
+using namespace hasten;
+using namespace hasten::test;
+
+TEST_CASE("train options: a run needs only a model and data") {
+  const auto run = parse({"--model", "bert-large", "--data", "dummy"});
+  CHECK(run.answer == TrainAnswer::run);
+  CHECK(run.options.model == "bert-large");
+  CHECK(run.options.max_length == 512);
+  CHECK(run.options.dummy_rows == 512);
+  CHECK(run.arguments.do_train);
+  CHECK_FALSE(run.arguments.do_eval);
+  CHECK(run.notices.empty());
+}
+
+TEST_CASE("train options: a run trains unless only evaluation or prediction is requested") {
+  const auto eval = parse({"--model", "m", "--eval_data", "a.tsv", "--do_eval"});
+  CHECK_FALSE(eval.arguments.do_train);
+  CHECK(eval.arguments.do_eval);
+  CHECK_FALSE(parse({"--model", "m", "--eval_data", "a.tsv", "--do_predict"}).arguments.do_train);
+  CHECK(parse_more({"--eval_data", "a.tsv", "--do_train", "--do_predict"}).arguments.do_train);
+  CHECK(parse_more({"--do_eval", "false"}).arguments.do_train);
+  // The documentation's own example: the Trainer gives a notice, and training continues.
+  CHECK(parse_more({"--evaluation_strategy", "steps"}).arguments.do_train);
+  CHECK(parse_more({"--eval_data", "a.tsv", "--eval_strategy", "epoch"}).arguments.do_train);
+}
+
+TEST_CASE("train options: evaluation data is evaluated") {
+  const auto run = parse_more({"--eval_data", "a.tsv"});
+  CHECK(run.arguments.do_eval);
+  CHECK(origin_in(run, "do_eval") == "derived from eval_data");
+  CHECK_FALSE(parse_more({"--eval_data", "a.tsv", "--no_do_eval"}).arguments.do_eval);
+}
+
+TEST_CASE("train options: derived values name their source") {
+  const auto run =
+      parse_more({"--eval_data", "a.tsv", "--eval_strategy", "steps", "--load_best_model_at_end"});
+  CHECK(origin_in(run, "eval_steps") == "derived from logging_steps");
+  CHECK(origin_in(run, "metric_for_best_model") == "derived from load_best_model_at_end");
+  CHECK(origin_in(run, "greater_is_better") == "derived from metric_for_best_model");
+  CHECK(origin_in(run, "do_train") == "derived from the command");
+  CHECK(origin_in(run, "do_eval") == "derived from eval_strategy");
+}
+
+TEST_CASE("train options: one file holds options of both kinds") {
+  const TemporaryFile file("train.yaml",
+                           "model: bert-base\ndata: dummy\ndummy_rows: 64\nmax_steps: 2\n");
+  const auto run = parse({"--config_file", file.path()});
+  CHECK(run.options.dummy_rows == 64);
+  CHECK(run.arguments.max_steps == 2);
+  CHECK(run.options.config_file == Words{file.path()});
+}
+
+TEST_CASE("train options: the error for a missing file names it") {
+  const auto caught = [](Words words) {
+    return error_of([&] { check_files(parse(words).options); });
+  };
+  CHECK(caught({"--model", "bert-base", "--data", "dummy"}).code == "no error");
+  CHECK(caught({"--model", "bert-bse", "--data", "dummy"}).text ==
+        "--model bert-bse: no such folder or file. Hint: did you mean the built-in bert-base?");
+  CHECK(caught({"--model", "/nowhere", "--data", "dummy"}).exit_code == 4);
+  CHECK(caught({"--model", "bert-base", "--data", "/nowhere/a.tsv"}).text ==
+        "--data /nowhere/a.tsv: no such file");
+  CHECK(contains(
+      caught({"--model", "bert-base", "--data", "dummy", "--weights", "/n/m.safetensors"}).text,
+      "--weights"));
+  CHECK(
+      contains(caught({"--model", "bert-base", "--data", "dummy", "--eval_data", "/n/a.csv"}).text,
+               "--eval_data"));
+}

@@ -1,0 +1,75 @@
+#include "options/kwargs_rules.h"
+
+#include "unit/options/support.h"
+
+using namespace hasten;
+using namespace hasten::test;
+
+namespace {
+
+struct Case {
+  SchedulerType type;
+  const char* kwargs;
+  const char* text;  // part of the error; empty if valid
+};
+using Schedule = SchedulerType;
+
+}  // namespace
+
+TEST_CASE("kwargs rules: a schedule accepts its own keys and no others") {
+  const std::vector<Case> cases = {
+      {Schedule::linear, "", ""},
+      {Schedule::linear, "power=1",
+       "lr_scheduler_kwargs: unknown key power. Hint: linear takes none"},
+      {Schedule::constant, "num_cycles=1", "constant takes none"},
+      {Schedule::cosine, "num_cycles=1.5", ""},
+      {Schedule::cosine, "num_cycle=1.5", "unknown key num_cycle. Hint: did you mean num_cycles?"},
+      {Schedule::cosine, "num_cycles=x", "num_cycles: got 'x', expected a number of at least 0"},
+      {Schedule::cosine_with_restarts, "num_cycles=3", ""},
+      {Schedule::cosine_with_restarts, "num_cycles=1.5", "expected a whole number of at least 1"},
+      {Schedule::polynomial, "power=2,lr_end=0.00001", ""},
+      {Schedule::polynomial, "power=-1", "power: got '-1'"},
+      {Schedule::polynomial, "lr_end=0.1", "lr_end 0.1 is not below learning_rate 5e-05"},
+      {Schedule::inverse_sqrt, "timescale=20", ""},
+      {Schedule::inverse_sqrt, "timescale=0", "timescale"},
+      {Schedule::cosine_with_min_lr, "", "cosine_with_min_lr needs min_lr or min_lr_rate"},
+      {Schedule::cosine_with_min_lr, "min_lr=0", ""},
+      {Schedule::cosine_with_min_lr, "min_lr=0,min_lr_rate=0",
+       "takes one of min_lr and min_lr_rate, not both"},
+      {Schedule::cosine_with_min_lr, "min_lr=0,warmup_lr_rate=0.1", "unknown key warmup_lr_rate"},
+      {Schedule::cosine_warmup_with_min_lr, "min_lr_rate=0.1,warmup_lr_rate=0.1", ""},
+      {Schedule::warmup_stable_decay, "num_decay_steps=10", ""},
+      {Schedule::warmup_stable_decay, "", "warmup_stable_decay needs num_decay_steps"},
+      {Schedule::warmup_stable_decay, "num_decay_steps=10,decay_type=step",
+       "expected one of linear, cosine, 1-sqrt"},
+      {Schedule::warmup_stable_decay, "num_decay_steps=10,num_stable_steps=1.5",
+       "num_stable_steps: got '1.5'"},
+  };
+  for (const Case& each : cases) {
+    CAPTURE(name_of(each.type));
+    CAPTURE(each.kwargs);
+    const TrainingArguments arguments{.lr_scheduler_type = each.type,
+                                      .lr_scheduler_kwargs = *parse_kwargs(each.kwargs)};
+    const auto caught = error_of([&] { validate(arguments); });
+    if (std::string(each.text).empty())
+      CHECK(caught.code == "no error");
+    else
+      CHECK_MESSAGE(contains(caught.text, each.text), caught.text);
+  }
+}
+
+TEST_CASE("kwargs rules: an optimizer accepts its own keys and no others") {
+  const auto check = [](OptimizerName optim, const char* text) {
+    return error_of([&] { validate({.optim = optim, .optim_args = *parse_kwargs(text)}); }).text;
+  };
+  CHECK(check(OptimizerName::sgd, "momentum=0.9,nesterov=true") == "");
+  CHECK(check(OptimizerName::sgd, "momentum=0.9,dampening=0.5") == "");
+  CHECK(contains(check(OptimizerName::sgd, "weight_decay=0.1"),
+                 "sgd takes momentum, dampening, nesterov"));
+  CHECK(contains(check(OptimizerName::sgd, "nesterov=true"), "nesterov needs a momentum"));
+  CHECK(contains(check(OptimizerName::sgd, "momentum=0.9,dampening=0.5,nesterov=true"),
+                 "no dampening"));
+  CHECK(contains(check(OptimizerName::sgd, "nesterov=maybe"), "expected one of true, false"));
+  CHECK(contains(check(OptimizerName::sgd, "momentun=0.9"), "did you mean momentum?"));
+  CHECK(contains(check(OptimizerName::adamw_torch, "momentum=0.9"), "adamw_torch takes none"));
+}

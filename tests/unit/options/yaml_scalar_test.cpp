@@ -1,0 +1,41 @@
+#include "options/yaml_scalar.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include "options/sources.h"
+#include "unit/options/support.h"
+
+using namespace hasten;
+using namespace hasten::test;
+
+TEST_CASE("yaml scalar: a text that YAML could misread is quoted") {
+  for (const char* word :
+       {"no",   "Yes",  "on",           "OFF",        "y",        "N",    "true", "False", "null",
+        "~",    "",     "12",           "-3",         "+4",       "1e-3", "0x1F", "0o17",  "1_000",
+        ".5",   ".inf", ".nan",         "2026-11-23", "12:30:45", "<<",   "=",    "a b",   "a: b",
+        "a #b", "- a",  "[a",           "{a",         "*a",       "&a",   "!a",   "%a",    "@a",
+        "`a",   "it's", "say \"it's\"", "two\nlines", "tab\t"}) {
+    CAPTURE(word);
+    const std::string text = config::yaml_scalar(word);
+    const char first = text.front();
+    CHECK((first == '\'' || first == '"'));
+    CHECK(YAML::Load(text).Scalar() == word);
+    CHECK_FALSE(YAML::Load(text).IsNull());
+  }
+}
+
+TEST_CASE("yaml scalar: names and paths need no quotes") {
+  for (const char* word : {"bert-base", "/data/train.tsv", "_x", "a.b+c", "none", "steps"})
+    CHECK(config::yaml_scalar(word) == word);
+}
+
+TEST_CASE("yaml scalar: a text comes back from a list of resolved values as the same text") {
+  const auto run = parse_more({"--text_column", "no", "--label_column", "123"});
+  const std::string text = resolved_text(run, config::Show::changed);
+  CHECK(contains(text, "text_column: 'no'"));
+  CHECK(contains(text, "label_column: '123'"));
+  const TemporaryFile file("again.yaml", text);
+  const auto again = parse({"--config_file", file.path()});
+  CHECK(again.options.text_column == "no");
+  CHECK(again.options.label_column == "123");
+}
