@@ -37,8 +37,9 @@ std::vector<std::string> fill_order(const TensorDict& weights,
 
 // Fills shards in order: a tensor that no longer fits begins the next. One that is larger than a
 // shard gets its own, numbered before the one being filled.
-std::vector<TensorDict> split(const TensorDict& weights, const std::vector<std::string>& order,
-                              std::int64_t max_bytes) {
+std::vector<TensorDict> split_into_shards(const TensorDict& weights,
+                                          const std::vector<std::string>& order,
+                                          std::int64_t max_bytes) {
   std::vector<TensorDict> shards;
   TensorDict filling;
   std::int64_t filled = 0;
@@ -154,7 +155,8 @@ void save_weights(const fs::path& folder, const TensorDict& weights,
     }
   }
   detail::check_no_shared_memory(weights, folder.string());  // Also between shards.
-  const auto shards = split(weights, fill_order(weights, options.order), options.max_shard_size);
+  const auto shards =
+      split_into_shards(weights, fill_order(weights, options.order), options.max_shard_size);
   check_writable_directory(folder);
   if (shards.size() == 1) {
     save_safetensors(folder / kSingleFileName, shards[0], options.metadata);
