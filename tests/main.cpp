@@ -9,7 +9,7 @@ namespace {
 
 bool a_test_was_skipped = false;
 
-// What CMakeLists.txt names to ctest as SKIP_RETURN_CODE.
+// CMakeLists.txt passes this number to ctest as SKIP_RETURN_CODE.
 constexpr int kSkipped = 77;
 
 }  // namespace

@@ -1,5 +1,5 @@
 // File: device/device.h (internal)
-// What differs between the devices that a model is trained on. The rest of the library asks the
+// The differences between the devices that a model is trained on. The rest of the library asks the
 // Device of a tensor or of a process, and never which kind of device it is.
 //
 //   if (device_of(parameter.device()).traits().reads_scalars_late) ...
@@ -75,7 +75,7 @@ struct DeviceTraits {
   bool copies_from_pinned_memory = false;
 };
 
-// What determines the device of a process.
+// The settings that determine the device of a process.
 struct DeviceRequest {
   bool cpu = false;
   // The name of the device that is required, such as "tpu". Empty: the best that there is.

@@ -21,7 +21,7 @@
 
 namespace hasten {
 
-// Where the output of a rank goes. Index 0 is standard output, 1 standard error.
+// The destinations of a rank's output. Index 0 is standard output, 1 standard error.
 struct OutputPlan {
   std::string prefix;  // before each shown line
   bool shown[2] = {true, true};

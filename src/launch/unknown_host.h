@@ -1,5 +1,5 @@
 // File: launch/unknown_host.h (internal)
-// What a launcher does if the name of the machine to meet at is unknown.
+// Handles the case that the name of the machine to meet at is unknown.
 // Thread rule: any thread.
 #pragma once
 

@@ -1,5 +1,5 @@
 // File: prepare/accelerator_state.h (internal)
-// What the Accelerator and the objects that it has prepared share: the windows of gradient
+// The state that the Accelerator and the objects that it has prepared share: the windows of gradient
 // accumulation, the exchange of gradients, the loaders in use, and where all of it runs. Public
 // headers only declare the class.
 //

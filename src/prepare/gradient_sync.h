@@ -81,7 +81,7 @@ class GradientSync {
   // the processes without data, or -1 if all have data.
   std::int64_t announce_rows();
 
-  // What a process without data does in place of the calls above (prepare/join_participant.h).
+  // The calls of a process without data, in place of those above (prepare/join_participant.h).
   std::vector<DataParallelModel*> models_from_bits(std::int64_t bits) const;
   // Closes the window with the weights of all processes. A collective.
   void close_with_weights(AccumulationWindow& window);

@@ -34,7 +34,7 @@ namespace hasten {
 
 // The sum of the losses of some steps.
 struct LossSum {
-  // Of the finite losses; of all losses if the log does not filter the others out.
+  // Covers the finite losses, or all losses if the log does not filter the others out.
   double sum = 0;
   // The number of steps with a finite loss, and of those with another one.
   std::int64_t finite = 0, nonfinite = 0;

@@ -1,5 +1,5 @@
 // File: hasten/data/batch_info.h
-// What is known of a batch besides its data: how many of its rows count, and whether it is the
+// The facts about a batch besides its data: how many of its rows count, and whether it is the
 // last. It travels with the batch, from a loader through a prepared loader to the loop.
 //
 //   for (const auto& [batch, info] : with_info(loader)) {

@@ -66,7 +66,7 @@ class Loader {
 
     Batch& operator*() const { return *static_cast<Batch*>(core_->current(pass_)); }
     Batch* operator->() const { return &**this; }
-    // What is known of the batch, such as how many of its rows count.
+    // The facts about the batch, such as how many of its rows count.
     const BatchInfo& info() const { return core_->info(pass_); }
     Iterator& operator++() {
       core_->advance(pass_);

@@ -1,5 +1,5 @@
 // File: hasten/models/training_traits.h
-// What a module may tell prepare() and the Trainer about itself. Neither asks for its class: a
+// The facts that a module may give prepare() and the Trainer about itself. Neither asks for its class: a
 // module that derives from TrainingTraits answers the questions that concern it, and one that does
 // not gets the answers for any module.
 //

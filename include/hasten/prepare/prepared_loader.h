@@ -12,7 +12,7 @@
 // one batch ahead. With several processes, hasten's loaders read the rows of their own process
 // (hasten/data/share.h).
 //
-// Of any other loader every process reads all batches and keeps its own, so all processes must read
+// With any other loader every process reads all batches and keeps its own, so all must read
 // the same batches. Samplers that draw from the default generator draw the same numbers in every
 // process, and one process and several read the same rows. A sampler with its own engine, or
 // workers that draw numbers, cannot be made equal: the batches of the first step of each pass are
@@ -99,7 +99,7 @@ class LoaderPass {
   // Reports the tensors of a batch that has been moved to the device.
   void report(const std::vector<at::Tensor>& tensors) const;
 
-  // What is known of the current batch.
+  // The facts about the current batch.
   BatchInfo info;
 
  private:
@@ -152,7 +152,7 @@ class PreparedLoader {
 
     Batch& operator*() const { return *pass_->current; }
     Batch* operator->() const { return &*pass_->current; }
-    // What is known of the batch, such as how many of its rows count.
+    // The facts about the batch, such as how many of its rows count.
     const BatchInfo& info() const { return pass_->shared.info; }
     Iterator& operator++() {
       pass_->advance();

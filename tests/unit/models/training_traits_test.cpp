@@ -1,4 +1,4 @@
-// What a module of any class answers about its training, and what is assumed of one that does not.
+// The answers of a module about its training, and the assumptions about one that gives none.
 #include "hasten/models/training_traits.h"
 
 #include <doctest/doctest.h>

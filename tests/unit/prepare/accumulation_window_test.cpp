@@ -1,4 +1,4 @@
-// What a window counts. It is a value: a copy counts by itself.
+// The counts of a window, which is a value: a copy counts by itself.
 #include "prepare/accumulation_window.h"
 
 #include <doctest/doctest.h>

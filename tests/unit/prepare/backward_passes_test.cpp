@@ -388,7 +388,7 @@ TEST_CASE("passes: free_memory() without handles keeps models together") {
 }
 
 TEST_CASE("passes: parameters frozen and unfrozen after prepare() are exchanged accordingly") {
-  // Of 6 steps, the first layer trains from the third on, and the last one until the fourth.
+  // The first layer trains from the third of 6 steps on, and the last one until the fourth.
   const auto freeze = [](TwoLayers& net, std::int64_t step) {
     for (at::Tensor& each : net.first->parameters()) each.requires_grad_(step >= 2);
     for (at::Tensor& each : net.second->parameters()) each.requires_grad_(step < 4);
