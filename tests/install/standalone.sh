@@ -21,4 +21,7 @@ learns() {
 }
 learns "$work/build/train"
 learns "$work/prefix/bin/hasten" launch -n 2 --use_cpu "$work/build/train"
+# The installed command finds the libraries that it injects.
+"$work/prefix/bin/hasten" anatomy --steps 1 "$work/build/train" >"$work/log" 2>&1 || fail "hasten anatomy"
+grep -q 'Measured on cpu: 1 step' "$work/log" || fail "hasten anatomy measured no step"
 echo ok

@@ -2,11 +2,15 @@
 // Scores a model on a dataset batch by batch. hasten/metrics/classification.h and regression.h have
 // the usual metrics; a metric of your own derives from EvalMetric.
 //
-//   Trainer trainer(model, arguments,
-//                   {.train_dataset = train_rows,
-//                    .eval_dataset = eval_rows,
-//                    .compute_metrics = std::make_shared<Accuracy>()});
-//   Metrics metrics = trainer.evaluate();  // eval_loss, eval_accuracy, eval_runtime, ...
+//   auto metric = combine_metrics({std::make_shared<Accuracy>(),
+//                                  metric_from_function([](const EvalPrediction& all) -> Metrics {
+//                                    return {{"mean_logit", all.predictions.mean().item<double>()}};
+//                                  })});
+//   metric->add(logits, labels);  // [rows, classes] and [rows], once per batch
+//   double accuracy = metric->compute().at("accuracy");
+//
+// The Trainer takes a metric as TrainerParts::compute_metrics, and its evaluations return the scores
+// as eval_accuracy and so on.
 //
 // metric_from_function() makes a metric of a function of all predictions, such as transformers'
 // compute_metrics; it keeps every prediction in memory, on the CPU. Thread rule: called on the
