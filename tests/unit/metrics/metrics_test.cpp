@@ -84,7 +84,7 @@ TEST_CASE("metrics: correlations of equal values or NaN are NaN") {
   CHECK(std::isnan(metric.compute().at("pearson")));
   CHECK(std::isnan(metric.compute().at("spearman")));
   metric.reset();
-  metric.add(torch::tensor({1., NAN, 2.}), torch::arange(3));
+  metric.add(torch::tensor({1.0, std::nan(""), 2.0}), torch::arange(3));
   CHECK(std::isnan(metric.compute().at("spearman")));
 }
 
