@@ -50,6 +50,10 @@ std::vector<std::string> accelerate_default_files(const Environment& environment
   return {home + "/accelerate/default_config.yaml", home + "/accelerate/default_config.json"};
 }
 
+std::string file_in_environment(const Environment& environment) {
+  return split(value_of(environment, "HASTEN_CONFIG_FILE"), ',').front();
+}
+
 std::string find_default_file(const Environment& environment) {
   if (const std::string own = default_file(environment); is_file(own)) return own;
   for (const std::string& file : accelerate_default_files(environment)) {

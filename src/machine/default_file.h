@@ -24,6 +24,9 @@ std::string default_file(const Environment& environment);
 // $XDG_CACHE_HOME/huggingface/accelerate, else in ~/.cache/huggingface/accelerate.
 std::vector<std::string> accelerate_default_files(const Environment& environment);
 
+// The first file in HASTEN_CONFIG_FILE; empty if it is unset.
+std::string file_in_environment(const Environment& environment);
+
 // The first of these files that exists, hasten's before Accelerate's; empty if none does.
 std::string find_default_file(const Environment& environment);
 
