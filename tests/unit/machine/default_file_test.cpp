@@ -5,6 +5,8 @@
 #include "hasten/options/launch_options.h"
 #include "unit/options/support.h"
 
+namespace machine_default_file_test {
+
 using namespace hasten;
 
 namespace {
@@ -91,3 +93,5 @@ TEST_CASE("default file: an error in it says how to run without it") {
           launched({"--distributed_type", "MULTI_CPU", "p"}, environment);
         }).code == "no error");
 }
+
+}  // namespace machine_default_file_test

@@ -1,5 +1,7 @@
 #include "unit/options/support.h"
 
+namespace options_flags_test {
+
 using namespace hasten;
 using namespace hasten::test;
 
@@ -59,3 +61,5 @@ TEST_CASE("flags: help is shown despite mistakes in other flags") {
   CHECK(parse({"-h"}).answer == TrainAnswer::help);
   CHECK(parse({"--help", "markdown"}).answer == TrainAnswer::help_markdown);
 }
+
+}  // namespace options_flags_test
