@@ -54,11 +54,6 @@ ConfigAction take_action(std::vector<std::string>& words) {
                      .hint = near ? "did you mean hasten config " + *near + "?" : ""});
 }
 
-// The file that is named, or else the one that launch would read; empty if there is none.
-std::string file_of_launch(const std::string& named, const config::Environment& environment) {
-  return named.empty() ? config::find_default_file(environment) : named;
-}
-
 }  // namespace
 
 ConfigCommand parse_config(const std::vector<std::string>& words,
@@ -72,18 +67,14 @@ ConfigCommand parse_config(const std::vector<std::string>& words,
   describe_config(table, run.options, names_for(run.action));
   config::apply_flags(table, config::read_flags(table, flags));
 
-  run.path = run.options.config_file;
-  if (run.path.empty()) run.path = config::file_in_environment(environment);
-  if (run.action == ConfigAction::update) {
-    run.path = file_of_launch(run.path, environment);
-  } else if (run.path.empty()) {
-    run.path = config::default_file(environment);
-  }
-  if (!run.path.empty()) return run;
-  throw ConfigError("config.missing", {.what = run.action == ConfigAction::update
-                                                   ? "there is no configuration file to update"
-                                                   : "no folder for the file: HOME is not set",
-                                       .hint = "name one with --config_file FILE"});
+  const bool reads = run.action == ConfigAction::update;
+  run.path = reads ? config::file_to_read(run.options.config_file, environment)
+                   : config::file_to_write(run.options.config_file, environment);
+  if (run.path.empty())
+    config::throw_missing(reads ? "there is no configuration file to update"
+                                : "no folder for the file: HOME is not set",
+                          "name one with --config_file FILE");
+  return run;
 }
 
 std::string config_help(int width) {
@@ -108,9 +99,7 @@ EnvCommand parse_env(const std::vector<std::string>& words,
   config::OptionTable table;
   describe_env(table, run);
   config::apply_flags(table, config::read_flags(table, words));
-  run.path = run.config_file;
-  if (run.path.empty()) run.path = config::file_in_environment(environment);
-  run.path = file_of_launch(run.path, environment);
+  run.path = config::file_to_read(run.config_file, environment);
   return run;
 }
 

@@ -52,22 +52,15 @@ void describe_estimate(config::OptionTable& table, EstimateConfiguration& run,
   own("json", &EstimateConfiguration::json, "Print everything as JSON, in bytes.");
 }
 
-config::Assignment flag(const std::string& key, const std::string& text) {
-  return {.key = key,
-          .value = text,
-          .origin = {config::Origin::Source::flag, "--" + key},
-          .places = {}};
-}
-
 // Returns the assignment to an option of `hasten train` that a short name stands for, or nothing if
 // the name has no effect on it.
 std::optional<config::Assignment> train_option(const std::string& name,
                                                const EstimateFlags& flags) {
-  if (name == "batch") return flag("per_device_train_batch_size", str(flags.batch));
+  if (name == "batch") return config::as_flag("per_device_train_batch_size", str(flags.batch));
   if (name == "optim")
-    return flag("optim", flags.optim == "adamw" ? "adamw_torch_fused" : flags.optim);
+    return config::as_flag("optim", flags.optim == "adamw" ? "adamw_torch_fused" : flags.optim);
   if (name == "precision" && flags.precision == EstimatePrecision::bf16)
-    return flag("bf16", "true");
+    return config::as_flag("bf16", "true");
   return std::nullopt;
 }
 
@@ -91,7 +84,7 @@ std::vector<config::Assignment> read_estimate_flags(const config::OptionTable& o
   describe(both, unused.arguments);
   const std::string model = take_model(both, words);
   std::vector<config::Assignment> given = config::read_flags(both, words);
-  if (!model.empty()) given.insert(given.begin(), flag("model", model));
+  if (!model.empty()) given.insert(given.begin(), config::as_flag("model", model));
   return given;
 }
 
@@ -111,9 +104,9 @@ EstimateConfiguration parse_estimate(const std::vector<std::string>& words,
   if (estimate.devices) return estimate;
   // Flags of the user come later, so they win.
   const std::string length = str(flags.seq);
-  std::vector<config::Assignment> train = {flag("data", std::string(kDummyData)),
-                                           flag("dummy_length", length),
-                                           flag("max_length", length)};
+  std::vector<config::Assignment> train = {config::as_flag("data", std::string(kDummyData)),
+                                           config::as_flag("dummy_length", length),
+                                           config::as_flag("max_length", length)};
   for (const config::Assignment& each : given) {
     set_device(estimate.device, each);
     if (table.find(each.key) == nullptr) train.push_back(each);

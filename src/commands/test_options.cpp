@@ -32,13 +32,6 @@ LaunchWords read_test_words(const config::OptionTable& own, const std::vector<st
                      .hint = "start your program with hasten launch"});
 }
 
-config::Assignment test_flag(const std::string& name, const std::string& text) {
-  return {.key = name,
-          .value = text,
-          .origin = {config::Origin::Source::flag, "--" + name},
-          .places = {}};
-}
-
 // Writes flags as words of a command line.
 std::vector<std::string> words_of(const std::vector<config::Assignment>& flags) {
   std::vector<std::string> words;
@@ -83,7 +76,7 @@ TestCommand parse_test(const std::vector<std::string>& words,
   std::vector<config::Assignment> flags = line.flags;
   std::erase_if(flags, [&](const auto& flag) { return own.find(flag.key) != nullptr; });
   // A rank that ends too early is a result and must not be restarted.
-  flags.push_back(test_flag("max_restarts", "0"));
+  flags.push_back(config::as_flag("max_restarts", "0"));
   run.launch = resolve_launch(flags, program, environment);
   if (run.launch.options.slurm) {
     throw ConfigError("config.contradiction",
@@ -92,7 +85,7 @@ TestCommand parse_test(const std::vector<std::string>& words,
   }
   if (!sets_process_count(run.launch)) {
     set_process_count(run.launch, 2);
-    flags.push_back(test_flag("num_processes", "2"));
+    flags.push_back(config::as_flag("num_processes", "2"));
   }
   run.words = words_of(flags);
   run.words.emplace_back("--");

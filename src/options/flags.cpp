@@ -128,8 +128,7 @@ class FlagReader {
   }
 
   void add(const std::string& name, Value value) {
-    assignments_.push_back(
-        {.key = name, .value = std::move(value), .origin = {Origin::Source::flag, "--" + name}});
+    assignments_.push_back(as_flag(name, std::move(value)));
   }
 
   // Adds items to those that the same flag has given before.
@@ -150,6 +149,13 @@ class FlagReader {
 };
 
 }  // namespace
+
+Assignment as_flag(const std::string& name, Value value) {
+  return {.key = name,
+          .value = std::move(value),
+          .origin = {Origin::Source::flag, "--" + name},
+          .places = {}};
+}
 
 bool asks_for_help(const std::vector<std::string>& words) {
   return std::any_of(words.begin(), words.end(),

@@ -39,6 +39,9 @@ struct Assignment {
   std::map<std::string, std::string> places;
 };
 
+// The assignment of a flag, for a command that passes options on.
+Assignment as_flag(const std::string& name, Value value);
+
 // Parses flags: `--name value`, `--name=value`, `--name a b c` for lists, `--flag`, `--flag false`,
 // `--no_flag`. '-' and '_' are equal in names. If a flag is repeated, the last one counts.
 std::vector<Assignment> read_flags(const OptionTable& table, const std::vector<std::string>& words);

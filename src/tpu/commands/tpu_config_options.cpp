@@ -38,13 +38,6 @@ void describe_tpu_config(config::OptionTable& table, TpuConfigOptions& options) 
   d.not_yet<config::AnyText>("accelerate_version", copied, {"latest"});
 }
 
-std::string find_config_file(const TpuConfigOptions& options,
-                             const config::Environment& environment) {
-  if (!options.config_file.empty()) return options.config_file;
-  const std::string file = config::file_in_environment(environment);
-  return file.empty() ? config::find_default_file(environment) : file;
-}
-
 std::vector<std::string> texts_in(const config::Value& value) {
   if (const auto* list = std::get_if<std::vector<std::string>>(&value)) return *list;
   return {config::to_text(value)};
@@ -128,8 +121,8 @@ TpuConfigCommand parse_tpu_config(const std::vector<std::string>& words,
   config::OptionTable table;
   describe_tpu_config(table, run.options);
   config::apply_flags(table, config::read_flags(table, words));
-  if (const std::string file = find_config_file(run.options, environment); !file.empty())
-    fill_from_file(run.options, file);
+  const std::string file = config::file_to_read(run.options.config_file, environment);
+  if (!file.empty()) fill_from_file(run.options, file);
   check_tpu_config(run.options);
   run.command = command_of(run.options);
   return run;
