@@ -14,6 +14,7 @@
 #include "hasten/tpu/machine/installed_tpus.h"
 #include "light_commands.h"
 #include "machine/installed_gpus.h"
+#include "options/help.h"
 
 namespace hasten::cli {
 namespace {
@@ -99,7 +100,7 @@ int update(const ConfigCommand& run) {
 int configure(int argc, char** argv) {
   const ConfigCommand run = parse_config({argv + 2, argv + argc}, config::whole_environment());
   if (run.help) {
-    std::fputs(config_help().c_str(), stdout);
+    std::fputs(config_help(config::terminal_width()).c_str(), stdout);
     return 0;
   }
   switch (run.action) {

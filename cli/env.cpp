@@ -5,6 +5,7 @@
 #include "env_facts.h"
 #include "hasten/base/text.h"
 #include "light_commands.h"
+#include "options/help.h"
 
 namespace hasten::cli {
 namespace {
@@ -35,16 +36,16 @@ std::string lines_of(const nlohmann::ordered_json& facts) {
 }  // namespace
 
 int environment(int argc, char** argv) {
-  const ConfigCommand run = parse_env({argv + 2, argv + argc}, config::whole_environment());
+  const EnvCommand run = parse_env({argv + 2, argv + argc}, config::whole_environment());
   if (run.help) {
-    std::fputs(env_help().c_str(), stdout);
+    std::fputs(env_help(config::terminal_width()).c_str(), stdout);
     return 0;
   }
-  const nlohmann::ordered_json facts = env_facts(run.path, !run.options.config_file.empty());
+  const nlohmann::ordered_json facts = env_facts(run.path, !run.config_file.empty());
   using Json = nlohmann::ordered_json;
   const std::string text =
-      run.options.json ? facts.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"
-                       : "Copy the lines below into a problem report.\n\n" + lines_of(facts);
+      run.json ? facts.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"
+               : "Copy the lines below into a problem report.\n\n" + lines_of(facts);
   std::fputs(text.c_str(), stdout);
   return 0;
 }

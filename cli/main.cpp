@@ -64,7 +64,7 @@ int train(int argc, char** argv) {
 int run_observed(int argc, char** argv, bool dry) {
   const ObserveOptions options = parse_observe({argv + 2, argv + argc}, argv[1]);
   if (options.help) {
-    print(anatomy_help());
+    print(observe_help(argv[1], config::terminal_width()));
     return 0;
   }
   cli::run_with_anatomy(options, dry);
@@ -78,7 +78,7 @@ int estimate(int argc, char** argv) {
     return run_observed(argc, argv, /*dry=*/true);
   const auto run = parse_estimate({argv + 2, argv + argc}, config::process_environment());
   if (run.help) {
-    print(estimate_help());
+    print(estimate_help(config::terminal_width()));
     return 0;
   }
   if (run.devices) {

@@ -9,6 +9,7 @@
 #include "hasten/base/error.h"
 #include "hasten/launch/launcher.h"
 #include "light_commands.h"
+#include "options/help.h"
 #include "test_machine.h"
 #include "test_probes.h"
 #include "test_ranks.h"
@@ -60,7 +61,7 @@ int test(int argc, char** argv) {
   if (argc == 4 && argv[2] == std::string(kProbeFlag)) return run_probe(argv[3]);
   const TestCommand run = parsed(argc, argv);
   if (run.help) {
-    std::fputs(test_help().c_str(), stdout);
+    std::fputs(test_help(config::terminal_width()).c_str(), stdout);
     return 0;
   }
   if (run.launch.options.dry_run) {

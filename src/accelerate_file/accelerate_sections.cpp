@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <map>
 
-#include "accelerate_file/accelerate_keys.h"
+#include "accelerate_file/accelerate_names.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "options/messages.h"
+#include "options/sources.h"
 #include "options/value.h"
 
 namespace hasten::config {

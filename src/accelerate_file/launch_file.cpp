@@ -2,15 +2,50 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
-#include "accelerate_file/config_file_writer.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/tpu/machine/installed_tpus.h"
 #include "machine/installed_gpus.h"
+#include "options/value.h"
 
 namespace hasten::config {
 namespace {
+
+std::string document_scalar(const Document& value) {
+  if (value.is_null()) return "null";
+  if (!value.is_string()) return value.dump();
+  return yaml_scalar(value.get<std::string>());
+}
+
+std::string inline_text(const Document& value) {
+  if (value.is_array()) {
+    std::vector<std::string> items;
+    for (const Document& item : value) items.push_back(inline_text(item));
+    return "[" + join(items, ", ") + "]";
+  }
+  if (value.is_object()) {
+    std::vector<std::string> items;
+    for (const auto& [key, item] : value.items())
+      items.push_back(yaml_scalar(key) + ": " + inline_text(item));
+    return "{" + join(items, ", ") + "}";
+  }
+  return document_scalar(value);
+}
+
+std::string yaml_lines(const Document& map, const std::string& indent) {
+  std::string out;
+  for (const auto& [key, value] : map.items()) {
+    out += indent + yaml_scalar(key) + ":";
+    if (value.is_object() && !value.empty()) {
+      out += "\n" + yaml_lines(value, indent + "  ");
+    } else {
+      out += " " + inline_text(value) + "\n";
+    }
+  }
+  return out;
+}
 
 // The distributed_type that follows from the other values, in Accelerate's words.
 DistributedType kind_of(const LaunchFile& file) {
@@ -73,16 +108,21 @@ std::vector<std::string> keys_unknown_to_accelerate(const LaunchFile& file) {
   return keys;
 }
 
+std::string document_text(const Document& document, bool json) {
+  if (!json) return yaml_lines(document, "");
+  return document.dump(2, ' ', false, Document::error_handler_t::replace) + "\n";
+}
+
 std::string launch_file_text(const LaunchFile& file, bool json) {
   const Document document = document_of(file);
-  if (json) return json_text(document);
+  if (json) return document_text(document, json);
   std::string text = "# Read by `hasten launch` and by `accelerate launch`.\n";
   if (const auto own = keys_unknown_to_accelerate(file); !own.empty()) {
     text =
         "# Read by `hasten launch`. `accelerate launch` rejects this file:\n# it does not know " +
         join(own, ", ") + ".\n";
   }
-  return text + yaml_text(document);
+  return text + document_text(document, json);
 }
 
 void write_launch_file(const std::string& path, const std::string& text) {

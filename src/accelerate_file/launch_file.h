@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,12 @@ struct LaunchFile {
 // The file for a machine with so many devices: a process for each GPU, else for each TPU chip, else
 // one on the CPU.
 LaunchFile launch_file_for(std::size_t gpus, std::size_t tpus);
+
+using Document = nlohmann::ordered_json;
+
+// Formats a document as JSON, or as YAML that every reader reads as the same values: words that YAML
+// 1.1 reads as something else, such as no, are quoted.
+std::string document_text(const Document& document, bool json);
 
 // Formats the file as YAML with comments, or as JSON, which has no comments.
 std::string launch_file_text(const LaunchFile& file, bool json);

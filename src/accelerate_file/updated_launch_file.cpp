@@ -1,18 +1,78 @@
 // `hasten config update`: keeps what launch would read or refuse, under the name that launch reads;
 // drops what launch would ignore, and reports it.
-#include <algorithm>
+#include <yaml-cpp/yaml.h>
 
-#include "accelerate_file/accelerate_keys.h"
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "accelerate_file/accelerate_names.h"
 #include "accelerate_file/accelerate_sections.h"
-#include "accelerate_file/config_file_writer.h"
 #include "accelerate_file/launch_file.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "options/messages.h"
+#include "options/sources.h"
 #include "options/value.h"
 
 namespace hasten::config {
 namespace {
+
+// Returns the value that YAML 1.1 reads from a plain word.
+Document value_of(const std::string& word) {
+  const std::string plain = lower(word);
+  if (plain.empty() || plain == "~" || plain == "null") return nullptr;
+  if (plain == "true" || plain == "yes" || plain == "on") return true;
+  if (plain == "false" || plain == "no" || plain == "off") return false;
+  if (const auto number = parse_integer(word)) return *number;
+  if (const auto number = parse_finite(word)) return *number;
+  return word;
+}
+
+// Converts the values of a file to a document. Counts them, because aliases can make a short file
+// expand without end.
+class DocumentReader {
+ public:
+  explicit DocumentReader(const std::string& path) : path_(path) {}
+
+  Document read(const YAML::Node& node, bool words) {
+    if (++values_ > kMaxValues) {
+      throw ConfigError("config.syntax", {.what = str(path_, ':', node.Mark().line + 1),
+                                          .got = str("more than ", kMaxValues, " values")});
+    }
+    if (node.IsNull()) return nullptr;
+    if (node.IsScalar()) {
+      const bool in_quotes = node.Tag() == "!";
+      return in_quotes || words ? Document(node.Scalar()) : value_of(node.Scalar());
+    }
+    if (node.IsSequence()) {
+      Document list = Document::array();
+      for (const YAML::Node& item : node) list.push_back(read(item, /*words=*/false));
+      return list;
+    }
+    Document map = Document::object();
+    for (const auto& entry : node) map[entry.first.Scalar()] = read(entry.second, /*words=*/false);
+    return map;
+  }
+
+ private:
+  static constexpr int kMaxValues = 1000;
+  const std::string& path_;
+  int values_ = 0;
+};
+
+// Reads a file's text, whose keys are known. Scalars get the type that YAML 1.1 gives them, but plain
+// words of the keys in `texts` stay words, so that `mixed_precision: no` is not false.
+Document read_document(const std::string& text, const std::string& path,
+                       const std::vector<Assignment>& keys, const std::vector<std::string>& texts) {
+  if (ends_with(path, ".json")) return Document::parse(text);
+  const YAML::Node root = YAML::Load(text);
+  Document document = Document::object();
+  DocumentReader reader(path);
+  for (const Assignment& key : keys) {
+    const bool words = std::find(texts.begin(), texts.end(), key.key) != texts.end();
+    document[key.key] = reader.read(root[key.key], words);
+  }
+  return document;
+}
 
 // Keys of launch whose words YAML 1.1 would read as something else.
 std::vector<std::string> text_keys(const OptionTable& table) {
@@ -44,7 +104,7 @@ class Update {
   UpdatedFile run() {
     for (const auto& [key, value] : before_.items()) take(key, value);
     complete();
-    return {json_ ? json_text(after_) : yaml_text(after_), std::move(changes_)};
+    return {document_text(after_, json_), std::move(changes_)};
   }
 
  private:
@@ -176,11 +236,12 @@ UpdatedFile updated_launch_file(const std::string& text, const std::string& path
   OptionTable table;
   describe(table, options);
   const bool json = ends_with(path, ".json");
+  // Reports a file that is not a flat map, repeats a key or has a syntax error just as launch does.
   // Misspelt names are errors, so none reaches the new file.
   const auto keys = json ? read_json(text, path) : read_yaml(text, path);
   check_accelerate_keys(table, keys);
   reject_sagemaker(keys);
-  return Update(read_document(text, path, text_keys(table)), json).run();
+  return Update(read_document(text, path, keys, text_keys(table)), json).run();
 }
 
 }  // namespace hasten::config

@@ -1,11 +1,12 @@
 // File: base/unique_keys.h (internal)
 // Finds keys that a JSON object has twice. nlohmann's parser keeps the last of them in silence.
 //
-//   const auto check = unique_keys<Json>([](int depth, const std::string& key) { fail(key); });
+//   const auto check = unique_keys<Json>([](const KeyPath& path) { fail(path.back()); });
 //   const Json value = Json::parse(text, check);
 //
-// `report` gets the second of two equal keys, and its depth: 1 in the outermost object. It may
-// throw. Thread rule: a callback serves one call of the parser.
+// `report` gets the path of the second of two equal keys: the keys of the objects around it, from
+// the outermost on, and the key. It may throw. Thread rule: a callback serves one call of the
+// parser.
 #pragma once
 
 #include <set>
@@ -15,16 +16,24 @@
 
 namespace hasten {
 
+using KeyPath = std::vector<std::string>;
+
 template <class Json, class Report>
 typename Json::parser_callback_t unique_keys(Report report) {
   using Event = typename Json::parse_event_t;
-  return [report = std::move(report), open = std::vector<std::set<std::string>>()](
-             int depth, Event event, Json& value) mutable {
-    if (event == Event::object_start) open.emplace_back();
-    if (event == Event::object_end) open.pop_back();
+  return [report = std::move(report), open = std::vector<std::set<std::string>>(),
+          path = KeyPath()](int, Event event, Json& value) mutable {
+    if (event == Event::object_start) {
+      open.emplace_back();
+      path.emplace_back();
+    }
+    if (event == Event::object_end) {
+      open.pop_back();
+      path.pop_back();
+    }
     if (event != Event::key) return true;
-    const auto key = value.template get<std::string>();
-    if (!open.back().insert(key).second) report(depth, key);
+    path.back() = value.template get<std::string>();
+    if (!open.back().insert(path.back()).second) report(path);
     return true;
   };
 }

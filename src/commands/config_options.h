@@ -23,26 +23,33 @@ struct ConfigOptions {
   std::string config_file;  // As given; empty: see ConfigCommand::path.
   LaunchPrecision mixed_precision = LaunchPrecision::no;
   bool overwrite = false;  // Replace a file that exists already.
-  bool json = false;       // For `hasten env`: print JSON instead of lines.
 };
 
 struct ConfigCommand {
   bool help = false;
   ConfigAction action = ConfigAction::ask;
   ConfigOptions options;
-  // config_file, else HASTEN_CONFIG_FILE, else config::default_file(); for `update` and `env` the
-  // last is the file that `hasten launch` would find.
+  // config_file, else HASTEN_CONFIG_FILE, else config::default_file(); for `update` the last is the
+  // file that `hasten launch` would find.
   std::string path;
 };
 
 // Parses the words after `config` (`argv` without the first two words of the command).
 ConfigCommand parse_config(const std::vector<std::string>& words,
                            const config::Environment& environment);
-std::string config_help();
+std::string config_help(int width);
 
-// The same for `hasten env`. `path` is empty if there is no file.
-ConfigCommand parse_env(const std::vector<std::string>& words,
-                        const config::Environment& environment);
-std::string env_help();
+struct EnvCommand {
+  bool help = false;
+  std::string config_file;  // As given.
+  bool json = false;        // Print JSON instead of lines.
+  // config_file, else HASTEN_CONFIG_FILE, else the file that `hasten launch` would find; empty if
+  // there is none.
+  std::string path;
+};
+
+// Parses the words after `env`.
+EnvCommand parse_env(const std::vector<std::string>& words, const config::Environment& environment);
+std::string env_help(int width);
 
 }  // namespace hasten

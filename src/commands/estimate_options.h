@@ -14,7 +14,7 @@
 
 #include <string>
 
-#include "hasten/options/estimate_mode.h"
+#include "hasten/options/names.h"
 #include "hasten/options/train_options.h"
 
 namespace hasten {
@@ -36,6 +36,6 @@ struct EstimateConfiguration {
 // Parses the words after `estimate`.
 EstimateConfiguration parse_estimate(const std::vector<std::string>& words,
                                      const config::Environment& environment);
-std::string estimate_help();
+std::string estimate_help(int width);
 
 }  // namespace hasten

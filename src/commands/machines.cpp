@@ -1,11 +1,10 @@
-#include "hasten/options/machines.h"
+#include "hasten/options/launch_options.h"
 
 #include "base/parse_number.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "hasten/options/launch_options.h"
 #include "machine/endpoint.h"
-#include "options/messages.h"
+#include "options/sources.h"
 
 namespace hasten {
 namespace {

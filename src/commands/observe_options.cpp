@@ -1,84 +1,91 @@
 #include "commands/observe_options.h"
 
-#include "base/parse_number.h"
 #include "hasten/base/error.h"
-#include "hasten/base/text.h"
 #include "hasten/machine/gpus.h"
 #include "hasten/tpu/machine/tpus.h"
+#include "options/help.h"
+#include "options/sources.h"
 
 namespace hasten {
 namespace {
 
-std::int64_t parse_steps(const std::string& word) {
-  const auto steps = parse_number<std::int64_t>(word);
-  if (steps && *steps >= 1) return *steps;
-  throw ConfigError(
-      "config.out-of-range",
-      {.what = "--steps", .got = "'" + word + "'", .expected = "a whole number of at least 1"});
+// The flags that set ObserveOptions::output or ObserveOptions::device together; the last one counts.
+struct ObserveFlags {
+  bool json = false;
+  std::string output, html, device = "cpu", tpu;
+};
+
+void describe_observe(config::OptionTable& table, ObserveOptions& options, ObserveFlags& flags,
+                      const std::string& command) {
+  config::Describer own(table, options);
+  own("steps", &ObserveOptions::steps, "Stop after this many optimizer steps.").at_least(1);
+  config::Describer d(table, flags);
+  if (command == "estimate") {
+    d("device", &ObserveFlags::device,
+      "Predict for cpu, or for a GPU that need not be installed: cuda:v100-16gb ...");
+    d("tpu", &ObserveFlags::tpu,
+      "Run on device tpu, where libtpu compiles each program: v5e:2x2, v6e:2x4 ...");
+  }
+  d("json", &ObserveFlags::json, "Print JSON on standard output instead of tables.");
+  d("output", &ObserveFlags::output, "Write to this file: .json, .html, or text for other names.");
+  d("html", &ObserveFlags::html, "The same as --output.");
+}
+
+void set_output(std::string& output, const config::Assignment& given, const ObserveFlags& flags) {
+  if (given.key == "json") output = flags.json ? "json" : "text";
+  if (given.key == "output" || given.key == "html") output = config::to_text(given.value);
 }
 
 }  // namespace
 
-ObserveOptions parse_observe(const std::vector<std::string>& words, const std::string& command) {
-  ObserveOptions options;
-  std::vector<std::string> names = {"--steps", "--json", "--html", "--output"};
-  if (command == "estimate") names.insert(names.end(), {"--device", "--tpu"});
-  std::size_t i = 0;
-  for (; i < words.size() && starts_with(words[i], "-"); ++i) {
-    const std::size_t equals = words[i].find('=');
-    const std::string name = words[i].substr(0, equals);
-    const auto value = [&] {
-      if (equals != std::string::npos) return words[i].substr(equals + 1);
-      if (i + 1 < words.size()) return words[++i];
-      throw ConfigError("config.missing-value", {.what = name + " has no value"});
-    };
-    if (words[i] == "--") {
-      ++i;
-      break;
-    } else if (words[i] == "--help" || words[i] == "-h") {
-      options.help = true;
-    } else if (name == "--steps") {
-      options.steps = parse_steps(value());
-    } else if (words[i] == "--json") {
-      options.output = "json";
-    } else if (name == "--device" && command == "estimate") {
-      options.device = value();
-      if (options.device != "cpu") find_gpu(options.device);
-    } else if (name == "--tpu" && command == "estimate") {
-      options.device = std::string(kTpuDevice) + parse_tpu_topology(value()).name;
-    } else if (name == "--html" || name == "--output") {
-      options.output = value();
-    } else {
-      const auto near = nearest(name, names);
-      throw ConfigError("config.unknown-key",
-                        {.what = "unknown argument " + words[i],
-                         .hint = near ? "did you mean " + *near + "?"
-                                      : "options of the program follow its name"});
-    }
-  }
-  options.program.assign(words.begin() + static_cast<std::ptrdiff_t>(i), words.end());
-  if (options.program.empty() && !options.help) {
-    throw ConfigError("config.missing",
-                      {.what = "hasten " + command + ": no program to run",
-                       .hint = "name one: hasten anatomy ./train, or hasten estimate -- ./train"});
-  }
-  return options;
+void set_device(std::string& device, const config::Assignment& given) {
+  const std::string word = config::to_text(given.value);
+  if (given.key == "tpu") device = std::string(kTpuDevice) + parse_tpu_topology(word).name;
+  if (given.key != "device") return;
+  device = word;
+  if (device != "cpu") find_gpu(device);
 }
 
-std::string anatomy_help() {
-  return "usage: hasten anatomy [--steps N] [--json | --output FILE] PROGRAM [ARGUMENT ...]\n"
-         "       hasten estimate [...] -- PROGRAM [ARGUMENT ...]\n\n"
-         "Runs an unchanged program that trains with a hasten::Accelerator for a few optimizer\n"
-         "steps, reports where memory and operations went, and stops it. With estimate the\n"
-         "program runs dry: nothing is computed, and no memory of the model's size is "
-         "allocated.\n\n"
-         "  --steps N       Stop after this many optimizer steps. [3]\n"
-         "  --device NAME   estimate: predict for cpu, or for a GPU that need not be installed:\n"
-         "                  cuda:v100-16gb ... [cpu]\n"
-         "  --tpu TOPOLOGY  estimate: run on device tpu, where libtpu compiles each program:\n"
-         "                  v5e:2x2, v6e:2x4 ...\n"
-         "  --json          Print JSON on standard output instead of tables.\n"
-         "  --output FILE   Write to a file: .json, .html, or text for other names.\n";
+ObserveOptions parse_observe(const std::vector<std::string>& words, const std::string& command) {
+  ObserveOptions options;
+  ObserveFlags flags;
+  config::OptionTable table;
+  describe_observe(table, options, flags, command);
+  const auto program =
+      words.begin() + static_cast<std::ptrdiff_t>(config::operand_index(table, words));
+  options.program.assign(program, words.end());
+  std::vector<std::string> own(words.begin(), program);
+  options.help = config::asks_for_help(own);
+  if (options.help) return options;
+  std::erase(own, "--");
+  const std::vector<config::Assignment> given = config::read_flags(table, own);
+  config::apply_flags(table, given);
+  for (const config::Assignment& each : given) {
+    set_output(options.output, each, flags);
+    set_device(options.device, each);
+  }
+  if (!options.program.empty()) return options;
+  throw ConfigError("config.missing",
+                    {.what = "hasten " + command + ": no program to run",
+                     .hint = "name one: hasten anatomy ./train, or hasten estimate -- ./train"});
+}
+
+std::string observe_help(const std::string& command, int width) {
+  ObserveOptions options;
+  ObserveFlags flags;
+  config::OptionTable table;
+  describe_observe(table, options, flags, command);
+  const std::string usage =
+      command == "estimate"
+          ? "usage: hasten estimate [--NAME VALUE ...] -- PROGRAM [ARGUMENT ...]\n\n"
+            "Runs an unchanged program that trains with a hasten::Accelerator dry for a few\n"
+            "optimizer steps, reports where memory and operations would go, and stops it. Nothing\n"
+            "is computed, and no memory of the model's size is allocated.\n\n"
+          : "usage: hasten anatomy [--NAME VALUE ...] PROGRAM [ARGUMENT ...]\n\n"
+            "Runs an unchanged program that trains with a hasten::Accelerator for a few optimizer\n"
+            "steps, reports where memory and operations went, and stops it. `hasten estimate --\n"
+            "PROGRAM` predicts the same without computing anything.\n\n";
+  return usage + config::help_text(table, width);
 }
 
 }  // namespace hasten

@@ -15,6 +15,10 @@
 
 namespace hasten {
 
+namespace config {
+struct Assignment;
+}
+
 struct ObserveOptions {
   std::int64_t steps = 3;       // Optimizer steps, after which the program ends.
   std::string output = "text";  // "text", "json", or a file (.json, .html, others: text).
@@ -37,6 +41,9 @@ inline constexpr const char* kCpuPredictionVariable = "HASTEN_LISTEN_BESIDE";
 
 // Parses the words after the subcommand; `command` is its name, for messages.
 ObserveOptions parse_observe(const std::vector<std::string>& words, const std::string& command);
-std::string anatomy_help();
+std::string observe_help(const std::string& command, int width);
+
+// Sets the device that --device or --tpu names; other flags have no effect.
+void set_device(std::string& device, const config::Assignment& given);
 
 }  // namespace hasten

@@ -34,6 +34,6 @@ struct TestCommand {
 TestCommand parse_test(const std::vector<std::string>& words,
                        const config::Environment& environment,
                        const std::vector<std::string>& program);
-std::string test_help();
+std::string test_help(int width);
 
 }  // namespace hasten

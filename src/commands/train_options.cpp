@@ -1,13 +1,15 @@
+// Describes the options of `hasten train`, and turns the command line, the environment and files
+// into a checked configuration.
 #include "hasten/options/train_options.h"
 
 #include <algorithm>
 #include <filesystem>
 
+#include "commands/resolve.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "options/help.h"
-#include "options/messages.h"
-#include "options/sources.h"
+#include "options/training_rules.h"
 
 namespace hasten {
 namespace {
@@ -56,6 +58,38 @@ void check_dummy(const TrainOptions& options, const config::OptionTable& table) 
     throw_conflict("dummy_length " + str(options.dummy_length) + " is more than max_length " +
                        str(options.max_length),
                    "use --max_length " + str(options.dummy_length));
+  }
+}
+
+// Chooses what to do if no source says so: train, and evaluate if there are rows for it.
+std::vector<config::Derived> derive_actions(const config::OptionTable& table,
+                                            const TrainOptions& options,
+                                            TrainingArguments& arguments) {
+  const auto is_set = [&](const char* name) {
+    return table.find(name)->origin.source != config::Origin::Source::default_value;
+  };
+  std::vector<config::Derived> derived;
+  if (!is_set("do_train") && !(is_set("do_eval") && arguments.do_eval) && !arguments.do_predict) {
+    arguments.do_train = true;
+    derived.push_back({"do_train", "the command"});
+  }
+  if (!is_set("do_eval") && !options.eval_data.empty() && !arguments.do_predict &&
+      !arguments.do_eval) {
+    arguments.do_eval = true;
+    derived.push_back({"do_eval", "eval_data"});
+  }
+  return derived;
+}
+
+// A file describes a run, not a call of the command, so it must not hold config_file or
+// print_config.
+void check_allowed_in_file(const std::vector<config::Assignment>& assignments) {
+  for (const config::Assignment& assignment : assignments) {
+    if (assignment.key != "config_file" && assignment.key != "print_config") continue;
+    throw ConfigError("config.unknown-key",
+                      {.what = assignment.origin.where + ": " + assignment.key +
+                               " cannot be set in a configuration file",
+                       .hint = "pass it as --" + assignment.key});
   }
 }
 
@@ -166,6 +200,53 @@ void check_files(const TrainOptions& options) {
     if (path.empty() || path == kDummyData || fs::exists(path, ignored)) continue;
     throw IoError("io.not-found", {.what = "--" + name + " " + path + ": no such file"});
   }
+}
+
+TrainConfiguration parse_train(const std::vector<std::string>& words,
+                               const config::Environment& environment) {
+  TrainConfiguration run;
+  if (config::asks_for_help(words)) {
+    const bool markdown = std::find(words.begin(), words.end(), "markdown") != words.end();
+    run.answer = markdown ? TrainAnswer::help_markdown : TrainAnswer::help;
+    return run;
+  }
+  config::OptionTable table;
+  describe(table, run.options);
+  describe(table, run.arguments);
+  return resolve_train(config::read_flags(table, words), environment);
+}
+
+TrainConfiguration resolve_train(const std::vector<config::Assignment>& flags,
+                                 const config::Environment& environment) {
+  TrainConfiguration run;
+  config::OptionTable table;
+  describe(table, run.options);
+  describe(table, run.arguments);
+  const auto variables =
+      config::read_environment(table, environment, config::internal_variables(), run.notices);
+  const auto files = config::config_files(flags, variables);
+  std::vector<std::vector<config::Assignment>> sources;
+  for (const std::string& file : files) {
+    sources.push_back(config::read_file(file));
+    check_allowed_in_file(sources.back());
+  }
+  sources.push_back(variables);
+  sources.push_back(flags);
+  config::resolve(table, sources, run.notices);
+  run.options.config_file = files;
+
+  config::check_contradictions(run.arguments);
+  config::check_status(table, run.notices);
+  auto derived = config::derive(run.arguments);
+  const auto actions = derive_actions(table, run.options, run.arguments);
+  derived.insert(derived.end(), actions.begin(), actions.end());
+  for (const auto& [name, from] : derived)
+    table.find(name)->origin = {config::Origin::Source::derived, from};
+  validate(run.options, run.arguments);
+
+  run.values = config::snapshot(table);
+  if (run.options.print_config) run.answer = TrainAnswer::print_config;
+  return run;
 }
 
 std::string resolved_text(const TrainConfiguration& configuration, config::Show show) {

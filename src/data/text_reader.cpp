@@ -71,8 +71,9 @@ std::string field_text(const ordered_json& value, const std::string& key, const 
 
 // Reports equal keys as an error; nlohmann's parser keeps the last of them.
 ordered_json parse_line(const std::string& text, const std::string& file, std::int64_t line) {
-  const auto check = unique_keys<ordered_json>([&](int depth, const std::string& key) {
-    if (depth == 1) fail_text("text.json", file, line, "the key \"" + key + "\" appears twice");
+  const auto check = unique_keys<ordered_json>([&](const KeyPath& path) {
+    if (path.size() == 1)
+      fail_text("text.json", file, line, "the key \"" + path.back() + "\" appears twice");
   });
   try {
     return ordered_json::parse(text, check);

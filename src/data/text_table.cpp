@@ -1,9 +1,10 @@
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <set>
 
+#include "base/parse_number.h"
 #include "data/padding.h"
 #include "data/text_lines.h"
 #include "hasten/base/error.h"
@@ -15,11 +16,9 @@ namespace {
 
 // Parses the whole field as a number. It may have a sign, but no spaces or other decoration.
 template <class Number>
-bool parse_number(const std::string& text, Number& value) {
-  const char* end = text.data() + text.size();
-  const char* begin = text.data() + (text.size() > 1 && text[0] == '+' && text[1] != '-' ? 1 : 0);
-  const auto [stop, error] = std::from_chars(begin, end, value);
-  return error == std::errc() && stop == end && begin != end;
+std::optional<Number> parse_field(std::string_view text) {
+  if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
+  return parse_number<Number>(text);
 }
 
 std::string shortened(const std::string& text) {
@@ -33,9 +32,7 @@ static_assert(kIgnoredLabel == -100);
 // Sorts by number; names of the same number ("1" and "01") stay sorted by their bytes.
 void sort_numbers(std::vector<std::string>& names) {
   const auto value_of = [](const std::string& name) {
-    double value = 0;
-    parse_number(name, value);
-    return value;
+    return parse_field<double>(name).value_or(0);
   };
   std::stable_sort(names.begin(), names.end(), [&](const std::string& a, const std::string& b) {
     return value_of(a) < value_of(b);
@@ -46,12 +43,11 @@ void sort_numbers(std::vector<std::string>& names) {
 
 TextKind kind_of(const std::vector<std::string>& texts) {
   const auto is_whole = [](const std::string& text) {
-    std::int64_t value = 0;
-    return parse_number(text, value);
+    return parse_field<std::int64_t>(text).has_value();
   };
   const auto is_number = [](const std::string& text) {
-    double value = 0;
-    return parse_number(text, value) && std::isfinite(value);
+    const auto value = parse_field<double>(text);
+    return value && std::isfinite(*value);
   };
   if (std::all_of(texts.begin(), texts.end(), is_whole)) return TextKind::whole_numbers;
   return std::all_of(texts.begin(), texts.end(), is_number) ? TextKind::numbers : TextKind::names;
@@ -85,9 +81,9 @@ std::vector<std::int64_t> TextTable::integers(const std::string& name) const {
   const std::vector<std::string>& texts = column(name);
   std::vector<std::int64_t> values(texts.size());
   for (std::size_t row = 0; row < texts.size(); ++row) {
-    if (!parse_number(texts[row], values[row])) {
-      fail("text.number", name, row, texts[row], "a whole number", "");
-    }
+    const auto value = parse_field<std::int64_t>(texts[row]);
+    if (!value) fail("text.number", name, row, texts[row], "a whole number", "");
+    values[row] = *value;
   }
   return values;
 }
@@ -96,9 +92,10 @@ std::vector<double> TextTable::numbers(const std::string& name, const std::strin
   const std::vector<std::string>& texts = column(name);
   std::vector<double> values(texts.size());
   for (std::size_t row = 0; row < texts.size(); ++row) {
-    if (!parse_number(texts[row], values[row]) || !std::isfinite(values[row])) {
+    const auto value = parse_field<double>(texts[row]);
+    if (!value || !std::isfinite(*value))
       fail("text.number", name, row, texts[row], "a number", hint);
-    }
+    values[row] = *value;
   }
   return values;
 }

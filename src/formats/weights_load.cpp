@@ -26,7 +26,7 @@ constexpr const char* kFetchAgainHint =
 // nlohmann's parser keeps the last of two equal keys; here they are an error.
 json parse_without_duplicates(const fs::path& path) {
   const auto check = unique_keys<json>(
-      [&](int, const std::string& key) { fail_index(path, quoted(key) + " appears twice"); });
+      [&](const KeyPath& keys) { fail_index(path, quoted(keys.back()) + " appears twice"); });
   const std::string text = read_file(path);
   try {
     return json::parse(text, check);

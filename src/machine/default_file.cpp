@@ -32,6 +32,12 @@ std::string home_of(const Environment& environment, const char* name, const std:
   return home.empty() ? "" : home + "/.cache/" + folder;
 }
 
+// The file that the command line or HASTEN_CONFIG_FILE names; empty if neither does.
+std::string named_file(const std::string& named, const Environment& environment) {
+  if (!named.empty()) return named;
+  return split(value_of(environment, "HASTEN_CONFIG_FILE"), ',').front();
+}
+
 bool is_file(const std::string& path) {
   std::error_code error;
   return !path.empty() && fs::is_regular_file(path, error);
@@ -56,6 +62,16 @@ std::string find_default_file(const Environment& environment) {
     if (is_file(file)) return file;
   }
   return "";
+}
+
+std::string file_to_read(const std::string& named, const Environment& environment) {
+  const std::string file = named_file(named, environment);
+  return file.empty() ? find_default_file(environment) : file;
+}
+
+std::string file_to_write(const std::string& named, const Environment& environment) {
+  const std::string file = named_file(named, environment);
+  return file.empty() ? default_file(environment) : file;
 }
 
 }  // namespace hasten::config

@@ -27,4 +27,9 @@ std::vector<std::string> accelerate_default_files(const Environment& environment
 // The first of these files that exists, hasten's before Accelerate's; empty if none does.
 std::string find_default_file(const Environment& environment);
 
+// The file that a command reads or writes: `named` if it is not empty, else the first file in
+// HASTEN_CONFIG_FILE, else find_default_file() to read and default_file() to write.
+std::string file_to_read(const std::string& named, const Environment& environment);
+std::string file_to_write(const std::string& named, const Environment& environment);
+
 }  // namespace hasten::config

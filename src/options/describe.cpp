@@ -78,6 +78,7 @@ std::string Option::expected() const {
     case Kind::choice:
       return "one of " + join(choices, ", ") + unset;
     case Kind::list:
+      if (keeps_commas) return "one or more texts";
       return choices.empty() ? "names separated by commas"
                              : "one or more of " + join(choices, ", ");
     case Kind::kwargs:
@@ -118,6 +119,11 @@ Option& Option::not_yet_choices(std::vector<std::string> words) {
 
 Option& Option::alias(std::string word, std::string means) {
   aliases.emplace_back(std::move(word), std::move(means));
+  return *this;
+}
+
+Option& Option::keep_commas() {
+  keeps_commas = true;
   return *this;
 }
 

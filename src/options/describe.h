@@ -81,9 +81,10 @@ struct Option {
   std::vector<FormerName> former_names;
   Limits limits;
   Status status = Status::supported;
-  std::string reason;     // Why it is not supported, or what to use instead.
-  bool has_field = true;  // False for known names without a member.
-  bool optional = false;  // True if the field is a std::optional.
+  std::string reason;         // Why it is not supported, or what to use instead.
+  bool keeps_commas = false;  // A list's items are whole words, and flags add to each other.
+  bool has_field = true;      // False for known names without a member.
+  bool optional = false;      // True if the field is a std::optional.
   Value default_value;
   Origin origin;
 
@@ -109,6 +110,8 @@ struct Option {
   // Adds to choices_not_yet.
   Option& not_yet_choices(std::vector<std::string> words);
   Option& alias(std::string word, std::string means);
+  // For a list of texts that may contain commas, such as commands of a shell.
+  Option& keep_commas();
   Option& former_name(std::string former, std::optional<double> below = std::nullopt);
   // Sets Status::not_yet with this reason.
   Option& not_supported(std::string why);

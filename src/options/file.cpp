@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/unique_keys.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "options/sources.h"
@@ -165,24 +166,13 @@ Value value_in(const nlohmann::ordered_json& value) {
 }
 
 nlohmann::ordered_json load_json(const std::string& text, const std::string& name) {
-  using Event = nlohmann::ordered_json::parse_event_t;
-  // The keys read so far: [1] of the file's own map, [2] of the map inside it that is being read.
-  std::vector<std::string> seen[3];
-  const auto watch = [&](int depth, Event event, nlohmann::ordered_json& key) {
-    if (event == Event::object_start && depth == 1) seen[2].clear();
-    if (depth > 2 || event != Event::key) return true;
-    if (depth == 2 && seen[1].empty()) return true;  // the file is a list, which is refused later
-    const auto word = key.get<std::string>();
-    auto& words = seen[depth];
-    if (std::find(words.begin(), words.end(), word) != words.end()) {
-      const std::size_t map = depth == 1 ? 0 : json_position(text, seen[1].back());
-      throw_duplicate(name, word, str(name, ':', line_at(text, json_position(text, word, map))));
-    }
-    words.push_back(word);
-    return true;
-  };
+  const auto check = unique_keys<nlohmann::ordered_json>([&](const KeyPath& path) {
+    std::size_t place = 0;
+    for (const std::string& key : path) place = json_position(text, key, place);
+    throw_duplicate(name, path.back(), str(name, ':', line_at(text, place)));
+  });
   try {
-    return nlohmann::ordered_json::parse(text, watch);
+    return nlohmann::ordered_json::parse(text, check);
   } catch (const nlohmann::json::parse_error& error) {
     const auto end = text.begin() + static_cast<long>(std::min(error.byte, text.size()));
     // The parser's message begins with its error number and position, which end at the first ": ".

@@ -3,7 +3,6 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "options/messages.h"
 #include "options/sources.h"
 #include "options/value.h"
 
@@ -11,6 +10,14 @@ namespace hasten::config {
 namespace {
 
 bool is_flag(std::string_view word) { return starts_with(word, "--") && word.size() > 2; }
+
+// True if a flag takes the word behind it as its value. A boolean flag may stand alone and takes
+// only a truth value or, if its option may be unset, "none". A flag without an option (null), such
+// as --no_bf16, is read like a boolean one, so that a value behind it is an error.
+bool takes_word(const Option* option, const std::string& word) {
+  if (option != nullptr && option->kind != Kind::boolean) return true;
+  return parse_bool(word) || (option != nullptr && option->optional && detail::means_unset(word));
+}
 
 // The parts of `--name` or `--name=value`.
 struct Flag {
@@ -53,11 +60,13 @@ class FlagReader {
   void read_one(const Flag& flag) {
     const Option* option = table_.find(flag.name);
     if (!option) return read_negated(flag);
+    if (flag.value && option->keeps_commas) return append(flag.name, {*flag.value});
     if (flag.value) return add(flag.name, *flag.value);
     switch (option->kind) {
       case Kind::boolean:
         return add(flag.name, next_is_boolean(*option) ? words_[at_++] : std::string("true"));
       case Kind::list:
+        if (option->keeps_commas) return append(flag.name, following(*option, flag.name));
         return add(flag.name, following(*option, flag.name));
       default:
         return add(flag.name, next(*option, flag.name));
@@ -104,9 +113,13 @@ class FlagReader {
     return words_[at_++];
   }
 
-  Value following(const Option& option, const std::string& name) {
+  std::vector<std::string> following(const Option& option, const std::string& name) {
     std::vector<std::string> items;
     do {
+      if (option.keeps_commas) {
+        items.push_back(next(option, name));
+        continue;
+      }
       for (const std::string& item : split(next(option, name), ',')) {
         if (!trim(item).empty()) items.emplace_back(trim(item));
       }
@@ -115,8 +128,18 @@ class FlagReader {
   }
 
   void add(const std::string& name, Value value) {
-    assignments_.push_back(
-        {.key = name, .value = std::move(value), .origin = {Origin::Source::flag, "--" + name}});
+    assignments_.push_back(as_flag(name, std::move(value)));
+  }
+
+  // Adds items to those that the same flag has given before.
+  void append(const std::string& name, std::vector<std::string> items) {
+    for (Assignment& given : assignments_) {
+      auto* const before = std::get_if<std::vector<std::string>>(&given.value);
+      if (given.key != name || before == nullptr) continue;
+      before->insert(before->end(), items.begin(), items.end());
+      return;
+    }
+    add(name, std::move(items));
   }
 
   const OptionTable& table_;
@@ -127,9 +150,30 @@ class FlagReader {
 
 }  // namespace
 
-bool takes_word(const Option* option, const std::string& word) {
-  if (option != nullptr && option->kind != Kind::boolean) return true;
-  return parse_bool(word) || (option != nullptr && option->optional && detail::means_unset(word));
+Assignment as_flag(const std::string& name, Value value) {
+  return {.key = name,
+          .value = std::move(value),
+          .origin = {Origin::Source::flag, "--" + name},
+          .places = {}};
+}
+
+bool asks_for_help(const std::vector<std::string>& words) {
+  return std::any_of(words.begin(), words.end(),
+                     [](const std::string& word) { return word == "--help" || word == "-h"; });
+}
+
+std::size_t operand_index(const OptionTable& table, const std::vector<std::string>& words) {
+  std::size_t at = 0;
+  while (at < words.size()) {
+    const std::string& word = words[at];
+    if (word == "--") return at + 1;
+    if (!starts_with(word, "-")) return at;
+    ++at;
+    if (at == words.size() || word.find('=') != word.npos) continue;
+    const std::string name = word.substr(std::min(word.find_first_not_of('-'), word.size()));
+    if (takes_word(table.find(name), words[at])) ++at;
+  }
+  return at;
 }
 
 std::vector<Assignment> read_flags(const OptionTable& table,

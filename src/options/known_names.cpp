@@ -1,7 +1,8 @@
 // Arguments of Hugging Face Trainer that a configuration may hold but that have no field here. They
 // are refused as not supported yet if ignoring them would change the run, otherwise ignored with a
 // notice.
-#include "options/known_names.h"
+#include "hasten/base/text.h"
+#include "options/training_rules.h"
 
 namespace hasten::config {
 namespace {
@@ -10,6 +11,19 @@ using ArgumentDescriber = Describer<TrainingArguments>;
 using MaybeFlag = std::optional<bool>;
 using MaybeNumber = std::optional<double>;
 using Words = std::vector<std::string>;
+
+constexpr std::string_view kOptimizers =
+    "adamw_torch_xla adamw_torch_npu_fused adafactor adamw_anyprecision adamw_torch_4bit "
+    "adamw_torch_8bit ademamix adagrad adamw_bnb_8bit adamw_8bit ademamix_8bit lion_8bit "
+    "lion_32bit paged_adamw_32bit paged_adamw_8bit paged_ademamix_32bit paged_ademamix_8bit "
+    "paged_lion_32bit paged_lion_8bit rmsprop rmsprop_bnb rmsprop_bnb_8bit rmsprop_bnb_32bit "
+    "galore_adamw galore_adamw_8bit galore_adafactor galore_adamw_layerwise "
+    "galore_adamw_8bit_layerwise galore_adafactor_layerwise lomo adalomo grokadamw "
+    "schedule_free_radam schedule_free_adamw schedule_free_sgd apollo_adamw "
+    "apollo_adamw_layerwise stable_adamw";
+constexpr std::string_view kTrackers =
+    "all azure_ml clearml codecarbon comet_ml dagshub dvclive flyte mlflow neptune swanlab "
+    "tensorboard trackio wandb kubeflow";
 
 void describe_unsupported_names(ArgumentDescriber& d) {
   d.group("Known, not supported yet");
@@ -85,51 +99,8 @@ void describe_hub_names(ArgumentDescriber& d) {
 
 }  // namespace
 
-Words unsupported_optimizers() {
-  return {"adamw_torch_xla",
-          "adamw_torch_npu_fused",
-          "adafactor",
-          "adamw_anyprecision",
-          "adamw_torch_4bit",
-          "adamw_torch_8bit",
-          "ademamix",
-          "adagrad",
-          "adamw_bnb_8bit",
-          "adamw_8bit",
-          "ademamix_8bit",
-          "lion_8bit",
-          "lion_32bit",
-          "paged_adamw_32bit",
-          "paged_adamw_8bit",
-          "paged_ademamix_32bit",
-          "paged_ademamix_8bit",
-          "paged_lion_32bit",
-          "paged_lion_8bit",
-          "rmsprop",
-          "rmsprop_bnb",
-          "rmsprop_bnb_8bit",
-          "rmsprop_bnb_32bit",
-          "galore_adamw",
-          "galore_adamw_8bit",
-          "galore_adafactor",
-          "galore_adamw_layerwise",
-          "galore_adamw_8bit_layerwise",
-          "galore_adafactor_layerwise",
-          "lomo",
-          "adalomo",
-          "grokadamw",
-          "schedule_free_radam",
-          "schedule_free_adamw",
-          "schedule_free_sgd",
-          "apollo_adamw",
-          "apollo_adamw_layerwise",
-          "stable_adamw"};
-}
-
-Words unsupported_trackers() {
-  return {"all",    "azure_ml", "clearml", "codecarbon",  "comet_ml", "dagshub", "dvclive", "flyte",
-          "mlflow", "neptune",  "swanlab", "tensorboard", "trackio",  "wandb",   "kubeflow"};
-}
+std::vector<std::string> unsupported_optimizers() { return split(kOptimizers, ' '); }
+std::vector<std::string> unsupported_trackers() { return split(kTrackers, ' '); }
 
 void describe_known_names(ArgumentDescriber& d) {
   describe_unsupported_names(d);

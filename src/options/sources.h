@@ -20,9 +20,11 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "hasten/base/error.h"
 #include "hasten/options/environment.h"
 #include "options/describe.h"
 
@@ -37,14 +39,20 @@ struct Assignment {
   std::map<std::string, std::string> places;
 };
 
+// The assignment of a flag, for a command that passes options on.
+Assignment as_flag(const std::string& name, Value value);
+
 // Parses flags: `--name value`, `--name=value`, `--name a b c` for lists, `--flag`, `--flag false`,
 // `--no_flag`. '-' and '_' are equal in names. If a flag is repeated, the last one counts.
 std::vector<Assignment> read_flags(const OptionTable& table, const std::vector<std::string>& words);
 
-// True if a flag takes the word behind it as its value. A boolean flag may stand alone and takes
-// only a truth value or, if its option may be unset, "none". A flag without an option (null), such
-// as --no_bf16, is read like a boolean one, so that a value behind it is an error.
-bool takes_word(const Option* option, const std::string& word);
+// True if --help or -h is among the words. It takes precedence over everything else on a line, even
+// over errors.
+bool asks_for_help(const std::vector<std::string>& words);
+
+// The position of the first operand, such as a program: the first word that is neither an option
+// nor an option's value, or the word after "--". words.size() if there is none.
+std::size_t operand_index(const OptionTable& table, const std::vector<std::string>& words);
 
 // Reads a file of at most 1 MiB, JSON if its name ends in .json, otherwise YAML: one map from names
 // to values. null leaves the default.
@@ -68,10 +76,43 @@ std::vector<Assignment> read_environment(const OptionTable& table, const Environ
 // anatomy and the launcher.
 const std::vector<std::string>& internal_variables();
 
+// --- Errors that all sources share, so that a flag, a file and a variable report the same problem
+// in the same words
+
+// The key as its source writes it: "--seed", "HASTEN_SEED", "seed".
+std::string key_as_written(const Origin& origin, const std::string& key);
+// The key with its place: "--seed", "HASTEN_SEED", "train.yaml:3: seed".
+std::string key_with_place(const Origin& origin, const std::string& key);
+
+// Returns the known name that is closest to a key, or the one meant by a name from another program
+// ("lr", "epochs"). Returns nothing if no name is close.
+std::optional<std::string> suggestion(const OptionTable& table, const std::string& key);
+
+[[noreturn]] void throw_unknown(const OptionTable& table, const std::string& key,
+                                const Origin& origin);
+// The errors for values that contradict each other and for a value that is missing. They are inline
+// so that the fuzzers need not link the option engine.
+[[noreturn]] inline void throw_conflict(const std::string& what, const std::string& hint) {
+  throw ConfigError("config.contradiction", {.what = what, .hint = hint});
+}
+[[noreturn]] inline void throw_missing(const std::string& what, const std::string& hint) {
+  throw ConfigError("config.missing", {.what = what, .hint = hint});
+}
+[[noreturn]] void throw_not_supported(const std::string& what, const std::string& hint);
+
+// --- Resolution
+
 // Applies the sources, weakest first, to the fields behind the table. Checks types, choices and
 // limits, and sets each Option::origin.
 void resolve(OptionTable& table, const std::vector<std::vector<Assignment>>& sources,
              std::vector<std::string>& notices);
+
+// Returns the assignments to options of the table, for a command line with the options of several
+// tables.
+std::vector<Assignment> flags_of(const OptionTable& table, const std::vector<Assignment>& flags);
+
+// Applies the flags of a command that has no other source, and refuses unsupported ones.
+void apply_flags(OptionTable& table, const std::vector<Assignment>& flags);
 
 // Check values that C++ code has set: the limits, and options that are set though they are not
 // supported. Call both once all values are final.

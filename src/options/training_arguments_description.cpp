@@ -3,7 +3,7 @@
 // known_names.cpp.
 #include "hasten/options/training_arguments.h"
 #include "options/describe.h"
-#include "options/known_names.h"
+#include "options/training_rules.h"
 
 namespace hasten {
 namespace {

@@ -1,9 +1,18 @@
 // File: options/value.h (internal)
-// Parses texts into values, in the same way for flags, files and the environment, in any locale.
+// Parses texts into values, in the same way for flags, files and the environment, in any locale, and
+// writes texts as YAML scalars that YAML 1.1 (Python's) and YAML 1.2 both read as the same texts.
+//
+//   parse_bool("Yes");            // true
+//   yaml_scalar("bert-base");     // bert-base
+//   yaml_scalar("no");            // 'no', which YAML 1.1 would read as false
+//   yaml_scalar("1e-3");          // '1e-3', which YAML 1.2 would read as a number
+//
+// Throws nothing but lack of memory. Thread rule: pure functions.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace hasten::config {
@@ -15,5 +24,9 @@ std::optional<bool> parse_bool(std::string_view text);
 std::optional<std::int64_t> parse_integer(std::string_view text);
 // Accepts finite decimal numbers; returns nothing for inf, nan and numbers that overflow.
 std::optional<double> parse_finite(std::string_view text);
+
+// The text, in quotes if it could be read as something else: a word such as no or null, a number, a
+// date, or a text with characters that have a meaning in YAML.
+std::string yaml_scalar(const std::string& text);
 
 }  // namespace hasten::config

@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "hasten/options/attention.h"
+#include "hasten/options/names.h"
 
 namespace hasten {
 

@@ -23,7 +23,7 @@
 
 #include "hasten/formats/tensor_dict.h"
 #include "hasten/models/training_traits.h"
-#include "hasten/options/attention.h"
+#include "hasten/options/names.h"
 
 namespace hasten {
 

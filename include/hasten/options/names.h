@@ -1,5 +1,6 @@
 // File: hasten/options/names.h
-// Enumerations with text names: an `enum class` in C++, and a word in flags and files.
+// Enumerations with text names: an `enum class` in C++, and a word in flags and files. Those that
+// several folders use are here too.
 //
 //   enum class Colour { red, dark_green };
 //   template <>
@@ -43,6 +44,27 @@ template <>
 struct Names<LogLevel> {
   static constexpr std::string_view text[] = {"passive", "debug", "info",
                                               "warning", "error", "critical"};
+};
+
+// How attention is computed: attn_implementation of Transformers.
+enum class AttentionImplementation {
+  sdpa,  // One fused operator that never stores the probabilities; the fastest.
+  // Product, softmax, dropout and product, each stored for the backward pass; easy to inspect.
+  eager,
+};
+template <>
+struct Names<AttentionImplementation> {
+  static constexpr std::string_view text[] = {"sdpa", "eager"};
+};
+
+// The part of a step that an estimate covers.
+enum class EstimateMode {
+  training,   // Forward, backward and optimizer.
+  inference,  // The forward pass only, without storing anything for a backward pass.
+};
+template <>
+struct Names<EstimateMode> {
+  static constexpr std::string_view text[] = {"training", "inference"};
 };
 
 }  // namespace hasten

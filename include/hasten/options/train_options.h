@@ -19,8 +19,8 @@
 #include <string_view>
 #include <vector>
 
-#include "hasten/options/attention.h"
 #include "hasten/options/environment.h"
+#include "hasten/options/names.h"
 #include "hasten/options/resolved_value.h"
 #include "hasten/options/training_arguments.h"
 

@@ -19,8 +19,7 @@
 #include <string>
 
 #include "hasten/anatomy/report.h"
-#include "hasten/options/attention.h"
-#include "hasten/options/estimate_mode.h"
+#include "hasten/options/names.h"
 #include "hasten/options/training_arguments.h"
 #include "hasten/tpu/anatomy/tpu_account.h"
 

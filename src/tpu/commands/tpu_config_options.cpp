@@ -9,7 +9,7 @@
 #include "hasten/options/launch_options.h"
 #include "machine/default_file.h"
 #include "options/help.h"
-#include "options/messages.h"
+#include "options/sources.h"
 
 namespace hasten {
 namespace {
@@ -17,7 +17,7 @@ namespace {
 // Accelerate runs the commands in this folder, which every user may read.
 constexpr const char* kFolder = "cd /usr/share";
 
-void describe(config::OptionTable& table, TpuConfigOptions& options) {
+void describe_tpu_config(config::OptionTable& table, TpuConfigOptions& options) {
   config::Describer d(table, options);
   d("config_file", &TpuConfigOptions::config_file,
     "Read tpu_name and the other options from this file of hasten launch. If unset, the file that "
@@ -25,48 +25,17 @@ void describe(config::OptionTable& table, TpuConfigOptions& options) {
   d("tpu_name", &TpuConfigOptions::tpu_name, "Set the name of the TPU.");
   d("tpu_zone", &TpuConfigOptions::tpu_zone, "Set the zone of the TPU.");
   d("command", &TpuConfigOptions::commands,
-    "Run this command. Several commands, also of several --command, run one after the other.");
+    "Run this command. Several commands, also of several --command, run one after the other.")
+      .keep_commas();
   d("command_file", &TpuConfigOptions::command_file, "Run the commands of this file.");
   d("use_alpha", &TpuConfigOptions::use_alpha, "Call gcloud alpha instead of gcloud.");
-  d("dry_run", &TpuConfigOptions::dry_run, "Print the command line and run nothing (--debug).");
+  d("dry_run", &TpuConfigOptions::dry_run, "Print the command line and run nothing (--debug).")
+      .former_name("debug");
   const char* const copied =
       "programs are not Python packages: copy yours and hasten with gcloud compute tpus tpu-vm scp "
       "--worker all";
   d.not_yet<bool>("install_accelerate", copied);
   d.not_yet<config::AnyText>("accelerate_version", copied, {"latest"});
-}
-
-// Takes the texts of --command out of `words`. They may hold commas, and begin with anything but
-// two dashes.
-std::vector<std::string> extract_commands(std::vector<std::string>& words) {
-  const std::string flag = "--command", with_value = flag + "=";
-  std::vector<std::string> commands, others;
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    if (starts_with(words[i], with_value)) {
-      commands.push_back(words[i].substr(with_value.size()));
-      continue;
-    }
-    if (words[i] != flag) {
-      others.push_back(words[i]);
-      continue;
-    }
-    const std::size_t first = i + 1;
-    while (i + 1 < words.size() && !starts_with(words[i + 1], "--")) commands.push_back(words[++i]);
-    if (i + 1 == first)
-      throw ConfigError("config.missing-value",
-                        {.what = flag + " has no value", .expected = "a command"});
-  }
-  words = std::move(others);
-  return commands;
-}
-
-std::string find_config_file(const TpuConfigOptions& options,
-                             const config::Environment& environment) {
-  if (!options.config_file.empty()) return options.config_file;
-  const auto variable = environment.find("HASTEN_CONFIG_FILE");
-  if (variable != environment.end() && !variable->second.empty())
-    return split(variable->second, ',').front();
-  return config::find_default_file(environment);
 }
 
 std::vector<std::string> texts_in(const config::Value& value) {
@@ -95,14 +64,10 @@ void fill_from_file(TpuConfigOptions& options, const std::string& file) {
   }
 }
 
-[[noreturn]] void throw_missing(const std::string& what, const std::string& hint) {
-  throw ConfigError("config.missing", {.what = what, .hint = hint});
-}
-
 void check_name(const char* option, const std::string& name) {
   if (name.empty())
-    throw_missing(str("no ", option),
-                  str("set --", option, ", or ", option, " in a configuration file"));
+    config::throw_missing(str("no ", option),
+                          str("set --", option, ", or ", option, " in a configuration file"));
   const bool plain = std::all_of(name.begin(), name.end(), [](char letter) {
     return (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') ||
            (letter >= '0' && letter <= '9') || letter == '-' || letter == '_' || letter == '.';
@@ -113,14 +78,14 @@ void check_name(const char* option, const std::string& name) {
       {.what = option, .got = "'" + name + "'", .expected = "letters, digits and _-."});
 }
 
-void check(const TpuConfigOptions& options) {
+void check_tpu_config(const TpuConfigOptions& options) {
   check_name("tpu_name", options.tpu_name);
   check_name("tpu_zone", options.tpu_zone);
   if (options.commands.empty() && options.command_file.empty())
-    throw_missing("nothing to run on the machines", "set --command COMMAND or --command_file FILE");
+    config::throw_missing("nothing to run on the machines",
+                          "set --command COMMAND or --command_file FILE");
   if (!options.commands.empty() && !options.command_file.empty())
-    throw ConfigError("config.contradiction", {.what = "command and command_file are both set",
-                                               .hint = "remove one of them"});
+    config::throw_conflict("command and command_file are both set", "remove one of them");
   for (const std::string& command : options.commands) {
     if (!trim(command).empty()) continue;
     throw ConfigError("config.bad-value",
@@ -138,8 +103,8 @@ std::string command_of(const TpuConfigOptions& options) {
                                            .got = "a NUL byte",
                                            .expected = "a script"});
   if (trim(script).empty())
-    throw_missing("nothing to run on the machines",
-                  "write commands to " + options.command_file + ", which is empty");
+    config::throw_missing("nothing to run on the machines",
+                          "write commands to " + options.command_file + ", which is empty");
   return str(kFolder, "\n", trim(script));
 }
 
@@ -148,23 +113,17 @@ std::string command_of(const TpuConfigOptions& options) {
 TpuConfigCommand parse_tpu_config(const std::vector<std::string>& words,
                                   const config::Environment& environment) {
   TpuConfigCommand run;
-  std::vector<std::string> flags = words;
-  const std::vector<std::string> commands = extract_commands(flags);
-  run.help = std::any_of(flags.begin(), flags.end(),
-                         [](const std::string& word) { return word == "--help" || word == "-h"; });
+  // Behind --command, -h belongs to the command.
+  const auto command = std::find(words.begin(), words.end(), "--command");
+  run.help = config::asks_for_help({words.begin(), command}) ||
+             std::find(command, words.end(), "--help") != words.end();
   if (run.help) return run;
-  for (std::string& word : flags) {
-    if (word == "--debug") word = "--dry_run";
-  }
   config::OptionTable table;
-  describe(table, run.options);
-  std::vector<std::string> notices;
-  config::resolve(table, {config::read_flags(table, flags)}, notices);
-  config::check_status(table, notices);
-  run.options.commands = commands;
-  if (const std::string file = find_config_file(run.options, environment); !file.empty())
-    fill_from_file(run.options, file);
-  check(run.options);
+  describe_tpu_config(table, run.options);
+  config::apply_flags(table, config::read_flags(table, words));
+  const std::string file = config::file_to_read(run.options.config_file, environment);
+  if (!file.empty()) fill_from_file(run.options, file);
+  check_tpu_config(run.options);
   run.command = command_of(run.options);
   return run;
 }
@@ -172,7 +131,7 @@ TpuConfigCommand parse_tpu_config(const std::vector<std::string>& words,
 std::string tpu_config_help(int width) {
   TpuConfigOptions options;
   config::OptionTable table;
-  describe(table, options);
+  describe_tpu_config(table, options);
   return "usage: hasten tpu-config [--NAME VALUE ...]\n\n"
          "Runs commands on all machines of a TPU pod, over gcloud's ssh, in /usr/share. Use it to\n"
          "prepare the machines before `hasten launch --tpu` is started on each of them. The exit\n"

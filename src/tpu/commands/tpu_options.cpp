@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
-#include "accelerate_file/accelerate_keys.h"
+#include "accelerate_file/accelerate_names.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/tpu/machine/installed_tpus.h"
 #include "machine/installed_gpus.h"
-#include "options/messages.h"
+#include "options/sources.h"
 
 namespace hasten::config {
 namespace {

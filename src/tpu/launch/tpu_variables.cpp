@@ -74,7 +74,7 @@ std::string free_addresses(std::int64_t processes) {
   return join(addresses, ",");
 }
 
-[[noreturn]] void throw_missing(const std::string& what, const std::string& hint) {
+[[noreturn]] void throw_missing_variable(const std::string& what, const std::string& hint) {
   throw ConfigError("config.missing",
                     {.what = "TPUs on several machines need " + what, .hint = hint});
 }
@@ -84,7 +84,7 @@ std::string addresses_on_several_machines(const Round& round,
   const TpuSlice slice(round.num_machines, round.processes, environment);
   const auto hosts = slice.hosts();
   if (!hosts)
-    throw_missing(
+    throw_missing_variable(
         str(kTpuHosts, " with the names of the ", round.num_machines, " machines"),
         str("set it on each machine, in the order of the machine ranks, or set ", kTpuAddresses));
   const auto base_port = slice.base_port();
@@ -117,7 +117,8 @@ TpuVariables::TpuVariables(const Round& round, const config::Environment& enviro
 
   common_.emplace_back("ACCELERATE_USE_TPU", "true");
   if (TpuSlice(round.num_machines, round.processes, environment).lacks_topology())
-    throw_missing(kTpuTopology, "set it to the topology of the whole slice, such as 4,4,1");
+    throw_missing_variable(kTpuTopology,
+                           "set it to the topology of the whole slice, such as 4,4,1");
   if (!variables.has(kTpuTopology))
     common_.emplace_back(kTpuTopology, chip_topology(round.processes, installed));
   if (!variables.has(kTpuAddresses)) {

@@ -1,10 +1,10 @@
 #include "hasten/tpu/machine/tpus.h"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <optional>
 
+#include "base/parse_number.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 
@@ -25,11 +25,9 @@ constexpr Chip kChips[] = {{"v4", 3, "v4:2x2x1"},
                            {"tpu7x", 3, "tpu7x:2x2x1"}};
 
 std::optional<std::int64_t> parse_size(const std::string& text) {
-  std::int64_t size = 0;
-  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), size);
   constexpr std::int64_t kMost = 64;  // no TPU network is wider
-  const bool whole = problem == std::errc() && end == text.data() + text.size();
-  return whole && size > 0 && size <= kMost ? std::optional(size) : std::nullopt;
+  const auto size = parse_number<std::int64_t>(text);
+  return size && *size > 0 && *size <= kMost ? size : std::nullopt;
 }
 
 // Returns the number of chips in the grid, or 0 if it does not have that many dimensions.

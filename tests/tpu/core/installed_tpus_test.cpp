@@ -3,6 +3,8 @@
 
 #include "unit/options/support.h"
 
+namespace core_installed_tpus_test {
+
 using namespace hasten;
 namespace fs = std::filesystem;
 
@@ -80,3 +82,5 @@ TEST_CASE("installed tpus: variables name the chips of a process") {
           }).code == "launch.environment");
   }
 }
+
+}  // namespace core_installed_tpus_test

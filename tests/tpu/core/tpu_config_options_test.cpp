@@ -3,6 +3,8 @@
 
 #include "unit/options/support.h"
 
+namespace core_tpu_config_options_test {
+
 using namespace hasten;
 using test::contains;
 using test::TemporaryFile;
@@ -106,3 +108,5 @@ TEST_CASE("tpu-config: invalid options are refused") {
   const TemporaryFile both("both.yaml", "command_file: a\ncommands: [b]\n");
   CHECK(refused_with_place({"--config_file", both.path()}).code == "config.contradiction");
 }
+
+}  // namespace core_tpu_config_options_test

@@ -5,6 +5,8 @@
 #include "hasten/tpu/machine/installed_tpus.h"
 #include "unit/options/support.h"
 
+namespace core_tpu_options_test {
+
 using namespace hasten;
 using test::contains;
 
@@ -101,3 +103,5 @@ TEST_CASE("tpu options: Accelerate's flags work under its names") {
   REQUIRE(named.notices.size() == 1);
   CHECK(contains(named.notices[0], "hasten tpu-config"));
 }
+
+}  // namespace core_tpu_options_test

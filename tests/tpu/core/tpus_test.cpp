@@ -13,7 +13,10 @@
 #include "commands/observe_options.h"
 #include "unit/code_of.h"
 
-namespace hasten {
+namespace core_tpus_test {
+
+using namespace hasten;
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -91,4 +94,5 @@ TEST_CASE("tpus: --tpu of hasten estimate accepts topologies") {
 }
 
 }  // namespace
-}  // namespace hasten
+
+}  // namespace core_tpus_test

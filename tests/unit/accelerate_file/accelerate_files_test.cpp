@@ -5,6 +5,8 @@
 #include "hasten/options/launch_options.h"
 #include "unit/options/support.h"
 
+namespace accelerate_file_accelerate_files_test {
+
 using namespace hasten;
 using test::contains;
 
@@ -246,3 +248,5 @@ TEST_CASE("accelerate files: if several files have a section, the last one count
           launched({plain.path(), parallel.path()});
         }).code == "config.not-supported");
 }
+
+}  // namespace accelerate_file_accelerate_files_test

@@ -6,6 +6,8 @@
 #include "hasten/base/text.h"
 #include "unit/options/support.h"
 
+namespace accelerate_file_launch_file_test {
+
 using namespace hasten;
 using config::LaunchFile;
 using test::contains;
@@ -232,3 +234,5 @@ TEST_CASE("config command: it writes the named file, and invalid arguments are r
   CHECK(code({"--config_fil", "a"}, home) == "config.unknown-key");
   CHECK(code({"--config_file"}, home) == "config.missing-value");
 }
+
+}  // namespace accelerate_file_launch_file_test

@@ -5,6 +5,8 @@
 #include "hasten/base/text.h"
 #include "unit/options/support.h"
 
+namespace accelerate_file_questions_test {
+
 using namespace hasten;
 using test::contains;
 
@@ -150,3 +152,5 @@ TEST_CASE("questions: the error for missing answers names the command without qu
     CHECK(contains(caught.text, "hasten config default"));
   }
 }
+
+}  // namespace accelerate_file_questions_test

@@ -2,6 +2,8 @@
 
 #include "unit/options/support.h"
 
+namespace commands_estimate_options_test {
+
 using namespace hasten;
 using namespace hasten::test;
 
@@ -29,3 +31,30 @@ TEST_CASE("estimate options: a flag without a value does not consume the model a
     CHECK(run.train.arguments.bf16);
   }
 }
+
+TEST_CASE("estimate options: short names stand for options of hasten train") {
+  const EstimateConfiguration run =
+      parsed({"bert-base", "--batch=4", "--seq", "64", "--optim", "adamw", "--precision", "bf16"});
+  CHECK(run.train.arguments.per_device_train_batch_size == 4);
+  CHECK(run.train.options.dummy_length == 64);
+  CHECK(run.train.options.max_length == 64);
+  CHECK(run.train.arguments.optim == OptimizerName::adamw_torch_fused);
+  CHECK(run.train.arguments.bf16);
+  CHECK(parsed({"bert-base", "--optim=sgd"}).train.arguments.optim == OptimizerName::sgd);
+  CHECK_FALSE(parsed({"bert-base", "--precision=no"}).train.arguments.bf16);
+  // The last of a short and a long name counts.
+  const Words last = {"bert-base", "--batch=4", "--per_device_train_batch_size=8"};
+  CHECK(parsed(last).train.arguments.per_device_train_batch_size == 8);
+}
+
+TEST_CASE("estimate options: a wrong value is reported under the name that was used") {
+  const auto error = [](const char* flag) {
+    return error_of([&] { parsed({"bert-base", flag}); }).text;
+  };
+  CHECK(error("--batch=0") == "--batch: got '0', expected a whole number of at least 1");
+  CHECK(error("--precision=fp8") == "--precision: got 'fp8', expected one of fp32, bf16");
+  CHECK(error("--mode=testing") == "--mode: got 'testing', expected one of training, inference");
+  CHECK(error("--bath=4") == "unknown argument --bath. Hint: did you mean --batch?");
+}
+
+}  // namespace commands_estimate_options_test

@@ -11,6 +11,8 @@
 #include "hasten/base/text.h"
 #include "machine/installed_gpus.h"
 
+namespace commands_launch_options_test {
+
 using namespace hasten;
 
 namespace {
@@ -249,3 +251,5 @@ TEST_CASE("launch options: Kubeflow's variables are weaker than hasten's, strong
   CHECK(!refusal({"p"}, with(fixed, "PET_RDZV_ENDPOINT", "h:x")).empty());
   CHECK(!refusal({"p"}, with(fixed, "PET_NODE_RANK", "2")).empty());
 }
+
+}  // namespace commands_launch_options_test

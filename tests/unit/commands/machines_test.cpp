@@ -1,17 +1,19 @@
 // Options for several machines: where they meet, how many they are, and contradictions.
-#include "hasten/options/machines.h"
+#include "hasten/options/launch_options.h"
 
 #include <doctest/doctest.h>
 
 #include <string>
 #include <vector>
 
-#include "hasten/options/launch_options.h"
 #include "machine/endpoint.h"
 #include "machine/token.h"
 #include "unit/code_of.h"
 
-namespace hasten {
+namespace commands_machines_test {
+
+using namespace hasten;
+
 namespace {
 
 TEST_CASE("machines: an endpoint has a host and a port") {
@@ -99,4 +101,5 @@ TEST_CASE("machines: contradictory and missing options are refused") {
 }
 
 }  // namespace
-}  // namespace hasten
+
+}  // namespace commands_machines_test

@@ -7,6 +7,8 @@
 
 #include "hasten/base/error.h"
 
+namespace commands_test_options_test {
+
 using namespace hasten;
 
 namespace {
@@ -33,9 +35,9 @@ TEST_CASE("test options: its own options are removed, and launch's keep their or
   CHECK(run.options.json);
   CHECK(run.launch.options.num_processes == 3);
   CHECK(run.launch.options.use_cpu);
-  CHECK(run.words == std::vector<std::string>{"--no_config_file", "-n", "3", "--use_cpu",
-                                              "--log_dir=logs", "--max_restarts", "0", "--",
-                                              "ranks", "now"});
+  CHECK(run.words == std::vector<std::string>{"--no_config_file=true", "--num_processes=3",
+                                              "--use_cpu=true", "--log_dir=logs",
+                                              "--max_restarts=0", "--", "ranks", "now"});
   CHECK(parsed({"--timeout=7", "--json", "false"}).options.timeout == 7);
   CHECK_FALSE(parsed({"--json", "false"}).options.json);
   CHECK_FALSE(parsed({"--json", "no"}).options.json);
@@ -54,6 +56,18 @@ TEST_CASE("test options: without a number there are two processes") {
                   .launch.options.num_processes);
 }
 
+TEST_CASE("test options: its words give hasten launch the same options") {
+  const auto run = parsed({"-n", "2", "--log_dir=", "--tpu_env", "A=1,B=2", "--no_debug",
+                           "--rdzv_conf", "join_timeout=5,same_program=true"});
+  const auto again = parse_launch(run.words, {});
+  CHECK(again.program == run.launch.program);
+  REQUIRE(again.values.size() == run.launch.values.size());
+  for (std::size_t i = 0; i < again.values.size(); ++i) {
+    CAPTURE(again.values[i].name);
+    CHECK(again.values[i].value == run.launch.values[i].value);
+  }
+}
+
 TEST_CASE("test options: a failed rank is not restarted, whatever the configuration says") {
   CHECK(parsed({"--max_restarts", "3"}).launch.options.max_restarts == 0);
 }
@@ -69,3 +83,5 @@ TEST_CASE("test options: invalid arguments are refused") {
   CHECK(code_of({"-n"}) == "config.missing-value");
   CHECK(parsed({"--help"}).help);
 }
+
+}  // namespace commands_test_options_test

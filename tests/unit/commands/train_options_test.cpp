@@ -2,6 +2,8 @@
 
 #include "unit/options/support.h"
 
+namespace commands_train_options_test {
+
 using namespace hasten;
 using namespace hasten::test;
 
@@ -71,3 +73,5 @@ TEST_CASE("train options: the error for a missing file names it") {
       contains(caught({"--model", "bert-base", "--data", "dummy", "--eval_data", "/n/a.csv"}).text,
                "--eval_data"));
 }
+
+}  // namespace commands_train_options_test

@@ -5,6 +5,8 @@
 #include "hasten/options/launch_options.h"
 #include "unit/options/support.h"
 
+namespace machine_default_file_test {
+
 using namespace hasten;
 
 namespace {
@@ -91,3 +93,19 @@ TEST_CASE("default file: an error in it says how to run without it") {
           launched({"--distributed_type", "MULTI_CPU", "p"}, environment);
         }).code == "no error");
 }
+
+TEST_CASE("default file: a named file comes first, then HASTEN_CONFIG_FILE") {
+  const TemporaryDirectory home;
+  const std::string own = (home.path() / "default_config.yaml").string();
+  config::Environment environment = {{"HASTEN_HOME", home.path().string()}};
+  CHECK(config::file_to_read("", environment) == "");
+  CHECK(config::file_to_write("", environment) == own);
+  put(own, "debug: true\n");
+  CHECK(config::file_to_read("", environment) == own);
+  environment["HASTEN_CONFIG_FILE"] = "a.yaml,b.yaml";
+  CHECK(config::file_to_read("", environment) == "a.yaml");
+  CHECK(config::file_to_write("", environment) == "a.yaml");
+  CHECK(config::file_to_read("c.yaml", environment) == "c.yaml");
+}
+
+}  // namespace machine_default_file_test

@@ -5,6 +5,8 @@
 
 #include "unit/options/support.h"
 
+namespace machine_token_test {
+
 namespace {
 
 using namespace hasten;
@@ -58,3 +60,5 @@ TEST_CASE("token: the error for a file that others can read or write says what t
 }
 
 }  // namespace
+
+}  // namespace machine_token_test

@@ -2,6 +2,8 @@
 #include "hasten/base/text.h"
 #include "unit/options/support.h"
 
+namespace options_bad_input_test {
+
 using namespace hasten;
 using namespace hasten::test;
 
@@ -237,3 +239,5 @@ TEST_CASE("bad input: a run without a model or data is refused") {
         }).text == "--data is missing. Hint: set --data to a file, or to dummy");
   CHECK(error_of([] { parse({"--model", "m", "--do_eval"}); }).code == "config.missing");
 }
+
+}  // namespace options_bad_input_test

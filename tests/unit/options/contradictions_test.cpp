@@ -1,5 +1,7 @@
 #include "unit/options/support.h"
 
+namespace options_contradictions_test {
+
 using namespace hasten;
 using namespace hasten::test;
 
@@ -126,3 +128,5 @@ TEST_CASE("contradictions: valid combinations pass") {
   };
   for (const TrainingArguments& arguments : good) CHECK_NOTHROW(validate(arguments));
 }
+
+}  // namespace options_contradictions_test

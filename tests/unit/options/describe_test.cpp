@@ -4,13 +4,24 @@
 
 #include "unit/options/support.h"
 
+namespace options_describe_test {
+
+enum class Colour { red, green };
+
+}  // namespace options_describe_test
+
+template <>
+struct hasten::Names<options_describe_test::Colour> {
+  static constexpr std::string_view text[] = {"red", "green"};
+};
+
+namespace options_describe_test {
+
 using namespace hasten;
 using namespace hasten::test;
 using config::Value;
 
 namespace {
-
-enum class Colour { red, green };
 
 struct Sample {
   bool flag = false;
@@ -23,15 +34,6 @@ struct Sample {
   std::optional<std::int64_t> limit;
   std::optional<bool> maybe;
 };
-
-}  // namespace
-
-template <>
-struct hasten::Names<Colour> {
-  static constexpr std::string_view text[] = {"red", "green"};
-};
-
-namespace {
 
 void describe(config::OptionTable& table, Sample& sample) {
   config::Describer d(table, sample);
@@ -198,3 +200,5 @@ TEST_CASE("describe: setting one option changes only that option") {
     CHECK(option.is_default());
   }
 }
+
+}  // namespace options_describe_test

@@ -2,6 +2,8 @@
 
 #include "unit/options/support.h"
 
+namespace options_environment_test {
+
 using namespace hasten;
 using namespace hasten::test;
 
@@ -72,3 +74,5 @@ TEST_CASE("environment: the environment of the process is read") {
   CHECK(environment.at("HASTEN_TEST_OF_ENVIRONMENT") == "a=b");
   CHECK(environment.count("PATH") == 0);
 }
+
+}  // namespace options_environment_test

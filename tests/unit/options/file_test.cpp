@@ -1,6 +1,8 @@
 #include "options/sources.h"
 #include "unit/options/support.h"
 
+namespace options_file_test {
+
 using namespace hasten;
 using namespace hasten::test;
 
@@ -127,3 +129,5 @@ TEST_CASE("file: malicious input ends in an error, not in a crash") {
     CHECK_NOTHROW(error_of([&] { config::read_json(text, "a.json"); }));
   }
 }
+
+}  // namespace options_file_test

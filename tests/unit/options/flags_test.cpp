@@ -1,4 +1,7 @@
+#include "options/sources.h"
 #include "unit/options/support.h"
+
+namespace options_flags_test {
 
 using namespace hasten;
 using namespace hasten::test;
@@ -59,3 +62,39 @@ TEST_CASE("flags: help is shown despite mistakes in other flags") {
   CHECK(parse({"-h"}).answer == TrainAnswer::help);
   CHECK(parse({"--help", "markdown"}).answer == TrainAnswer::help_markdown);
 }
+
+TEST_CASE("flags: items of a list that keeps commas are whole words, and flags add up") {
+  struct Commands {
+    std::vector<std::string> run;
+    bool quiet = false;
+  } commands;
+  config::OptionTable table;
+  config::Describer d(table, commands);
+  d("run", &Commands::run, "").keep_commas();
+  d("quiet", &Commands::quiet, "");
+  config::apply_flags(table, config::read_flags(table, {"--run", "a, b", "-c", "--quiet",
+                                                        "--run=d,e", "--run", "f"}));
+  CHECK(commands.run == Words{"a, b", "-c", "d,e", "f"});
+  CHECK(commands.quiet);
+  CHECK(error_of([&] {
+          config::read_flags(table, {"--run", "--quiet"});
+        }).text == "--run has no value: expected one or more texts");
+}
+
+TEST_CASE("flags: the first operand is neither a flag nor a flag's value") {
+  TrainOptions options;
+  config::OptionTable table;
+  describe(table, options);
+  const auto index = [&](const Words& words) { return config::operand_index(table, words); };
+  CHECK(index({}) == 0);
+  CHECK(index({"./train", "--model", "x"}) == 0);
+  CHECK(index({"--model", "x", "./train"}) == 2);
+  CHECK(index({"--model=x", "./train"}) == 1);
+  CHECK(index({"--print_config", "./train"}) == 1);
+  CHECK(index({"--print_config", "no", "./train"}) == 2);
+  CHECK(index({"--unknown", "./train"}) == 1);
+  CHECK(index({"--model", "x", "--", "--model"}) == 3);
+  CHECK(index({"--model"}) == 1);
+}
+
+}  // namespace options_flags_test

@@ -3,6 +3,8 @@
 #include "hasten/base/text.h"
 #include "unit/options/support.h"
 
+namespace options_help_test {
+
 using namespace hasten;
 using namespace hasten::test;
 
@@ -33,3 +35,5 @@ TEST_CASE("help: long explanations are wrapped in their column") {
 }
 
 TEST_CASE("help: without a terminal the width is 100") { CHECK(config::terminal_width() >= 60); }
+
+}  // namespace options_help_test

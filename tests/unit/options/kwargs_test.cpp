@@ -2,6 +2,8 @@
 
 #include "unit/options/support.h"
 
+namespace options_kwargs_test {
+
 using namespace hasten;
 using namespace hasten::test;
 
@@ -44,3 +46,5 @@ TEST_CASE("kwargs: the text reads back to the same map") {
   CHECK(to_text(kwargs) == "decay_type=linear,lr_end=1e-07,min_lr_rate=0.1");
   CHECK(parse_kwargs(to_text(kwargs)) == kwargs);
 }
+
+}  // namespace options_kwargs_test

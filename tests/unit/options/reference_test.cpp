@@ -3,6 +3,8 @@
 #include "options/help.h"
 #include "unit/options/support.h"
 
+namespace options_reference_test {
+
 using namespace hasten;
 using namespace hasten::test;
 
@@ -26,3 +28,5 @@ TEST_CASE("reference: it has every known name") {
     CHECK(contains(page, "`" + name + "`"));
   }
 }
+
+}  // namespace options_reference_test

@@ -1,5 +1,7 @@
 #include "unit/options/support.h"
 
+namespace options_resolve_test {
+
 using namespace hasten;
 using namespace hasten::test;
 
@@ -80,3 +82,5 @@ TEST_CASE("resolve: the words of Python users for a choice are accepted") {
             .arguments.include_num_input_tokens_seen == CountTokens::all);
   CHECK(parse_more({"--log_level", "detail"}).arguments.log_level == LogLevel::debug);
 }
+
+}  // namespace options_resolve_test

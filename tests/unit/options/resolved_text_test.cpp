@@ -1,6 +1,8 @@
 #include "hasten/base/text.h"
 #include "unit/options/support.h"
 
+namespace options_resolved_text_test {
+
 using namespace hasten;
 using namespace hasten::test;
 
@@ -60,3 +62,5 @@ TEST_CASE("resolved text: it is a file that gives the same values again") {
   }
   CHECK(to_json(again.arguments) == to_json(run.arguments));
 }
+
+}  // namespace options_resolved_text_test

@@ -6,6 +6,8 @@
 #include "options/describe.h"
 #include "unit/options/support.h"
 
+namespace options_training_arguments_test {
+
 using namespace hasten;
 using namespace hasten::test;
 
@@ -239,3 +241,5 @@ TEST_CASE("training arguments: every enumeration is parsed from its name") {
   CHECK(name_of(LogLevel::critical) == "critical");
   CHECK(name_of(static_cast<LogLevel>(99)) == "?");
 }
+
+}  // namespace options_training_arguments_test

@@ -1,4 +1,4 @@
-// File: accelerate_file/accelerate_keys.h (internal)
+// File: accelerate_file/accelerate_names.h (internal)
 // The keys of Accelerate's configuration files (1.15) that are not options of `hasten launch`.
 // Thread rule: constants.
 #pragma once

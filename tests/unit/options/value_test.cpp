@@ -1,9 +1,11 @@
-#include "options/yaml_scalar.h"
+#include "options/value.h"
 
 #include <yaml-cpp/yaml.h>
 
 #include "options/sources.h"
 #include "unit/options/support.h"
+
+namespace options_value_test {
 
 using namespace hasten;
 using namespace hasten::test;
@@ -39,3 +41,5 @@ TEST_CASE("yaml scalar: a text comes back from a list of resolved values as the 
   CHECK(again.options.text_column == "no");
   CHECK(again.options.label_column == "123");
 }
+
+}  // namespace options_value_test

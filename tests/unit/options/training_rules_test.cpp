@@ -1,6 +1,8 @@
-#include "options/kwargs_rules.h"
+#include "options/training_rules.h"
 
 #include "unit/options/support.h"
+
+namespace options_training_rules_test {
 
 using namespace hasten;
 using namespace hasten::test;
@@ -73,3 +75,5 @@ TEST_CASE("kwargs rules: an optimizer accepts its own keys and no others") {
   CHECK(contains(check(OptimizerName::sgd, "momentun=0.9"), "did you mean momentum?"));
   CHECK(contains(check(OptimizerName::adamw_torch, "momentum=0.9"), "adamw_torch takes none"));
 }
+
+}  // namespace options_training_rules_test

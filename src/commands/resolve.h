@@ -1,0 +1,38 @@
+// File: commands/resolve.h (internal)
+// Resolves the options of `hasten train` and `hasten launch` from flags that are read already, the
+// environment and configuration files. `hasten estimate` and `hasten test` have options of their
+// own besides and use these functions too.
+//
+//   const auto flags = config::read_flags(table, words);
+//   const TrainConfiguration run = resolve_train(flags, config::process_environment());
+//
+// Throws ConfigError and IoError like parse_train and parse_launch. Thread rule: reads
+// configuration files only.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "hasten/options/launch_options.h"
+#include "hasten/options/train_options.h"
+#include "options/sources.h"
+
+namespace hasten {
+
+TrainConfiguration resolve_train(const std::vector<config::Assignment>& flags,
+                                 const config::Environment& environment);
+
+// The words after `launch`, read by a table that has launch's options.
+struct LaunchWords {
+  bool help = false;
+  std::vector<config::Assignment> flags;
+  std::vector<std::string> program;  // With its arguments.
+};
+LaunchWords read_launch_words(const config::OptionTable& table,
+                              const std::vector<std::string>& words);
+
+LaunchConfiguration resolve_launch(const std::vector<config::Assignment>& flags,
+                                   const std::vector<std::string>& program,
+                                   const config::Environment& environment);
+
+}  // namespace hasten

@@ -1,0 +1,295 @@
+// Checks training arguments that are each in range but contradict each other or cannot mean what was
+// intended, and the keys of their maps.
+#include "options/training_rules.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "options/sources.h"
+
+namespace hasten::config {
+namespace {
+
+const std::vector<std::string> kShapes = {"linear", "cosine", "1-sqrt"};
+const std::vector<std::string> kBooleans = {"true", "false"};
+constexpr std::string_view kCyclesHelp =
+    "Set the number of cosine waves; with 0.5 the rate falls once, from the peak to the end.";
+
+const KwargRule* find_rule(const std::vector<KwargRule>& rules, std::string_view owner,
+                           std::string_view name) {
+  for (const KwargRule& rule : rules) {
+    if (rule.owner == owner && rule.name == name) return &rule;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> keys_of(const std::vector<KwargRule>& rules, std::string_view owner) {
+  std::vector<std::string> keys;
+  for (const KwargRule& rule : rules) {
+    if (rule.owner == owner) keys.emplace_back(rule.name);
+  }
+  return keys;
+}
+
+[[noreturn]] void throw_unknown_key(const std::string& option, std::string_view owner,
+                                    const std::string& key, const std::vector<std::string>& keys) {
+  const auto near = nearest(key, keys);
+  const std::string takes =
+      std::string(owner) + (keys.empty() ? " takes none" : " takes " + join(keys, ", "));
+  throw ConfigError("config.unknown-key", {.what = option + ": unknown key " + key,
+                                           .hint = near ? "did you mean " + *near + "?" : takes});
+}
+
+std::string expected_by(const KwargRule& rule) {
+  if (!rule.words.empty()) return "one of " + join(rule.words, ", ");
+  return (rule.whole ? "a whole number of at least " : "a number of at least ") + str(rule.least);
+}
+
+bool allowed(const KwargRule& rule, const KwargValue& value) {
+  if (!rule.words.empty()) {
+    return std::find(rule.words.begin(), rule.words.end(), lower(value.text())) != rule.words.end();
+  }
+  if (!value.is_number() || value.number() < rule.least) return false;
+  return !rule.whole || value.number() == std::floor(value.number());
+}
+
+void check_kwargs(const std::string& option, std::string_view owner, const Kwargs& kwargs,
+                  const std::vector<KwargRule>& rules) {
+  for (const auto& [key, value] : kwargs.items()) {
+    const KwargRule* rule = find_rule(rules, owner, key);
+    if (!rule) throw_unknown_key(option, owner, key, keys_of(rules, owner));
+    if (allowed(*rule, value)) continue;
+    throw ConfigError("config.out-of-range", {.what = option + ": " + key,
+                                              .got = "'" + value.text() + "'",
+                                              .expected = expected_by(*rule)});
+  }
+  for (const KwargRule& rule : rules) {
+    if (rule.owner != owner || rule.default_text != "required" ||
+        kwargs.has(std::string(rule.name)))
+      continue;
+    throw ConfigError("config.missing",
+                      {.what = std::string(owner) + " needs " + std::string(rule.name),
+                       .hint = "set --" + option + " " + std::string(rule.name) + "=..."});
+  }
+}
+
+void check_one_floor(std::string_view owner, const Kwargs& kwargs) {
+  const bool rate = kwargs.has("min_lr"), share = kwargs.has("min_lr_rate");
+  if (rate != share) return;
+  const std::string what =
+      std::string(owner) +
+      (rate ? " takes one of min_lr and min_lr_rate, not both" : " needs min_lr or min_lr_rate");
+  throw_conflict(what, "use --lr_scheduler_kwargs min_lr_rate=0.1");
+}
+
+void check_schedule_kwargs(const TrainingArguments& arguments) {
+  const std::string_view owner = name_of(arguments.lr_scheduler_type);
+  const Kwargs& kwargs = arguments.lr_scheduler_kwargs;
+  check_kwargs("lr_scheduler_kwargs", owner, kwargs, schedule_rules());
+  switch (arguments.lr_scheduler_type) {
+    case SchedulerType::cosine_with_min_lr:
+    case SchedulerType::cosine_warmup_with_min_lr:
+      return check_one_floor(owner, kwargs);
+    case SchedulerType::polynomial:
+      if (kwargs.number("lr_end", 1e-7) < arguments.learning_rate) return;
+      throw_conflict("polynomial: lr_end " + str(kwargs.number("lr_end", 1e-7)) +
+                         " is not below learning_rate " + str(arguments.learning_rate),
+                     "use --lr_scheduler_kwargs lr_end=0");
+    default:
+      return;
+  }
+}
+
+void check_optimizer_args(const TrainingArguments& arguments) {
+  const Kwargs& kwargs = arguments.optim_args;
+  check_kwargs("optim_args", name_of(arguments.optim), kwargs, optimizer_rules());
+  if (!kwargs.flag("nesterov", false)) return;
+  if (kwargs.number("momentum", 0) > 0 && kwargs.number("dampening", 0) == 0) return;
+  throw_conflict("sgd: nesterov needs a momentum above 0 and no dampening",
+                 "use --optim_args momentum=0.9,nesterov=true");
+}
+
+[[noreturn]] void throw_out_of_range(const std::string& what, const std::string& got,
+                                     const std::string& expected) {
+  throw ConfigError("config.out-of-range", {.what = what, .got = got, .expected = expected});
+}
+
+// From 1 on, steps are whole; below 1 they are a share of all steps. 0 steps would never be due.
+void check_steps(const char* name, double steps) {
+  if (steps > 0 && (steps < 1 || steps == std::floor(steps))) return;
+  throw_out_of_range(name, str(steps),
+                     "a whole number of at least 1, or a share of all steps in (0, 1)");
+}
+
+double eval_steps(const TrainingArguments& arguments) {
+  return arguments.eval_steps.value_or(0) == 0 ? arguments.logging_steps : *arguments.eval_steps;
+}
+
+void check_intervals(const TrainingArguments& arguments) {
+  if (arguments.logging_strategy == IntervalStrategy::steps)
+    check_steps("logging_steps", arguments.logging_steps);
+  if (arguments.save_strategy == SaveStrategy::steps)
+    check_steps("save_steps", arguments.save_steps);
+  if (arguments.eval_strategy == IntervalStrategy::steps) {
+    check_steps(arguments.eval_steps.value_or(0) == 0 ? "logging_steps, the default of eval_steps"
+                                                      : "eval_steps",
+                eval_steps(arguments));
+  }
+  if (arguments.warmup_steps >= 1 && arguments.warmup_steps != std::floor(arguments.warmup_steps)) {
+    throw_out_of_range("warmup_steps", str(arguments.warmup_steps),
+                       "a whole number, or a share of all steps in [0, 1)");
+  }
+}
+
+void check_duration(const TrainingArguments& arguments) {
+  if (arguments.max_steps > 0 || arguments.num_train_epochs > 0) return;
+  throw_conflict("nothing to train: max_steps is " + str(arguments.max_steps) +
+                     " and num_train_epochs is " + str(arguments.num_train_epochs),
+                 "set one of them above 0");
+}
+
+void check_precision(const TrainingArguments& arguments) {
+  if (arguments.bf16 && arguments.fp16) throw_conflict("bf16 and fp16 are both set", "keep bf16");
+  if (arguments.bf16_full_eval && arguments.fp16_full_eval) {
+    throw_conflict("bf16_full_eval and fp16_full_eval are both set", "keep bf16_full_eval");
+  }
+}
+
+// A checkpoint can be the best one only if it was evaluated, so every save must coincide with an
+// evaluation.
+void check_saves_meet_evaluations(const TrainingArguments& arguments) {
+  if (arguments.save_strategy == SaveStrategy::best) return;
+  const auto save = name_of(arguments.save_strategy), eval = name_of(arguments.eval_strategy);
+  if (save != eval) {
+    throw_conflict(
+        "load_best_model_at_end needs save_strategy and eval_strategy to be equal: they are " +
+            std::string(save) + " and " + std::string(eval),
+        "use --save_strategy " + std::string(eval));
+  }
+  if (arguments.eval_strategy != IntervalStrategy::steps) return;
+  const double every = eval_steps(arguments), multiple = arguments.save_steps / every;
+  if ((arguments.save_steps < 1) != (every < 1)) {
+    throw_conflict(
+        "load_best_model_at_end needs save_steps and eval_steps to be both steps or both shares: "
+        "they are " +
+            str(arguments.save_steps) + " and " + str(every),
+        "use --save_steps " + str(every));
+  }
+  // Shares are decimal fractions, so their quotient is whole only up to rounding.
+  if (multiple >= 1 && std::fabs(multiple - std::round(multiple)) < 1e-9) return;
+  throw_conflict(
+      "load_best_model_at_end needs save_steps to be a multiple of eval_steps: they are " +
+          str(arguments.save_steps) + " and " + str(every),
+      "use --save_steps " + str(every * std::max(1.0, std::round(multiple))));
+}
+
+void check_best(const TrainingArguments& arguments) {
+  const bool best = arguments.save_strategy == SaveStrategy::best;
+  if (!best && !arguments.load_best_model_at_end) return;
+  const std::string who = best ? "save_strategy best" : "load_best_model_at_end";
+  if (arguments.eval_strategy == IntervalStrategy::no) {
+    throw_conflict(who + " needs evaluations: eval_strategy is no",
+                   "use --eval_strategy epoch --save_strategy epoch");
+  }
+  if (best && !arguments.load_best_model_at_end && arguments.metric_for_best_model.empty()) {
+    throw_conflict("save_strategy best needs metric_for_best_model",
+                   "use --metric_for_best_model loss");
+  }
+  if (arguments.load_best_model_at_end) check_saves_meet_evaluations(arguments);
+  if (arguments.prediction_loss_only && !arguments.metric_for_best_model.empty() &&
+      !ends_with(arguments.metric_for_best_model, "loss")) {
+    throw_conflict("metric_for_best_model " + arguments.metric_for_best_model +
+                       " is never computed with prediction_loss_only",
+                   "use --metric_for_best_model loss, or remove prediction_loss_only");
+  }
+}
+
+void check_loading(const TrainingArguments& arguments) {
+  if (arguments.dataloader_num_workers > 0) return;
+  if (arguments.dataloader_prefetch_factor) {
+    throw_conflict("dataloader_prefetch_factor needs workers: dataloader_num_workers is 0",
+                   "use --dataloader_num_workers 1");
+  }
+}
+
+void check_anatomy(const TrainingArguments& arguments) {
+  if (arguments.anatomy.empty() || arguments.anatomy == "text" ||
+      ends_with(arguments.anatomy, ".json") || ends_with(arguments.anatomy, ".html"))
+    return;
+  throw_out_of_range("anatomy", "'" + arguments.anatomy + "'",
+                     "text, or a file ending in .json or .html");
+}
+
+void check_output(const TrainingArguments& arguments) {
+  if (arguments.output_dir.empty()) throw_out_of_range("output_dir", "''", "a folder");
+  const std::string resume = lower(arguments.resume_from_checkpoint);
+  if (arguments.overwrite_output_dir && !resume.empty() && resume != "false") {
+    throw_conflict("overwrite_output_dir starts over and resume_from_checkpoint resumes",
+                   "remove one of them");
+  }
+}
+
+}  // namespace
+
+const std::vector<KwargRule>& schedule_rules() {
+  static const std::vector<KwargRule> rules = {
+      {"cosine", "num_cycles", "0.5", kCyclesHelp},
+      {"cosine_with_restarts", "num_cycles", "1",
+       "Let the rate fall from the peak to 0 this many times.", 1, true},
+      {"polynomial", "lr_end", "1e-7",
+       "Set the rate at the end, which must be below learning_rate."},
+      {"polynomial", "power", "1",
+       "Raise the remaining share of steps to this power; 1 is a straight line."},
+      {"inverse_sqrt", "timescale", "warm-up steps, or 10000",
+       "Set the time scale of the decay, in steps.", 1, true},
+      {"cosine_with_min_lr", "num_cycles", "0.5", kCyclesHelp},
+      {"cosine_with_min_lr", "min_lr", "required without min_lr_rate", "Set the rate at the end."},
+      {"cosine_with_min_lr", "min_lr_rate", "required without min_lr",
+       "Set the rate at the end, as a share of learning_rate."},
+      {"cosine_warmup_with_min_lr", "num_cycles", "0.5", kCyclesHelp},
+      {"cosine_warmup_with_min_lr", "min_lr", "required without min_lr_rate",
+       "Set the rate at the end."},
+      {"cosine_warmup_with_min_lr", "min_lr_rate", "required without min_lr",
+       "Set the rate at the end, as a share of learning_rate."},
+      {"cosine_warmup_with_min_lr", "warmup_lr_rate", "1 / warm-up steps",
+       "Set the rate at the start, as a share of learning_rate."},
+      {"warmup_stable_decay", "num_decay_steps", "required",
+       "Decay the rate over this many steps at the end.", 0, true},
+      {"warmup_stable_decay", "num_stable_steps", "the remaining steps",
+       "Keep the peak rate for this many steps.", 0, true},
+      {"warmup_stable_decay", "warmup_type", "linear", "Select the shape of the warm-up.", 0, false,
+       kShapes},
+      {"warmup_stable_decay", "decay_type", "cosine", "Select the shape of the decay.", 0, false,
+       kShapes},
+      {"warmup_stable_decay", "min_lr_ratio", "0",
+       "Set the rate at both ends, as a share of learning_rate."},
+      {"warmup_stable_decay", "num_cycles", "0.5", kCyclesHelp},
+  };
+  return rules;
+}
+
+const std::vector<KwargRule>& optimizer_rules() {
+  static const std::vector<KwargRule> rules = {
+      {"sgd", "momentum", "0", "Keep this share of the last update."},
+      {"sgd", "dampening", "0", "Leave this share of the gradient out of momentum."},
+      {"sgd", "nesterov", "false",
+       "Use Nesterov's momentum, which needs momentum and no dampening.", 0, false, kBooleans},
+  };
+  return rules;
+}
+
+void check_contradictions(const TrainingArguments& arguments) {
+  check_anatomy(arguments);
+  check_output(arguments);
+  check_duration(arguments);
+  check_precision(arguments);
+  check_intervals(arguments);
+  check_best(arguments);
+  check_loading(arguments);
+  check_schedule_kwargs(arguments);
+  check_optimizer_args(arguments);
+}
+
+}  // namespace hasten::config

@@ -1,0 +1,61 @@
+#include "commands/observe_options.h"
+
+#include "unit/options/support.h"
+
+namespace commands_observe_options_test {
+
+using namespace hasten;
+using namespace hasten::test;
+
+namespace {
+
+ObserveOptions parsed(const std::string& command, const std::vector<std::string>& words) {
+  return parse_observe(words, command);
+}
+
+}  // namespace
+
+TEST_CASE("observe options: a value follows a space or an equals sign") {
+  const ObserveOptions spaced = parsed("estimate", {"--steps", "5", "--device", "cpu", "--output",
+                                                    "a=b.json", "--", "./train", "--steps=9"});
+  const ObserveOptions joined = parsed(
+      "estimate", {"--steps=5", "--device=cpu", "--output=a=b.json", "--", "./train", "--steps=9"});
+  for (const ObserveOptions& options : {spaced, joined}) {
+    CHECK(options.steps == 5);
+    CHECK(options.device == "cpu");
+    CHECK(options.output == "a=b.json");
+    CHECK(options.program == Words{"./train", "--steps=9"});
+  }
+  CHECK(parsed("anatomy", {"--html=page.html", "./train"}).output == "page.html");
+}
+
+TEST_CASE("observe options: the last of the flags for the output and for the device counts") {
+  CHECK(parsed("anatomy", {"./train"}).output == "text");
+  CHECK(parsed("anatomy", {"--html", "page.html", "--json", "./train"}).output == "json");
+  CHECK(parsed("anatomy", {"--json", "--output=a.json", "./train"}).output == "a.json");
+  CHECK(parsed("estimate", {"--tpu=v5e:2x2", "--device=cpu", "--", "./train"}).device == "cpu");
+  CHECK(parsed("anatomy", {"--json", "false", "./train"}).program == Words{"./train"});
+}
+
+TEST_CASE("observe options: a program is required, unless the help is") {
+  CHECK(error_of([] { parsed("anatomy", {"--steps", "2"}); }).code == "config.missing");
+  CHECK(error_of([] { parsed("estimate", {"--"}); }).code == "config.missing");
+  CHECK(parsed("anatomy", {"--help"}).help);
+  CHECK_FALSE(parsed("anatomy", {"./train", "--help"}).help);
+}
+
+TEST_CASE("observe options: only names that the command knows are suggested") {
+  CHECK(error_of([] {
+          parsed("anatomy", {"--device", "cpu", "./train"});
+        }).text == "unknown argument --device. Hint: --help lists every name");
+  CHECK(error_of([] {
+          parsed("anatomy", {"--stops=3", "./train"});
+        }).text == "unknown argument --stops. Hint: did you mean --steps?");
+  CHECK(error_of([] {
+          parsed("estimate", {"--divice", "cpu", "--", "./train"});
+        }).text == "unknown argument --divice. Hint: did you mean --device?");
+  CHECK(error_of([] { parsed("anatomy", {"--steps"}); }).text ==
+        "--steps has no value: expected a whole number of at least 1");
+}
+
+}  // namespace commands_observe_options_test
