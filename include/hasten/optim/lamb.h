@@ -1,0 +1,47 @@
+// File: hasten/optim/lamb.h
+// LAMB: AdamW whose step for each tensor is in proportion to the tensor's norm, for large batches
+// (You et al. 2020), as timm computes it.
+//
+//   hasten::Lamb lamb(model->parameters(), hasten::LambOptions(1e-3).weight_decay(0.01));
+//   loss.backward();
+//   lamb.step();
+//
+// timm clips the norm of all gradients to 1 itself; here clip_grad_norm_() does so before step().
+// Defaults: lr 1e-3, betas 0.9 and 0.999, eps 1e-6, weight_decay 0.01, bias_correction true,
+// trust_clip false (the proportion is at most 1), always_adapt false (a group without weight decay
+// makes plain steps of Adam). Keeps two floats for each float of a parameter.
+// Errors and the thread rule: stateful_optimizer.h.
+#pragma once
+
+#include "hasten/optim/stateful_optimizer.h"
+
+namespace hasten {
+
+class LambOptions : public GroupOptionsOf<LambOptions> {
+ public:
+  static constexpr const char* kName = "Lamb";
+  explicit LambOptions(double lr = 1e-3) : GroupOptionsOf(lr, /*weight_decay=*/0.01) {}
+  using Betas = std::tuple<double, double>;
+  TORCH_ARG(Betas, betas) = {0.9, 0.999};
+  TORCH_ARG(double, eps) = 1e-6;
+  TORCH_ARG(bool, bias_correction) = true;
+  TORCH_ARG(bool, trust_clip) = false;
+  TORCH_ARG(bool, always_adapt) = false;
+
+ public:
+  void check() const override;
+  int floats_per_parameter() const override { return 2; }
+
+ protected:
+  void visit(OptionVisitor& option) override;
+};
+
+class Lamb : public OptimizerWith<LambOptions> {
+ public:
+  using OptimizerWith::OptimizerWith;
+
+ protected:
+  void update(const LambOptions& options, const Entries& entries) override;
+};
+
+}  // namespace hasten

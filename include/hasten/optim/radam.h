@@ -1,0 +1,43 @@
+// File: hasten/optim/radam.h
+// RAdam: Adam whose first steps, while the second moment is uncertain, are those of momentum (Liu
+// et al. 2020). Arithmetic and options are those of torch.optim.RAdam.
+//
+//   hasten::RAdam radam(model->parameters(), hasten::RAdamOptions(1e-3));
+//   loss.backward();
+//   radam.step();
+//
+// Defaults: lr 1e-3, betas 0.9 and 0.999, eps 1e-8, weight_decay 0, decoupled_weight_decay false
+// (the decay is added to the gradient). Keeps two floats for each float of a parameter.
+// Errors and the thread rule: stateful_optimizer.h.
+#pragma once
+
+#include "hasten/optim/stateful_optimizer.h"
+
+namespace hasten {
+
+class RAdamOptions : public GroupOptionsOf<RAdamOptions> {
+ public:
+  static constexpr const char* kName = "RAdam";
+  explicit RAdamOptions(double lr = 1e-3) : GroupOptionsOf(lr, /*weight_decay=*/0) {}
+  using Betas = std::tuple<double, double>;
+  TORCH_ARG(Betas, betas) = {0.9, 0.999};
+  TORCH_ARG(double, eps) = 1e-8;
+  TORCH_ARG(bool, decoupled_weight_decay) = false;
+
+ public:
+  void check() const override;
+  int floats_per_parameter() const override { return 2; }
+
+ protected:
+  void visit(OptionVisitor& option) override;
+};
+
+class RAdam : public OptimizerWith<RAdamOptions> {
+ public:
+  using OptimizerWith::OptimizerWith;
+
+ protected:
+  void update(const RAdamOptions& options, const Entries& entries) override;
+};
+
+}  // namespace hasten

@@ -1,0 +1,44 @@
+// File: hasten/optim/stable_adamw.h
+// StableAdamW: AdamW that makes smaller steps for a tensor whose gradients are unexpectedly large
+// (Wortsman et al. 2023), as torch-optimi computes it.
+//
+//   hasten::StableAdamW stable(model->parameters(), hasten::StableAdamWOptions(1e-3));
+//   loss.backward();
+//   stable.step();
+//
+// It replaces the clipping of gradients. Defaults: lr 1e-3, betas 0.9 and 0.99, eps 1e-6,
+// weight_decay 0.01. With max_lr, the highest learning rate of the run, weight decay does not depend
+// on lr itself but on lr / max_lr; 0: it depends on lr. Keeps two floats for each float of a
+// parameter. Errors and the thread rule: stateful_optimizer.h.
+#pragma once
+
+#include "hasten/optim/stateful_optimizer.h"
+
+namespace hasten {
+
+class StableAdamWOptions : public GroupOptionsOf<StableAdamWOptions> {
+ public:
+  static constexpr const char* kName = "StableAdamW";
+  explicit StableAdamWOptions(double lr = 1e-3) : GroupOptionsOf(lr, /*weight_decay=*/0.01) {}
+  using Betas = std::tuple<double, double>;
+  TORCH_ARG(Betas, betas) = {0.9, 0.99};
+  TORCH_ARG(double, eps) = 1e-6;
+  TORCH_ARG(double, max_lr) = 0;
+
+ public:
+  void check() const override;
+  int floats_per_parameter() const override { return 2; }
+
+ protected:
+  void visit(OptionVisitor& option) override;
+};
+
+class StableAdamW : public OptimizerWith<StableAdamWOptions> {
+ public:
+  using OptimizerWith::OptimizerWith;
+
+ protected:
+  void update(const StableAdamWOptions& options, const Entries& entries) override;
+};
+
+}  // namespace hasten

@@ -1,0 +1,177 @@
+// File: hasten/optim/stateful_optimizer.h
+// The base of hasten's optimizers besides AdamW. It checks options and gradients, keeps a state for
+// each parameter, saves it and loads it, so that an optimizer is its options and one function,
+// update().
+//
+//   hasten::Lion lion(model->parameters(), hasten::LionOptions(1e-4).weight_decay(0.01));
+//   loss.backward();
+//   lion.step();
+//   lion.zero_grad();
+//
+// Options belong to a group of parameters, as in LibTorch; lr, weight_decay and maximize are common
+// to all. A parameter without a gradient is left alone, and one that is listed twice (a tied
+// weight) is stepped once. States have the type and the device of their parameter. step() reads no
+// number back from a device.
+//
+// Throws ConfigError "optim.out-of-range" (an option), UsageError "optim.options-kind" (the options
+// of another optimizer), "optim.sparse-gradient", DataError "optim.incomplete-state" (a loaded state
+// lacks a tensor) and "optim.group-count". Thread rule: one thread at a time.
+#pragma once
+
+#include <torch/optim/optimizer.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace hasten {
+
+// Reads or writes the options of a group by their names.
+class OptionVisitor {
+ public:
+  virtual ~OptionVisitor() = default;
+  virtual void operator()(const char* name, double& value) = 0;
+  virtual void operator()(const char* name, std::optional<double>& value) = 0;
+  virtual void operator()(const char* name, std::int64_t& value) = 0;
+  virtual void operator()(const char* name, bool& value) = 0;
+  virtual void operator()(const char* name, std::string& value) = 0;
+  virtual void operator()(const char* name, std::vector<double>& values) = 0;
+  void operator()(const char* name, std::tuple<double, double>& pair);
+};
+
+// The options that every optimizer has.
+class GroupOptions : public torch::optim::OptimizerOptions {
+ public:
+  explicit GroupOptions(double lr, double weight_decay) : lr_(lr), weight_decay_(weight_decay) {}
+
+  double lr() const { return lr_; }
+  double weight_decay() const { return weight_decay_; }
+  // True: the step increases the loss.
+  bool maximize() const { return maximize_; }
+  double get_lr() const override { return lr_; }
+  void set_lr(double lr) override { lr_ = lr; }
+
+  // Throws ConfigError unless every option is in its range.
+  virtual void check() const;
+  // The mean number of floats that the optimizer keeps for each float of a large matrix.
+  virtual int floats_per_parameter() const = 0;
+  void serialize(torch::serialize::InputArchive& archive) override;
+  void serialize(torch::serialize::OutputArchive& archive) const override;
+
+ protected:
+  virtual void visit(OptionVisitor& option) = 0;
+
+  double lr_, weight_decay_;
+  bool maximize_ = false;
+};
+
+// Adds setters that return the derived class, and its copies.
+template <class Derived>
+class GroupOptionsOf : public GroupOptions {
+ public:
+  using GroupOptions::GroupOptions;
+  using GroupOptions::maximize;
+  using GroupOptions::weight_decay;
+  Derived& weight_decay(double value) {
+    weight_decay_ = value;
+    return static_cast<Derived&>(*this);
+  }
+  Derived& maximize(bool value) {
+    maximize_ = value;
+    return static_cast<Derived&>(*this);
+  }
+  std::unique_ptr<torch::optim::OptimizerOptions> clone() const override {
+    return std::make_unique<Derived>(static_cast<const Derived&>(*this));
+  }
+};
+
+// What an optimizer keeps for one parameter.
+class ParamState : public torch::optim::OptimizerCloneableParamState<ParamState> {
+ public:
+  std::int64_t step = 0;
+  std::map<std::string, at::Tensor> tensors;
+  std::map<std::string, double> numbers;
+
+  void serialize(torch::serialize::InputArchive& archive) override;
+  void serialize(torch::serialize::OutputArchive& archive) const override;
+};
+
+class StatefulOptimizer : public torch::optim::Optimizer {
+ public:
+  at::Tensor step(LossClosure closure = nullptr) override;
+  void save(torch::serialize::OutputArchive& archive) const override;
+  void load(torch::serialize::InputArchive& archive) override;
+
+  // The name in messages and checkpoints.
+  const char* name() const { return name_; }
+  // The shape of a tensor of a parameter's state.
+  virtual std::vector<std::int64_t> state_shape(const std::string& tensor,
+                                                const at::Tensor& parameter) const;
+
+ protected:
+  // The parameters of a group that have gradients. Element i of each list belongs to parameter i.
+  struct Entries {
+    std::vector<at::Tensor> parameters;
+    std::vector<at::Tensor> gradients;  // negated if the group maximizes
+    std::vector<ParamState*> states;
+    std::vector<bool> fresh;  // true for the first step of a parameter
+    const StatefulOptimizer* optimizer;
+
+    // The tensors of this name of all states, or of one; zeros in the first step.
+    std::vector<at::Tensor> state(const std::string& tensor) const;
+    at::Tensor state(const std::string& tensor, std::size_t i) const;
+    // The same with a copy of the parameter in the first step.
+    std::vector<at::Tensor> state_from_parameters(const std::string& tensor) const;
+    // The gradients plus this multiple of the parameters (L2 regularization).
+    std::vector<at::Tensor> gradients_with(double weight_decay) const;
+    // Multiplies the parameters by 1 - lr * weight_decay (decoupled weight decay).
+    void decay(const GroupOptions& options) const;
+    // Sets the step of all states to one more than the highest of them, for optimizers that count
+    // the steps of a group. Returns it.
+    std::int64_t count_together() const;
+  };
+
+  StatefulOptimizer(const char* name, const std::vector<torch::optim::OptimizerParamGroup>& groups,
+                    std::unique_ptr<GroupOptions> defaults);
+
+  // Makes one step. The states' steps have been counted already.
+  virtual void update_group(const GroupOptions& options, const Entries& entries) = 0;
+  // Checks the optimizer before a step.
+  virtual void check_step() const {}
+  virtual void check_parameter(const at::Tensor&) const {}
+
+ private:
+  void check_group(const torch::optim::OptimizerParamGroup& group) const;
+  Entries entries_of(const std::vector<at::Tensor>& parameters, const GroupOptions& options);
+
+  const char* name_;
+};
+
+// An optimizer with these options, which have the name as Options::kName.
+template <class Options>
+class OptimizerWith : public StatefulOptimizer {
+ public:
+  explicit OptimizerWith(const std::vector<torch::optim::OptimizerParamGroup>& groups,
+                         Options defaults = Options())
+      : StatefulOptimizer(Options::kName, groups, std::make_unique<Options>(std::move(defaults))) {}
+  explicit OptimizerWith(std::vector<at::Tensor> parameters, Options defaults = Options())
+      : OptimizerWith(
+            std::vector<torch::optim::OptimizerParamGroup>{
+                torch::optim::OptimizerParamGroup(std::move(parameters))},
+            std::move(defaults)) {}
+
+ protected:
+  virtual void update(const Options& options, const Entries& entries) = 0;
+
+ private:
+  void update_group(const GroupOptions& options, const Entries& entries) final {
+    update(static_cast<const Options&>(options), entries);
+  }
+};
+
+}  // namespace hasten

@@ -1,0 +1,61 @@
+#include "hasten/optim/radam.h"
+
+#include <torch/torch.h>
+
+#include <cmath>
+
+#include "optim/option_range.h"
+
+namespace hasten {
+
+void RAdamOptions::check() const {
+  GroupOptions::check();
+  require_betas(kName, betas_);
+  require_at_least_0(kName, "eps", eps_);
+}
+
+void RAdamOptions::visit(OptionVisitor& option) {
+  option("betas", betas_);
+  option("eps", eps_);
+  option("decoupled_weight_decay", decoupled_weight_decay_);
+}
+
+namespace {
+
+// The factor on a step of Adam after this many steps, which grows towards 1; unset while the second
+// moment has seen too few gradients.
+std::optional<double> rectification(double beta2, double step) {
+  const double power = std::pow(beta2, step), longest = 2 / (1 - beta2) - 1,
+               length = longest - 2 * step * power / (1 - power);
+  if (length <= 5) return std::nullopt;
+  return std::sqrt((length - 4) * (length - 2) * longest /
+                   ((longest - 4) * (longest - 2) * length));
+}
+
+}  // namespace
+
+void RAdam::update(const RAdamOptions& options, const Entries& entries) {
+  const auto [beta1, beta2] = options.betas();
+  if (options.decoupled_weight_decay()) entries.decay(options);
+  const std::vector<at::Tensor> gradients =
+      entries.gradients_with(options.decoupled_weight_decay() ? 0 : options.weight_decay());
+  const std::vector<at::Tensor> exp_avgs = entries.state("exp_avg"),
+                                exp_avg_sqs = entries.state("exp_avg_sq");
+  at::_foreach_lerp_(exp_avgs, gradients, 1 - beta1);
+  at::_foreach_mul_(exp_avg_sqs, beta2);
+  at::_foreach_addcmul_(exp_avg_sqs, gradients, gradients, 1 - beta2);
+  for (std::size_t i = 0; i < entries.states.size(); ++i) {
+    const auto step = static_cast<double>(entries.states[i]->step);
+    const double lr = options.lr() / (1 - std::pow(beta1, step));
+    const std::optional<double> factor = rectification(beta2, step);
+    if (factor) {
+      const double correction = std::sqrt(1 - std::pow(beta2, step));
+      entries.parameters[i].addcdiv_(exp_avgs[i], exp_avg_sqs[i].sqrt().add_(options.eps()),
+                                     -lr * *factor * correction);
+    } else {
+      entries.parameters[i].sub_(exp_avgs[i], lr);
+    }
+  }
+}
+
+}  // namespace hasten

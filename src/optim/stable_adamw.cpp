@@ -1,0 +1,49 @@
+#include "hasten/optim/stable_adamw.h"
+
+#include <torch/torch.h>
+
+#include <cmath>
+
+#include "optim/option_range.h"
+
+namespace hasten {
+
+void StableAdamWOptions::check() const {
+  GroupOptions::check();
+  require_betas(kName, betas_);
+  require_at_least_0(kName, "eps", eps_);
+  require_at_least_0(kName, "max_lr", max_lr_);
+}
+
+void StableAdamWOptions::visit(OptionVisitor& option) {
+  option("betas", betas_);
+  option("eps", eps_);
+  option("max_lr", max_lr_);
+}
+
+void StableAdamW::update(const StableAdamWOptions& options, const Entries& entries) {
+  const auto [beta1, beta2] = options.betas();
+  const auto step = static_cast<double>(entries.count_together());
+  // The correction of the bias is a part of the decay rate.
+  const auto debiased = [step](double beta) {
+    return (std::pow(beta, step) - beta) / (std::pow(beta, step) - 1);
+  };
+  const double rate1 = debiased(beta1), rate2 = debiased(beta2), eps = options.eps();
+  const double decay = options.weight_decay() / (options.max_lr() > 0 ? options.max_lr() : 1);
+  const std::vector<at::Tensor> exp_avgs = entries.state("exp_avg"),
+                                exp_avg_sqs = entries.state("exp_avg_sq");
+  at::_foreach_lerp_(exp_avgs, entries.gradients, 1 - rate1);
+  at::_foreach_mul_(exp_avg_sqs, rate2);
+  at::_foreach_addcmul_(exp_avg_sqs, entries.gradients, entries.gradients, 1 - rate2);
+  for (std::size_t i = 0; i < entries.states.size(); ++i) {
+    const at::Tensor& parameter = entries.parameters[i];
+    // The root mean square of the gradient over its expected size; above 1 it shortens the step.
+    const at::Tensor excess =
+        entries.gradients[i].square().div_(exp_avg_sqs[i].clamp_min(eps * eps)).mean().sqrt_();
+    const at::Tensor lr = excess.clamp_min_(1).reciprocal_().mul_(options.lr());
+    if (decay != 0) parameter.mul_(1 - lr * decay);
+    parameter.sub_((exp_avgs[i] / exp_avg_sqs[i].sqrt().add_(eps)).mul_(lr));
+  }
+}
+
+}  // namespace hasten
