@@ -4,9 +4,9 @@
 
 #include <filesystem>
 #include <set>
-#include <tuple>
 #include <utility>
 
+#include "formats/module_tensors.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
@@ -15,12 +15,6 @@
 
 namespace hasten {
 namespace {
-
-std::string shape_text(at::IntArrayRef sizes) {
-  std::vector<std::string> parts;
-  for (const std::int64_t size : sizes) parts.push_back(std::to_string(size));
-  return "[" + join(parts, ", ") + "]";
-}
 
 // The oldest checkpoints of transformers call the norms' parameters gamma and beta.
 std::string modern_name(std::string name) {
@@ -32,59 +26,10 @@ std::string modern_name(std::string name) {
   return name;
 }
 
-// The tensors of a module by name, each once, with further names of some.
-struct NamedTensors {
-  TensorDict tensors;
-  std::map<std::string, std::string> aliases;  // another name -> the name in `tensors`
-};
-
-// Identifies a tensor by its memory: two names of one tensor have the same view.
-using TensorView = std::tuple<const void*, std::int64_t, at::ScalarType, std::vector<std::int64_t>,
-                              std::vector<std::int64_t>>;
-
-TensorView view_of(const at::Tensor& tensor) {
-  if (!tensor.has_storage() || tensor.numel() == 0)
-    return {tensor.unsafeGetTensorImpl(), 0, tensor.scalar_type(), {}, {}};
-  return {tensor.storage().unsafeGetStorageImpl(), tensor.storage_offset(), tensor.scalar_type(),
-          tensor.sizes().vec(), tensor.strides().vec()};
-}
-
-NamedTensors tensors_of(const PreTrainedModel& model) {
-  std::vector<std::pair<std::string, at::Tensor>> all;
-  for (const auto& item : model.named_parameters()) all.emplace_back(item.key(), item.value());
-  for (const auto& item : model.named_buffers()) {
-    // A norm without running statistics registers undefined buffers.
-    if (item.value().defined()) all.emplace_back(item.key(), item.value());
-  }
-  const TensorDict registered(all.begin(), all.end());
-  NamedTensors out{.tensors = {}, .aliases = model.tied_parameters()};
-  // A name declared as tied that has a tensor of its own keeps it.
-  std::erase_if(out.aliases, [&](const auto& tied) {
-    const auto own = registered.find(tied.first), saved = registered.find(tied.second);
-    return own != registered.end() &&
-           (saved == registered.end() || view_of(own->second) != view_of(saved->second));
-  });
-  std::map<TensorView, std::string> saved;
-  for (const auto& [name, target] : out.aliases) {
-    if (registered.count(target) && !out.aliases.count(target))
-      saved.emplace(view_of(registered.at(target)), target);
-  }
-  for (const auto& [name, tensor] : all) saved.emplace(view_of(tensor), name);
-  for (const auto& [name, tensor] : all) {
-    const std::string& kept = saved.at(view_of(tensor));
-    if (kept == name) {
-      out.tensors[name] = tensor;
-    } else {
-      out.aliases[name] = kept;
-    }
-  }
-  return out;
-}
-
 // Finds the model's tensor for a tensor of a file.
 class WeightNameMapper {
  public:
-  WeightNameMapper(const NamedTensors& model, const std::string& prefix)
+  WeightNameMapper(const ModuleTensors& model, const std::string& prefix)
       : model_(model), prefix_(prefix.empty() ? "" : prefix + ".") {}
 
   // Returns the names that may be meant, the likeliest first; a model's own names
@@ -102,18 +47,17 @@ class WeightNameMapper {
 
  private:
   void add(std::vector<std::string>& out, const std::string& name) const {
-    const auto other = model_.aliases.find(name);
-    const std::string& saved = other == model_.aliases.end() ? name : other->second;
+    const std::string& saved = model_.saved_name(name);
     if (model_.tensors.count(saved)) out.push_back(saved);
   }
 
-  const NamedTensors& model_;
+  const ModuleTensors& model_;
   std::string prefix_;
 };
 
 // Maps parameters to names in the file. A parameter's own name precedes one that is converted to
 // it, so that no other tensor takes its place.
-std::map<std::string, std::string> sources_of(const NamedTensors& model, const std::string& prefix,
+std::map<std::string, std::string> sources_of(const ModuleTensors& model, const std::string& prefix,
                                               const TensorDict& weights,
                                               std::vector<std::string>& unexpected) {
   std::map<std::string, std::string> source;
@@ -158,7 +102,7 @@ void check_type(const std::string& tensor, const at::Tensor& in_file, const at::
 
 LoadReport PreTrainedModel::load_weights(const TensorDict& weights, const std::string& where,
                                          bool ignore_mismatched_sizes) {
-  const NamedTensors own = tensors_of(*this);
+  const ModuleTensors own = tensors_of(*this, tied_parameters());
   LoadReport report;
   auto source = sources_of(own, base_prefix(), weights, report.unexpected);
   std::vector<std::string> fresh;
@@ -225,7 +169,8 @@ std::optional<double> PreTrainedModel::floating_point_ops(const TensorDict& batc
 
 TensorDict PreTrainedModel::state_dict() const {
   TensorDict out;
-  for (const auto& [name, tensor] : tensors_of(*this).tensors) out[name] = tensor.detach();
+  for (const auto& [name, tensor] : tensors_of(*this, tied_parameters()).tensors)
+    out[name] = tensor.detach();
   return out;
 }
 

@@ -1,0 +1,40 @@
+// File: formats/module_tensors.h (internal)
+// The tensors of a module as a file holds them: parameters and buffers by name, each tensor once.
+//
+//   const ModuleTensors own = tensors_of(*module);
+//   own.tensors.at(own.saved_name("decoder.weight"));   // the tied "embedding.weight"
+//
+// Thread rule: that of the module. Only lack of memory makes the functions throw.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "hasten/formats/tensor_dict.h"
+
+namespace hasten {
+
+struct ModuleTensors {
+  TensorDict tensors;
+  std::map<std::string, std::string> aliases;  // another name -> the name in `tensors`
+  std::vector<std::string> order;              // the names in `tensors`, as they are registered
+
+  // Returns the name in `tensors` of a tensor that may have several names.
+  const std::string& saved_name(const std::string& name) const {
+    const auto other = aliases.find(name);
+    return other == aliases.end() ? name : other->second;
+  }
+};
+
+// A tensor that is registered under several names is saved under the first of them. `tied` adds
+// names, each with the name under which the tensor is saved, and takes precedence over the order.
+ModuleTensors tensors_of(const torch::nn::Module& module,
+                         const std::map<std::string, std::string>& tied = {});
+
+// Returns "[2, 3]".
+std::string shape_text(at::IntArrayRef sizes);
+
+}  // namespace hasten
