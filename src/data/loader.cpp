@@ -207,7 +207,7 @@ BatchResult LoaderCore::Impl::make_part(std::int64_t number, std::int64_t of_ran
   std::span<const std::int64_t> rows;
   try {
     if (stream()) {
-      part.batch = source->make_from_read(first, count, context);
+      part.batch = source->make_from_read(first, count, step_start(number), context);
     } else {
       rows = rows_of(step_start(number) + first, real, count, scratch);
       part.batch = source->make(rows, context);

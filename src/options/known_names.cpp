@@ -42,9 +42,6 @@ void describe_unsupported_names(ArgumentDescriber& d) {
   d.not_yet<bool>("enable_jit_checkpoint", "limit what a killed run loses with save_steps");
   d.not_yet<bool>("restore_callback_states_from_checkpoint",
                   "a resumed run restores every callback that has a name");
-  d.not_yet<bool>("group_by_length", "use train_sampling_strategy random or sequential");
-  d.not_yet<AnyText>("length_column_name", "rows are not sampled by length in this release",
-                     {"length"});
   d.not_yet<AnyText>("accelerator_config", "remove it");
   d.not_yet<AnyText>("parallelism_config", "processes divide the data; models are not divided");
   d.not_yet<AnyText>("fsdp", "each process holds the whole model");

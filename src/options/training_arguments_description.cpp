@@ -213,8 +213,16 @@ void checkpoints(ArgumentDescriber& d) {
 void data(ArgumentDescriber& d) {
   d.group("Data loading");
   d("train_sampling_strategy", &TrainingArguments::train_sampling_strategy,
-    "Select the order of the training rows.")
-      .not_yet_choices({"group_by_length", "batch_rebalance"});
+    "Select the order of the training rows. group_by_length puts rows of similar length into one "
+    "batch, which saves padding.")
+      .former_name("group_by_length")
+      .alias("true", "group_by_length")
+      .alias("false", "random")
+      .not_yet_choices({"batch_rebalance"});
+  d("length_column_name", &TrainingArguments::length_column_name,
+    "Name the column of the rows' lengths for group_by_length. Without such a column, the number "
+    "of "
+    "input_ids counts.");
   d("dataloader_drop_last", &TrainingArguments::dataloader_drop_last,
     "Drop the last training batch of an epoch if it is not full.");
   d("dataloader_num_workers", &TrainingArguments::dataloader_num_workers,

@@ -119,16 +119,19 @@ void check_order_of_rows(const CheckpointToResume& checkpoint, const TrainingArg
                        .hint = str("resume with the same data, or ", kRestartEpochHint)});
   }
   const LoaderState& place = checkpoint.position.loader;
-  const bool inside_of_an_epoch = place.batch > 0 || place.rows > 0;
-  const std::string now(name_of(args.train_sampling_strategy)),
-      before = parsed(checkpoint.arguments).value("train_sampling_strategy", now);
-  if (inside_of_an_epoch && before != now) {
+  if (place.batch == 0 && place.rows <= 0) return;
+  const auto refuse_change = [&](const char* name, const std::string& now) {
+    const std::string before = parsed(checkpoint.arguments).value(name, now);
+    if (before == now) return;
     throw ConfigError("trainer.data-changed",
                       {.what = what,
-                       .got = "train_sampling_strategy " + now,
+                       .got = str(name, ' ', now),
                        .expected = before + ", as at the start of this epoch",
                        .hint = str("keep it until the end of the epoch, or ", kRestartEpochHint)});
-  }
+  };
+  refuse_change("train_sampling_strategy", std::string(name_of(args.train_sampling_strategy)));
+  if (args.train_sampling_strategy == SamplingStrategy::group_by_length)
+    refuse_change("length_column_name", args.length_column_name);
 }
 
 void append(std::string& out, const TensorDict& batch) {

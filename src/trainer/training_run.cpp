@@ -126,6 +126,12 @@ class Trainer::Run {
           {.what = "train()", .got = "no training data", .hint = "pass train_dataset"});
     LoaderOptions options = trainer_.loader_options(args_.per_device_train_batch_size);
     options.shuffle = args_.train_sampling_strategy == SamplingStrategy::random;
+    if (args_.train_sampling_strategy == SamplingStrategy::group_by_length) {
+      options.order =
+          length_grouped_order(trainer_.parts.train_dataset.lengths(args_.length_column_name),
+                               args_.per_device_train_batch_size *
+                                   args_.gradient_accumulation_steps * trainer_.group().size());
+    }
     options.drop_last = args_.dataloader_drop_last;
     return trainer_.parts.train_dataset.loader(options);
   }

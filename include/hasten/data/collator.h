@@ -4,9 +4,11 @@
 //   TensorDict stacked = DefaultCollator()(rows);                                // equal shapes
 //   TensorDict padded = DataCollatorWithPadding{.pad_to_multiple_of = 8}(rows);  // to the longest
 //
-// Any callable `Batch operator()(std::span<const Row>) const` is a collator. With a `const
-// BatchContext&` as second parameter it also receives the batch's random key
-// (hasten/data/context.h). Lengths are tokens. Throws DataError "data.collate"; messages number the
+// Any callable `Batch operator()(std::span<const Row>) const` is a collator. A collator that needs
+// random numbers has a second parameter (hasten/data/context.h): `const BatchContext&` for the key
+// of the batch, or `std::span<const RowContext>` for the keys of its rows. Lengths are tokens.
+// Collators for other tasks: hasten/data/task_collators.h and hasten/data/language_modeling.h.
+// Throws DataError "data.collate"; messages number the
 // rows from 0 within the batch. Thread rule: values; calls change nothing and may run on several
 // threads.
 // Source: default_data_collator and DataCollatorWithPadding (padding on the right) of transformers
@@ -30,10 +32,10 @@ struct DefaultCollator {
   at::Tensor operator()(std::span<const at::Tensor> rows) const;
 };
 
-// Pads `input_ids`, `attention_mask`, `token_type_ids` and token-level labels to one length, and
-// stacks the other columns like DefaultCollator. The batch has int64 `input_ids` [rows, length],
-// `attention_mask` [rows, length] (created if the rows have none, with 0 for padding), and the
-// other columns of the rows.
+// Pads `input_ids`, `attention_mask`, `token_type_ids`, `special_tokens_mask` (with 1), `word_ids`
+// (with -1) and token-level labels to one length, and stacks the other columns like
+// DefaultCollator. The batch has int64 `input_ids` [rows, length], `attention_mask` [rows, length]
+// (created if the rows have none, with 0 for padding), and the other columns of the rows.
 struct DataCollatorWithPadding {
   std::int64_t pad_token_id = 0;
   // Rounds the length up to a multiple of this number. Unset or 1: no rounding.
@@ -48,5 +50,8 @@ struct DataCollatorWithPadding {
   // Rows with `input_ids` [tokens]. `labels` are token-level if they are [tokens] too.
   TensorDict operator()(std::span<const TensorDict> rows) const;
 };
+
+// DataCollatorWithPadding pads the labels of tokens as well.
+using DataCollatorForTokenClassification = DataCollatorWithPadding;
 
 }  // namespace hasten

@@ -10,14 +10,17 @@
 //     }
 //   };
 //
-// A dataset's get() and a collator take a context as their last parameter if they want one.
+// A dataset's get() takes the context of its row as last parameter if it wants one. A collator
+// takes the context of the batch, or `std::span<const RowContext>`, the contexts of its rows. A
+// choice that a collator makes for each row should follow from the row's key: it is then the same
+// with any batch size, number of workers and number of processes, and after resuming.
 //
 // The key of a row depends only on the seed, the epoch and the row: not on the batch size, the
 // workers, the number of processes, or the process that reads it. The key of a batch does not
 // depend on the workers, nor on the number of processes if batch_size counts the rows of one
 // process (no split_batches). Different rows, batches, epochs and seeds have different keys, so
-// processes and workers need no part in them. A stream gets no key; it draws its numbers in the
-// process that reads it, which is rank 0 if that dispatches.
+// processes and workers need no part in them. A stream gets no key when it makes a row; it draws
+// its numbers in the process that reads it, which is rank 0 if that dispatches.
 // Thread rule: values.
 #pragma once
 
@@ -53,7 +56,7 @@ struct BatchContext {
 struct RowContext {
   std::uint64_t seed = 0;
   std::int64_t epoch = 0;
-  std::int64_t row = 0;  // Index in the dataset.
+  std::int64_t row = 0;  // Index in the dataset; in a stream the position in its epoch, from 0.
   constexpr std::uint64_t key() const {
     return detail::mix_key(~seed, static_cast<std::uint64_t>(epoch),
                            static_cast<std::uint64_t>(row));

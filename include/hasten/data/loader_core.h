@@ -61,8 +61,9 @@ class BatchSource {
   // Reads the rows of the next step, `rows` or as many as are left, and returns their number.
   virtual std::int64_t read(std::int64_t rows) = 0;
   // Makes a batch of `rows` rows of that step, beginning with row `first`. Past its last row the
-  // kept rows follow. Each row is moved out, so only one batch may use it.
-  virtual AnyBatch make_from_read(std::int64_t first, std::int64_t rows,
+  // kept rows follow. Each row is moved out, so only one batch may use it. The step begins with
+  // row `step_start` of the epoch.
+  virtual AnyBatch make_from_read(std::int64_t first, std::int64_t rows, std::int64_t step_start,
                                   const BatchContext& context) = 0;
   // Converts a batch to bytes and back (hasten/data/pack.h); is_packable() returns whether its type
   // allows that.

@@ -47,17 +47,32 @@ concept CollatesWithContext = requires(const Collator& collator, std::span<const
                                        const BatchContext& context) {
   collator(rows, context);
 };
+template <class Collator, class Row>
+concept CollatesWithRowContexts = requires(const Collator& collator, std::span<const Row> rows,
+                                           std::span<const RowContext> contexts) {
+  collator(rows, contexts);
+};
 
 // True if the batches are those of the dataset's get_batch.
 template <class D, class Collator>
 constexpr bool makes_batches = BatchDataset<D>&& std::same_as<Collator, DefaultCollator>;
 
-template <class Collator, class Row>
-auto collate(const Collator& collator, std::span<const Row> rows, const BatchContext& context) {
-  static_assert(Collates<Collator, Row> || CollatesWithContext<Collator, Row>,
+// `row_number(i)` returns the number of the i-th row for its RowContext.
+template <class Collator, class Row, class RowNumber>
+auto collate(const Collator& collator, std::span<const Row> rows, const BatchContext& context,
+             [[maybe_unused]] RowNumber&& row_number) {
+  static_assert(Collates<Collator, Row> || CollatesWithContext<Collator, Row> ||
+                    CollatesWithRowContexts<Collator, Row>,
                 "hasten::make_loader: this collator does not take std::span<const Row> of the "
                 "dataset's rows. Pass one that does; DataCollatorWithPadding{} takes TokenRows.");
-  if constexpr (CollatesWithContext<Collator, Row>) {
+  if constexpr (CollatesWithRowContexts<Collator, Row>) {
+    std::vector<RowContext> contexts;
+    contexts.reserve(rows.size());
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      contexts.push_back({.seed = context.seed, .epoch = context.epoch, .row = row_number(i)});
+    }
+    return collator(rows, std::span<const RowContext>(contexts));
+  } else if constexpr (CollatesWithContext<Collator, Row>) {
     return collator(rows, context);
   } else if constexpr (Collates<Collator, Row>) {
     return collator(rows);
@@ -77,15 +92,16 @@ auto batch_of(D& dataset, const Collator& collator, std::span<const std::int64_t
       rows.push_back(get_row(
           dataset, index, RowContext{.seed = context.seed, .epoch = context.epoch, .row = index}));
     }
-    return collate(collator, std::span<const Row>(rows), context);
+    return collate(collator, std::span<const Row>(rows), context,
+                   [&](std::size_t i) { return indices[i]; });
   }
 }
 
 template <class D, class Collator>
 struct BatchTypeOf {
-  using type =
-      decltype(collate(std::declval<const Collator&>(), std::declval<std::span<const RowOf<D>>>(),
-                       std::declval<const BatchContext&>()));
+  using type = decltype(collate(
+      std::declval<const Collator&>(), std::declval<std::span<const RowOf<D>>>(),
+      std::declval<const BatchContext&>(), std::declval<std::int64_t (*)(std::size_t)>()));
 };
 template <class D, class Collator>
 requires makes_batches<D, Collator>
@@ -152,6 +168,7 @@ class TypedSource : public BatchSource {
     return static_cast<std::int64_t>(read_.size());
   }
   AnyBatch make_from_read([[maybe_unused]] std::int64_t first, [[maybe_unused]] std::int64_t rows,
+                          [[maybe_unused]] std::int64_t step_start,
                           [[maybe_unused]] const BatchContext& context) override {
     if constexpr (!stream) {
       return nullptr;
@@ -168,7 +185,9 @@ class TypedSource : public BatchSource {
           throw_no_copies();
         }
       }
-      return finish(collate(collator_, std::span<const Row>(own), context));
+      return finish(collate(collator_, std::span<const Row>(own), context, [&](std::size_t i) {
+        return step_start + first + static_cast<std::int64_t>(i);
+      }));
     }
   }
 

@@ -8,6 +8,16 @@
 // The random order is that of Accelerate's SeedableRandomSampler, which Hugging Face Trainer uses:
 // torch's randperm with a CPU generator seeded with seed + epoch. With the same seed both read the
 // same rows.
+//
+// Other orders are functions for LoaderOptions::order:
+//
+//   auto loader = make_loader(dataset, {.batch_size = 8,
+//                                       .order = length_grouped_order(lengths, /*batch_size=*/8)});
+//   auto balanced = make_loader(dataset, {.order = weighted_order({.weights = weights})});
+//
+// They too depend on the seed and the epoch alone, so processes share one order, and a loader
+// resumes in the middle of it. Their random numbers come from a CPU generator of torch, seeded with
+// seed + epoch.
 // Thread rule: many threads may read an EpochOrder, each with a `scratch` of its own.
 #pragma once
 
@@ -30,6 +40,29 @@ struct OrderOptions {
   std::uint64_t seed = 42;
   OrderFunction custom = {};  // Instead of shuffle.
 };
+
+// Groups rows of similar length, which need little padding: the rows are permuted, divided into
+// groups of min(rows / (4 batch_size), 50) batches (at least one), and each group is sorted by
+// length, longest first. The longest row of all is the first one, so that memory runs out at once
+// or never. `lengths` has one entry per row; `batch_size` counts the rows that belong together, in
+// the Trainer those of an optimizer step. Throws UsageError "data.order" for another number of
+// rows.
+// Source: get_length_grouped_indices of transformers 5.23, which returns the same order if it gets
+// a generator with the same seed. The Hugging Face Trainer uses torch's default generator instead.
+OrderFunction length_grouped_order(std::vector<std::int64_t> lengths, std::int64_t batch_size);
+
+struct WeightedRows {
+  // One for each row, not negative; a row is drawn with a probability proportional to its weight.
+  std::vector<double> weights;
+  std::int64_t num_samples = 0;  // Rows of an epoch; 0: as many as weights.
+  // False: no row is drawn twice in an epoch, and num_samples rows must have a weight above 0.
+  bool replacement = true;
+};
+
+// Draws rows by their weights, such as rare classes more often. Throws UsageError "data.order" for
+// unusable weights and for another number of rows.
+// Source: torch.utils.data.WeightedRandomSampler, with the same rows for the same generator.
+OrderFunction weighted_order(WeightedRows rows);
 
 class EpochOrder {
  public:

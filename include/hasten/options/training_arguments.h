@@ -30,7 +30,7 @@ namespace hasten {
 enum class IntervalStrategy { no, steps, epoch };
 enum class SaveStrategy { no, steps, epoch, best };
 enum class OptimizerName { adamw_torch, adamw_torch_fused, sgd };
-enum class SamplingStrategy { random, sequential };
+enum class SamplingStrategy { random, sequential, group_by_length };
 enum class CountTokens { no, non_padding, all };
 enum class SchedulerType {
   linear,
@@ -128,8 +128,9 @@ struct TrainingArguments {
 
   // Data.
   SamplingStrategy train_sampling_strategy = SamplingStrategy::random;
-  bool dataloader_drop_last = false;        // For training batches; evaluation uses every row.
-  std::int64_t dataloader_num_workers = 0;  // Background threads; 0: load in the training thread.
+  std::string length_column_name = "length";  // For group_by_length.
+  bool dataloader_drop_last = false;          // For training batches; evaluation uses every row.
+  std::int64_t dataloader_num_workers = 0;    // Background threads; 0: load in the training thread.
   bool dataloader_pin_memory = true;
   std::optional<std::int64_t> dataloader_prefetch_factor;  // Batches per worker.
   std::vector<std::string> label_names;                    // One column; unset: labels.
@@ -181,7 +182,7 @@ struct Names<OptimizerName> {
 };
 template <>
 struct Names<SamplingStrategy> {
-  static constexpr std::string_view text[] = {"random", "sequential"};
+  static constexpr std::string_view text[] = {"random", "sequential", "group_by_length"};
 };
 template <>
 struct Names<CountTokens> {

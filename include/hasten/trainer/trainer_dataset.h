@@ -11,9 +11,12 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "hasten/data/loader.h"
+#include "hasten/data/row_lengths.h"
 
 namespace hasten {
 
@@ -30,15 +33,19 @@ class TrainerDataset {
     make_ = [shared, collator](const LoaderOptions& options) {
       return make_loader(shared, options, collator);
     };
+    lengths_ = [shared](const std::string& column) { return row_lengths(*shared, column); };
   }
 
   explicit operator bool() const { return static_cast<bool>(make_); }
   std::int64_t size() const { return rows_; }
   Loader<TensorDict> loader(const LoaderOptions& options) const { return make_(options); }
+  // The number of tokens of each row (hasten/data/row_lengths.h).
+  std::vector<std::int64_t> lengths(const std::string& column) const { return lengths_(column); }
 
  private:
   std::int64_t rows_ = 0;
   std::function<Loader<TensorDict>(const LoaderOptions&)> make_;
+  std::function<std::vector<std::int64_t>(const std::string& column)> lengths_;
 };
 
 }  // namespace hasten

@@ -12,6 +12,9 @@ extern hasten::ColumnDataset dataset;
 extern hasten::Loader<hasten::TensorDict> loader;
 extern std::vector<std::int64_t> scratch;
 extern std::int64_t first, count;
+extern std::vector<std::int64_t> lengths;
+extern std::vector<double> weights;
+extern hasten::TokenDataset tokens;
 extern hasten::BertTokenizer tokenizer;
 
 }  // namespace names_of_data

@@ -78,6 +78,8 @@ TEST_CASE("resolve: null in a file restores the default over an earlier file") {
 }
 
 TEST_CASE("resolve: the words of Python users for a choice are accepted") {
+  CHECK(parse_more({"--group_by_length", "true"}).arguments.train_sampling_strategy ==
+        SamplingStrategy::group_by_length);
   CHECK(parse_more({"--include_num_input_tokens_seen", "True"})
             .arguments.include_num_input_tokens_seen == CountTokens::all);
   CHECK(parse_more({"--log_level", "detail"}).arguments.log_level == LogLevel::debug);

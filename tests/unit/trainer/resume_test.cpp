@@ -223,6 +223,22 @@ TEST_CASE("resume: other training data are refused or reported") {
   CHECK(code_of([&] { run(args, rows(24)); }) == "none");
 }
 
+TEST_CASE("resume: rows that are grouped by length continue inside of an epoch") {
+  TensorDict columns = rows(20).columns();
+  columns["tokens"] = at::arange(20).mul(7).remainder(20) + 1;
+  const ColumnDataset data(columns);
+  const Folder folder;
+  TrainingArguments args = ten_steps(folder.path);
+  args.train_sampling_strategy = SamplingStrategy::group_by_length;
+  args.length_column_name = "tokens";
+  const ResumedRun straight = run(args, data);
+  args = resumed_at(args, 8);
+  for (const auto& [name, tensor] : run(args, data).weights)
+    CHECK(at::equal(tensor, straight.weights.at(name)));
+  args.length_column_name = "length";
+  CHECK(code_of([&] { run(args, data); }) == "trainer.data-changed");
+}
+
 TEST_CASE("resume: computing the data's fingerprint draws nothing from the generators") {
   // Rows that differ each time they are read, so that no fingerprint is kept.
   struct Noise {

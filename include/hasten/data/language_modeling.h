@@ -1,0 +1,74 @@
+// File: hasten/data/language_modeling.h
+// A collator for masked and causal language models.
+//
+//   DataCollatorForLanguageModeling masked{.vocabulary = MaskingVocabulary(tokenizer),
+//                                          .mlm_probability = 0.15};
+//   DataCollatorForLanguageModeling causal{.mlm = false};
+//   auto loader = make_loader(tokens, {.batch_size = 8, .shuffle = true}, masked);
+//
+// Rows are padded like by DataCollatorWithPadding, and the batch has `labels` [rows, length].
+// Masked: each token is selected with mlm_probability, apart from special tokens and padding;
+// `labels` has the ids of the selected tokens and -100 elsewhere. A selected token becomes the mask
+// token with mask_replace_prob, a random token of the vocabulary with random_replace_prob, and else
+// stays. Causal: `labels` are the ids, and -100 in padding; models shift them.
+//
+// The choices for a row follow from its RowContext alone (hasten/data/context.h): the seed of the
+// loader, the epoch and the number of the row. So a row is masked in another way in each epoch, and
+// in the same way with any batch size, number of workers or of processes, and after resuming.
+//
+// Throws DataError "data.collate", and UsageError "data.option" for probabilities outside of [0, 1]
+// and for a vocabulary without mask token. Thread rule: values; calls change nothing and may run on
+// several threads.
+// Source: DataCollatorForLanguageModeling of transformers 5.23, with padding on the right. It
+// differs in its random numbers; in words, which are those of the tokenizer, whereas transformers
+// counts punctuation that touches a word as a part of it; and in causal labels, where transformers
+// ignores every pad_token_id, even one that ends a text.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "hasten/data/collator.h"
+#include "hasten/data/context.h"
+#include "hasten/tokenizers/bert_tokenizer.h"
+
+namespace hasten {
+
+// What masking must know of a vocabulary.
+struct MaskingVocabulary {
+  MaskingVocabulary() = default;
+  explicit MaskingVocabulary(const BertTokenizer& tokenizer);
+
+  std::int64_t size = 0;            // Random tokens are below it.
+  std::int64_t mask_token_id = -1;  // -1: none.
+  std::int64_t pad_token_id = 0;
+  std::vector<std::int64_t> special_ids = {};  // Ascending.
+  // By id: true if the token continues a word ("##ing"). Only for words, and only if the rows have
+  // no `word_ids`.
+  std::vector<bool> continues_word = {};
+};
+
+struct DataCollatorForLanguageModeling {
+  MaskingVocabulary vocabulary = {};
+  bool mlm = true;  // False: causal.
+  // Selects whole words instead of single tokens, each with mlm_probability. All tokens of a
+  // selected word become the mask token; the two probabilities below do not apply, as in
+  // transformers.
+  bool whole_word_mask = false;
+  double mlm_probability = 0.15;
+  double mask_replace_prob = 0.8;
+  double random_replace_prob = 0.1;
+  std::optional<std::int64_t> pad_to_multiple_of = std::nullopt;
+  // Pads every batch to this length; a longer row is an error. Unset: to the longest row.
+  std::optional<std::int64_t> max_length = std::nullopt;
+
+  TensorDict operator()(std::span<const TokenRow> rows, std::span<const RowContext> contexts) const;
+  // Rows may have `special_tokens_mask` [tokens], which replaces the vocabulary's special_ids, and
+  // `word_ids` [tokens], the number of each token's word. The batch has neither column.
+  TensorDict operator()(std::span<const TensorDict> rows,
+                        std::span<const RowContext> contexts) const;
+};
+
+}  // namespace hasten

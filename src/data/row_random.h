@@ -1,0 +1,36 @@
+// File: data/row_random.h (internal)
+// Random numbers that follow from a key, with the same values on every machine and compiler.
+//
+//   RowRandom random(context.key());
+//   if (random.uniform() < 0.15) id = random.below(vocab_size);
+//
+// Thread rule: one thread at a time.
+// Source: SplitMix64 (Steele, Lea and Flood, 2014).
+#pragma once
+
+#include <cstdint>
+
+namespace hasten {
+
+class RowRandom {
+ public:
+  explicit RowRandom(std::uint64_t key) : state_(key) {}
+
+  std::uint64_t next() {
+    std::uint64_t value = state_ += 0x9e3779b97f4a7c15u;
+    value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9u;
+    value = (value ^ value >> 27) * 0x94d049bb133111ebu;
+    return value ^ value >> 31;
+  }
+  // In [0, 1), a multiple of 2^-53.
+  double uniform() { return static_cast<double>(next() >> 11) * 0x1.0p-53; }
+  // In [0, count), for a count above 0. The numbers are equally likely up to count / 2^64.
+  std::int64_t below(std::int64_t count) {
+    return static_cast<std::int64_t>(next() % static_cast<std::uint64_t>(count));
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+}  // namespace hasten

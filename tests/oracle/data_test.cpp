@@ -1,0 +1,164 @@
+// Compares collators with those of transformers, and orders of rows with its samplers, torch's and
+// datasets' (generate_data.py).
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "hasten/data/language_modeling.h"
+#include "hasten/data/sampler.h"
+#include "hasten/data/task_collators.h"
+
+namespace oracle_data_test {
+
+using namespace hasten;
+
+namespace {
+
+using Json = nlohmann::json;
+
+Json cases() {
+  std::ifstream file(std::string(HASTEN_TEST_DATA) + "/oracle/data/loading/cases.json");
+  return Json::parse(file);
+}
+
+// Returns nested lists of whole numbers as a tensor.
+at::Tensor tensor_of(const Json& json) {
+  if (!json.is_array()) return at::scalar_tensor(json.get<std::int64_t>(), at::kLong);
+  std::vector<at::Tensor> parts;
+  for (const Json& part : json) parts.push_back(tensor_of(part));
+  return parts.empty() ? at::empty({0}, at::kLong) : at::stack(parts);
+}
+
+std::vector<TensorDict> rows_of(const Json& json) {
+  std::vector<TensorDict> rows;
+  for (const Json& one : json) {
+    TensorDict& row = rows.emplace_back();
+    for (const auto& [name, value] : one.items()) {
+      if (name != "offset_mapping") row[name] = tensor_of(value);
+    }
+  }
+  return rows;
+}
+
+template <class Value>
+void take(const Json& options, const char* name, Value& value) {
+  if (options.contains(name)) value = options.at(name).get<Value>();
+}
+void take(const Json& options, const char* name, std::optional<std::int64_t>& value) {
+  if (options.contains(name)) value = options.at(name).get<std::int64_t>();
+}
+
+void check_batch(const std::string& name, const TensorDict& batch, const Json& expected) {
+  INFO(name);
+  CHECK(batch.size() == expected.size());
+  for (const auto& [column, value] : expected.items()) {
+    INFO(column);
+    REQUIRE(batch.contains(column));
+    const at::Tensor want = tensor_of(value);
+    CHECK(batch.at(column).sizes() == want.sizes());
+    CHECK(at::equal(batch.at(column).to(at::kLong), want));
+  }
+}
+
+// Calls `collate(options, rows)` for each case of a collator and compares the batches.
+template <class Collate>
+void check_collator(const std::string& name, Collate&& collate) {
+  const Json all = cases().at("collators").at(name);
+  CHECK(!all.empty());
+  for (const Json& one : all) {
+    const std::vector<TensorDict> rows = rows_of(one.at("rows"));
+    check_batch(name, collate(one.at("options"), std::span<const TensorDict>(rows)),
+                one.at("batch"));
+  }
+}
+
+DataCollatorForLanguageModeling language_model(const Json& options) {
+  DataCollatorForLanguageModeling collator;
+  collator.vocabulary.size = 30;
+  collator.vocabulary.mask_token_id = 4;
+  collator.vocabulary.special_ids = {0, 1, 2, 3, 4};
+  take(options, "mlm", collator.mlm);
+  take(options, "mlm_probability", collator.mlm_probability);
+  take(options, "mask_replace_prob", collator.mask_replace_prob);
+  take(options, "random_replace_prob", collator.random_replace_prob);
+  take(options, "pad_to_multiple_of", collator.pad_to_multiple_of);
+  return collator;
+}
+
+std::vector<std::int64_t> all_of(std::int64_t rows, const Json& one, const OrderFunction& order) {
+  return order(rows, one.at("seed").get<std::uint64_t>(), 0);
+}
+
+}  // namespace
+
+TEST_CASE("collators: batches equal those of transformers") {
+  const auto padding = [](const Json& options, std::span<const TensorDict> rows) {
+    DataCollatorWithPadding collator;
+    take(options, "pad_to_multiple_of", collator.pad_to_multiple_of);
+    take(options, "max_length", collator.max_length);
+    take(options, "label_pad_token_id", collator.label_pad_token_id);
+    return collator(rows);
+  };
+  check_collator("padding", padding);
+  check_collator("token_classification", padding);
+  check_collator("seq2seq", [](const Json& options, std::span<const TensorDict> rows) {
+    DataCollatorForSeq2Seq collator;
+    take(options, "pad_to_multiple_of", collator.pad_to_multiple_of);
+    take(options, "decoder_start_token_id", collator.decoder_start_token_id);
+    return collator(rows);
+  });
+  check_collator("multiple_choice", [](const Json& options, std::span<const TensorDict> rows) {
+    DataCollatorForMultipleChoice collator;
+    take(options, "pad_to_multiple_of", collator.pad_to_multiple_of);
+    return collator(rows);
+  });
+  check_collator("flattening", [](const Json& options, std::span<const TensorDict> rows) {
+    DataCollatorWithFlattening collator;
+    take(options, "return_position_ids", collator.return_position_ids);
+    take(options, "separator_id", collator.separator_id);
+    take(options, "return_flash_attn_kwargs", collator.return_flash_attn_kwargs);
+    take(options, "return_seq_idx", collator.return_seq_idx);
+    take(options, "position_ids_start", collator.position_ids_start);
+    return collator(rows);
+  });
+}
+
+TEST_CASE("collators: batches for language models equal those of transformers") {
+  const auto collate = [](const Json& options, std::span<const TensorDict> rows) {
+    const std::vector<RowContext> contexts(rows.size());
+    return language_model(options)(rows, contexts);
+  };
+  check_collator("language_modeling", collate);
+  check_collator("whole_words", [](const Json& options, std::span<const TensorDict> rows) {
+    DataCollatorForLanguageModeling collator = language_model(options);
+    collator.whole_word_mask = true;
+    collator.vocabulary.continues_word.assign(30, false);
+    const std::vector<RowContext> contexts(rows.size());
+    return collator(rows, contexts);
+  });
+}
+
+TEST_CASE("samplers: orders equal those of transformers and torch with the same generator") {
+  const Json orders = cases().at("orders");
+  const auto lengths = orders.at("lengths").get<std::vector<std::int64_t>>();
+  for (const Json& one : orders.at("length_grouped")) {
+    const auto rows = one.at("rows").get<std::int64_t>();
+    const OrderFunction order = length_grouped_order({lengths.begin(), lengths.begin() + rows},
+                                                     one.at("batch_size").get<std::int64_t>());
+    CHECK(all_of(rows, one, order) == one.at("order").get<std::vector<std::int64_t>>());
+  }
+  const auto weights = orders.at("weights").get<std::vector<double>>();
+  for (const Json& one : orders.at("weighted")) {
+    const OrderFunction order = weighted_order({.weights = weights,
+                                                .num_samples = one.at("count").get<std::int64_t>(),
+                                                .replacement = one.at("replacement").get<bool>()});
+    CHECK(all_of(static_cast<std::int64_t>(weights.size()), one, order) ==
+          one.at("order").get<std::vector<std::int64_t>>());
+  }
+}
+
+}  // namespace oracle_data_test
