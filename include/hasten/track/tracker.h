@@ -61,6 +61,9 @@ class Tracker {
   virtual void finish() {}
 };
 
+// A tracker that is made by its name, or one of your own.
+using TrackerChoice = std::variant<std::string, std::shared_ptr<Tracker>>;
+
 // Each option is used by the trackers that need it.
 struct TrackerOptions {
   std::string project;                // The folder of the run in logging_dir; MLflow's experiment.
