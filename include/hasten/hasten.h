@@ -31,4 +31,5 @@
 #include "hasten/track/tracker.h"
 #include "hasten/trainer/progress_callback.h"
 #include "hasten/trainer/stop_on_signal.h"
+#include "hasten/trainer/tracking_callback.h"
 #include "hasten/trainer/trainer.h"

@@ -80,7 +80,6 @@ void describe_hub_names(ArgumentDescriber& d) {
   d.no_effect<AnyText>("trackio_space_id", trackio);
   d.no_effect<AnyText>("trackio_bucket_id", trackio);
   d.no_effect<AnyText>("trackio_static_space_id", trackio);
-  d.no_effect<AnyText>("logging_dir", "the log is in output_dir");
 }
 
 }  // namespace
@@ -127,8 +126,8 @@ Words unsupported_optimizers() {
 }
 
 Words unsupported_trackers() {
-  return {"all",    "azure_ml", "clearml", "codecarbon",  "comet_ml", "dagshub", "dvclive", "flyte",
-          "mlflow", "neptune",  "swanlab", "tensorboard", "trackio",  "wandb",   "kubeflow"};
+  return {"azure_ml", "clearml", "codecarbon", "comet_ml", "dagshub", "dvclive", "flyte",
+          "mlflow",   "neptune", "swanlab",    "trackio",  "wandb",   "kubeflow"};
 }
 
 void describe_known_names(ArgumentDescriber& d) {

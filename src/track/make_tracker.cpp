@@ -18,14 +18,15 @@ namespace {
                                   : "a tracker of your own derives from hasten::Tracker"});
 }
 
-std::filesystem::path folder_of_run(const std::string& tracker, const TrackerOptions& options) {
-  if (options.logging_dir.empty()) {
+const std::filesystem::path& folder_of_run(const std::string& tracker,
+                                           const TrackerOptions& options) {
+  if (options.folder.empty()) {
     throw ConfigError("track.logging-dir", {.what = "tracker " + tracker,
                                             .got = "no logging_dir",
                                             .expected = "the folder that it writes to",
                                             .hint = "set logging_dir"});
   }
-  return options.logging_dir / options.project;
+  return options.folder;
 }
 
 }  // namespace

@@ -34,8 +34,9 @@ void TrackerSet::start(const std::string& project, const TrackedConfiguration& c
   finish();
   started_ = true;
   if (!keeps_) return;
+  const auto folder = logging_dir_.empty() ? logging_dir_ : logging_dir_ / project;
   for (const std::string& name : names_)
-    running_.push_back(make_tracker(name, {.project = project, .logging_dir = logging_dir_}));
+    running_.push_back(make_tracker(name, {.folder = folder, .project = project}));
   running_.insert(running_.end(), own_.begin(), own_.end());
   for (const auto& tracker : running_) tracker->store_init_configuration(configuration);
 }

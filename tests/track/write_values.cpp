@@ -26,5 +26,5 @@ void log_all(hasten::Tracker& tracker) {
 
 int main(int, char** argv) {
   for (const std::string& name : hasten::expanded_tracker_names({"all"}))
-    log_all(*hasten::make_tracker(name, {.project = "run", .logging_dir = argv[1]}));
+    log_all(*hasten::make_tracker(name, {.folder = std::filesystem::path(argv[1]) / "run"}));
 }

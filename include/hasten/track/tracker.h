@@ -2,7 +2,7 @@
 // A place that keeps what a run logs, such as TensorBoard or a file of JSON lines, and the names of
 // those that hasten has.
 //
-//   auto tracker = make_tracker("tensorboard", {.project = "sst2", .logging_dir = "logs"});
+//   auto tracker = make_tracker("tensorboard", {.folder = "logs/sst2"});
 //   tracker->store_init_configuration({{"learning_rate", 2e-5}, {"bf16", true}});
 //   tracker->log({{"train/loss", 0.41}, {"train/grad_norm", 1.2}}, step);
 //   tracker->finish();
@@ -66,9 +66,9 @@ using TrackerChoice = std::variant<std::string, std::shared_ptr<Tracker>>;
 
 // Each option is used by the trackers that need it.
 struct TrackerOptions {
-  std::string project;                // The folder of the run in logging_dir; MLflow's experiment.
-  std::filesystem::path logging_dir;  // The folder of trackers that write files.
-  std::string run_name;               // MLflow's name of the run; empty: the server chooses one.
+  std::filesystem::path folder;  // The folder of the run, for trackers that write files.
+  std::string project;           // MLflow's experiment; empty: the server's or environment's.
+  std::string run_name;          // MLflow's name of the run; empty: the server chooses one.
 };
 
 // Makes a tracker by its name: one of tracker_names().

@@ -248,7 +248,7 @@ TEST_CASE("trackers: a folder that cannot be created is an error, a later failur
 
 TEST_CASE("make_tracker: names, \"all\" and what is missing") {
   const TemporaryDirectory folder;
-  const TrackerOptions options{.project = "sst2", .logging_dir = folder.path()};
+  const TrackerOptions options{.folder = folder.path() / "sst2"};
   for (const std::string name : {"tensorboard", "jsonl", "csv"})
     CHECK(make_tracker(name, options)->name() == name);
   CHECK(std::filesystem::exists(folder.path() / "sst2" / "metrics.csv"));
