@@ -12,11 +12,13 @@
 #include "hasten/base/error.h"
 #include "hasten/base/log.h"
 #include "hasten/base/text.h"
+#include "hasten/process/once.h"
 #include "hasten/tpu/anatomy/dry_tpu.h"
 #include "machine/endpoint.h"
 #include "prepare/accelerator_state.h"
 #include "prepare/compile_watch.h"
 #include "prepare/metrics.h"
+#include "track/tracker_set.h"
 
 namespace hasten {
 
@@ -163,7 +165,11 @@ std::shared_ptr<AcceleratorState> state_of(const AcceleratorOptions& options) {
 
 }  // namespace
 
-Accelerator::Accelerator(AcceleratorOptions options) : state_(state_of(options)) {
+Accelerator::Accelerator(AcceleratorOptions options) {
+  const bool is_main = worker_of(config::whole_environment()).rank == 0;
+  // Throws before the processes meet.
+  trackers_ = std::make_shared<TrackerSet>(options.log_with, options.logging_dir, is_main);
+  state_ = state_of(options);
   const std::shared_ptr<StepObservers> observers(state_, &state_->observers);
   if (DryTpu* const dry = DryTpu::active()) dry->listen_to(*observers);
   if (hasten_accelerator_constructed != nullptr) hasten_accelerator_constructed(observers);
@@ -195,6 +201,22 @@ void Accelerator::backward(const at::Tensor& loss, double items, const BackwardO
                     .retain_graph = options.retain_graph,
                     .create_graph = options.create_graph});
 }
+
+void Accelerator::init_trackers(const std::string& project,
+                                const TrackedConfiguration& configuration) {
+  require_all("init_trackers");
+  // The other processes start trackers that keep nothing, in which nothing fails.
+  if (!is_main_process()) trackers_->start(project, configuration);
+  once(group(), is_main_process(), [&] { trackers_->start(project, configuration); });
+}
+
+void Accelerator::log(const TrackedScalars& values, std::int64_t step) {
+  trackers_->log(values, step);
+}
+
+Tracker& Accelerator::get_tracker(const std::string& name) { return trackers_->get(name); }
+
+void Accelerator::end_training() { trackers_->finish(); }
 
 bool Accelerator::sync_gradients() const { return state_->accumulation.sync_gradients(); }
 

@@ -14,8 +14,8 @@
 // independent of each other. Defaults: float, no gradient accumulation, and the TPU of a machine
 // that has one (docs/tpu.md), otherwise the GPU of the process's local rank, otherwise the CPU.
 //
-// Throws UsageError "prepare.*". The constructor also throws ConfigError "prepare.precision" and
-// "process.backend", what Group::form throws (hasten/process/group.h), and "device.tpu-*".
+// Throws UsageError "prepare.*" and "track.*". The constructor also throws ConfigError "prepare.precision" and
+// "process.backend", "track.unknown", what Group::form throws (hasten/process/group.h), and "device.tpu-*".
 // Thread rule: one thread at a time per Accelerator. Source: the names and behaviour of Hugging
 // Face Accelerate; docs/design/ explains the differences.
 #pragma once
@@ -42,6 +42,7 @@
 #include "hasten/process/group.h"
 #include "hasten/process/logger.h"
 #include "hasten/process/split.h"
+#include "hasten/track/tracker.h"
 
 namespace hasten {
 
@@ -98,7 +99,14 @@ struct AcceleratorOptions {
   // Checks before each collective that all processes make the same call. Also set by
   // ACCELERATE_DEBUG_MODE=true.
   bool debug = false;
+  // The trackers that init_trackers starts: names (tracker_names(), or "all") and trackers of your
+  // own (hasten/track/tracker.h): `.log_with = {"tensorboard", own_tracker}`.
+  std::vector<TrackerChoice> log_with;
+  // The folder of the trackers that write files. Each project has a folder of its name in it.
+  std::filesystem::path logging_dir;
 };
+
+class TrackerSet;
 
 // The scope of one micro-batch; see Accelerator::accumulate.
 class [[nodiscard]] AccumulateScope {
@@ -296,6 +304,18 @@ class Accelerator {
   bool check_trigger();
   void wait_for_everyone() const;
 
+  // Starts the trackers of AcceleratorOptions::log_with with the configuration of the run:
+  // `accelerator.init_trackers("sst2", {{"learning_rate", 2e-5}});`. Only the job's main process
+  // keeps anything. A collective: if a tracker cannot be started there, all processes throw.
+  void init_trackers(const std::string& project, const TrackedConfiguration& configuration = {});
+  // Gives the values of an optimizer step to all trackers. Does nothing without log_with.
+  void log(const TrackedScalars& values, std::int64_t step);
+  // Returns the tracker of this name, for texts, histograms and images. In other processes than the
+  // main process it keeps nothing.
+  Tracker& get_tracker(const std::string& name);
+  // Finishes all trackers. Without it each finishes in its destructor.
+  void end_training();
+
   // Writes a Chrome trace of the operators that run until the returned object is destroyed.
   ProfileScope profile(const std::filesystem::path& trace) const { return ProfileScope(trace); }
   // Accounts for every byte and operation from now on; see hasten/anatomy/anatomy.h.
@@ -327,6 +347,7 @@ class Accelerator {
 
   friend class LocalSGD;
   std::shared_ptr<AcceleratorState> state_;
+  std::shared_ptr<TrackerSet> trackers_;
 };
 
 // Seeds LibTorch's generators on all devices. With device_specific, process n of a job uses

@@ -22,8 +22,9 @@ constexpr std::string_view kOptimizers =
     "schedule_free_radam schedule_free_adamw schedule_free_sgd apollo_adamw "
     "apollo_adamw_layerwise stable_adamw";
 constexpr std::string_view kTrackers =
-    "all azure_ml clearml codecarbon comet_ml dagshub dvclive flyte mlflow neptune swanlab "
-    "tensorboard trackio wandb kubeflow";
+    "azure_ml clearml codecarbon comet_ml dagshub dvclive flyte mlflow neptune swanlab trackio "
+    "wandb "
+    "kubeflow";
 
 void describe_unsupported_names(ArgumentDescriber& d) {
   d.group("Known, not supported yet");
@@ -91,7 +92,6 @@ void describe_hub_names(ArgumentDescriber& d) {
   d.no_effect<AnyText>("trackio_space_id", trackio);
   d.no_effect<AnyText>("trackio_bucket_id", trackio);
   d.no_effect<AnyText>("trackio_static_space_id", trackio);
-  d.no_effect<AnyText>("logging_dir", "the log is in output_dir");
 }
 
 }  // namespace

@@ -31,6 +31,7 @@ std::string checkpoint(const std::string& text) {
 std::vector<Derived> derive(TrainingArguments& arguments) {
   std::vector<Derived> derived;
   arguments.output_dir = home_expanded(arguments.output_dir);
+  arguments.logging_dir = home_expanded(arguments.logging_dir);
   arguments.resume_from_checkpoint = checkpoint(arguments.resume_from_checkpoint);
   if (!arguments.do_eval && arguments.eval_strategy != IntervalStrategy::no) {
     arguments.do_eval = true;

@@ -147,11 +147,20 @@ void logging(ArgumentDescriber& d) {
       .alias("detail", "debug");
   d("disable_tqdm", &TrainingArguments::disable_tqdm,
     "Show no progress bar. If unset, a bar is shown if standard error is a terminal.");
-  d("report_to", &TrainingArguments::report_to, "Report to these trackers.")
-      .one_of({"none"})
+  d("report_to", &TrainingArguments::report_to,
+    "Report to these trackers: tensorboard writes event files, jsonl and csv write metrics.jsonl "
+    "and "
+    "metrics.csv; all means all of them.")
+      .one_of({"none", "all", "tensorboard", "jsonl", "csv"})
       .not_yet_choices(config::unsupported_trackers());
+  d("logging_dir", &TrainingArguments::logging_dir,
+    "Write the files of trackers to this folder. If unset, the variable TENSORBOARD_LOGGING_DIR, "
+    "or "
+    "else the folder runs in output_dir.");
   d("run_name", &TrainingArguments::run_name,
-    "Set the name of the run, which is stored in training_args.json. No tracker shows it yet.");
+    "Set the name of the run, which is the last folder of the files of trackers. If unset, the "
+    "time "
+    "and the host's name in the default folder.");
   d("skip_memory_metrics", &TrainingArguments::skip_memory_metrics,
     "Leave memory figures out of the metrics.");
   d("anatomy", &TrainingArguments::anatomy,

@@ -222,6 +222,12 @@ void check_anatomy(const TrainingArguments& arguments) {
                      "text, or a file ending in .json or .html");
 }
 
+void check_trackers(const TrainingArguments& arguments) {
+  const auto& names = arguments.report_to;
+  if (names.size() > 1 && std::find(names.begin(), names.end(), "none") != names.end())
+    throw_conflict("report_to has none beside other trackers", "remove none");
+}
+
 void check_output(const TrainingArguments& arguments) {
   if (arguments.output_dir.empty()) throw_out_of_range("output_dir", "''", "a folder");
   const std::string resume = lower(arguments.resume_from_checkpoint);
@@ -283,6 +289,7 @@ const std::vector<KwargRule>& optimizer_rules() {
 void check_contradictions(const TrainingArguments& arguments) {
   check_anatomy(arguments);
   check_output(arguments);
+  check_trackers(arguments);
   check_duration(arguments);
   check_precision(arguments);
   check_intervals(arguments);

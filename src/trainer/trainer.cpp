@@ -13,6 +13,7 @@
 #include "hasten/checkpoint/checkpoint_folders.h"
 #include "hasten/device/memory.h"
 #include "hasten/process/once.h"
+#include "hasten/trainer/tracking_callback.h"
 #include "trainer/agreement.h"
 #include "trainer/prediction_buffer.h"
 #include "trainer/rows.h"
@@ -135,9 +136,11 @@ Trainer::Impl::Impl(std::shared_ptr<PreTrainedModel> module, TrainingArguments a
     at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
   // Each process draws its own dropout masks, as each row of a larger batch does.
   set_seed(args.seed + accelerator.process().process_index);
-  if (!args.run_name.empty()) {
+  if (!expanded_tracker_names(args.report_to).empty()) {
+    parts.callbacks.push_back(std::make_shared<TrackingCallback>());
+  } else if (!args.run_name.empty()) {
     logger.warning("run_name " + args.run_name +
-                   " is only saved in training_args.json: this release reports to no tracker");
+                   " is only saved in training_args.json: report_to names no tracker");
   }
   // Reads them now, because their folder may be gone at a later save.
   once(group(), writes(), [&] {

@@ -99,9 +99,10 @@ struct TrainingArguments {
   bool stop_on_nonfinite_loss = false;  // hasten's own: throw DivergedError.
   CountTokens include_num_input_tokens_seen = CountTokens::no;
   LogLevel log_level = LogLevel::passive;
-  std::optional<bool> disable_tqdm;  // Unset: a bar if standard error is a terminal.
-  std::vector<std::string> report_to = {"none"};
-  std::string run_name;  // Stored in training_args.json; no tracker shows it.
+  std::optional<bool> disable_tqdm;               // Unset: a bar if standard error is a terminal.
+  std::vector<std::string> report_to = {"none"};  // Trackers by name, or "all".
+  std::string logging_dir;  // Their folder; unset: see hasten/trainer/tracking_callback.h.
+  std::string run_name;     // The last folder of it, and the run's name in MLflow.
   bool skip_memory_metrics = true;
   std::string anatomy;             // hasten's own: "text", a file (.json, .html), or empty: none.
   std::int64_t anatomy_steps = 3;  // hasten's own: optimizer steps that it records.
@@ -144,7 +145,7 @@ struct TrainingArguments {
 };
 
 // Validates the arguments and fills in derived values: do_eval, eval_steps, metric_for_best_model,
-// greater_is_better, and a leading "~" of output_dir.
+// greater_is_better, and a leading "~" of output_dir and logging_dir.
 TrainingArguments resolved(TrainingArguments arguments);
 
 // Throws ConfigError for the first value out of its range, the first contradiction, or the first

@@ -5,6 +5,6 @@
 
 namespace names_of_track {
 
-extern std::int64_t num_training_steps;
+extern std::int64_t num_training_steps, step;
 
 }  // namespace names_of_track

@@ -6,6 +6,7 @@
 namespace names_of_trainer {
 
 extern hasten::Trainer trainer;
+extern std::shared_ptr<hasten::Tracker> own_tracker;
 extern hasten::TrainOptions options;
 extern hasten::TrainingArguments arguments;
 extern std::shared_ptr<hasten::PreTrainedModel> model;

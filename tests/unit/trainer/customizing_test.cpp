@@ -214,7 +214,7 @@ TEST_CASE("eval_accumulation_steps: predictions stay on their device for that ma
   CHECK(at::equal(predicted(), expected));
 }
 
-TEST_CASE("run_name: it is saved with the model, and a notice says that nothing displays it") {
+TEST_CASE("run_name: it is saved with the model; without a tracker a notice says that") {
   const tiny_runs::Folder folder;
   TrainingArguments args = few_steps(folder.path);
   args.run_name = "third try";

@@ -1,0 +1,49 @@
+// File: hasten/trainer/tracking_callback.h
+// Reports what a Trainer logs to trackers (hasten/track/tracker.h). A Trainer adds one itself for
+// the trackers that TrainingArguments::report_to names; add one for trackers of your own.
+//
+//   trainer.add_callback(std::make_shared<TrackingCallback>(
+//       std::vector<std::shared_ptr<Tracker>>{own_tracker}));
+//
+// Trackers get the names that Hugging Face's callbacks give: "eval_loss" becomes "eval/loss",
+// "test_loss" becomes "test/loss", "loss" becomes "train/loss"; MLflow gets them unchanged. At the
+// start of training they get all arguments and the model's configuration. They are finished when
+// the callback is destroyed, so an evaluation after training is in the same run. Only the main
+// process reports. What a tracker throws when it starts ends the run. Thread rule: that of
+// callbacks.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "hasten/track/tracker.h"
+#include "hasten/trainer/callback.h"
+
+namespace hasten {
+
+class TrackingCallback : public TrainerCallback {
+ public:
+  // Makes the trackers of report_to when the run logs for the first time.
+  TrackingCallback() = default;
+  explicit TrackingCallback(std::vector<std::shared_ptr<Tracker>> trackers);
+  TrackingCallback(const TrackingCallback&) = delete;
+  TrackingCallback& operator=(const TrackingCallback&) = delete;
+  ~TrackingCallback() override;
+  void on_train_begin(const TrainerEvent& event, TrainerControl&) override;
+  void on_log(const TrainerEvent& event, TrainerControl&, const Metrics& logs) override;
+  bool reads_gradients() const override { return false; }
+
+ private:
+  void start(const TrainingArguments& args);
+
+  std::vector<std::shared_ptr<Tracker>> trackers_;
+  bool is_started_ = false;
+};
+
+// Returns the folder of the trackers that write files: logging_dir, or else the variable
+// TENSORBOARD_LOGGING_DIR, each with a folder of the name run_name in it if that is set; otherwise
+// a folder in output_dir/runs with the name run_name or, without it, the time and the host's name.
+std::filesystem::path folder_of_trackers(const TrainingArguments& args);
+
+}  // namespace hasten

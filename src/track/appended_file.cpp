@@ -1,0 +1,47 @@
+#include "track/appended_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <chrono>
+#include <system_error>
+
+#include "hasten/base/error.h"
+#include "hasten/base/files.h"
+#include "hasten/base/log.h"
+#include "hasten/base/text.h"
+
+namespace hasten {
+
+AppendedFile::AppendedFile(std::filesystem::path path) : path_(std::move(path)) {
+  if (path_.has_parent_path()) make_directories(path_.parent_path());
+  file_ = Descriptor(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+  if (file_.get() < 0) {
+    throw IoError("io.open", {.what = str("cannot open ", path_.string(), ": ",
+                                          std::generic_category().message(errno)),
+                              .hint = "choose another logging_dir"});
+  }
+  struct stat status {};
+  was_empty_ = ::fstat(file_.get(), &status) != 0 || status.st_size == 0;
+}
+
+void AppendedFile::append(std::string_view bytes) {
+  while (!bytes.empty() && file_.get() >= 0) {
+    const ssize_t written = ::write(file_.get(), bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) {
+      log_line(str("hasten: cannot write ", path_.string(), ": ",
+                   std::generic_category().message(errno),
+                   ". The run continues, and this file gets nothing more"));
+      return file_.close();
+    }
+    bytes.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+double seconds_since_epoch() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(now).count();
+}
+
+}  // namespace hasten

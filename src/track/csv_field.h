@@ -1,0 +1,48 @@
+// File: track/csv_field.h (internal)
+// Writes a field of a CSV file, and reads the records of one (RFC 4180).
+//
+//   csv_field("a,b");                 // "\"a,b\""
+//   while (!rest.empty()) use(next_csv_record(rest));   // {"1", "a,b"}
+//
+// Thread rule: pure functions.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace hasten {
+
+inline std::string csv_field(std::string_view text) {
+  if (text.find_first_of(",\"\r\n") == text.npos) return std::string(text);
+  std::string quoted = "\"";
+  for (const char letter : text) quoted.append(letter == '"' ? 2 : 1, letter);
+  return quoted + "\"";
+}
+
+// Takes the fields of the first record off `rest`, with the line end. Without a record: empty.
+inline std::vector<std::string> next_csv_record(std::string_view& rest) {
+  std::vector<std::string> fields;
+  if (rest.empty()) return fields;
+  fields.emplace_back();
+  bool quoted = false;
+  std::size_t at = 0;
+  for (; at < rest.size(); ++at) {
+    const char letter = rest[at];
+    if (letter == '"') {
+      const bool doubled = quoted && at + 1 < rest.size() && rest[at + 1] == '"';
+      if (doubled) fields.back() += rest[at++];
+      quoted = doubled || !quoted;
+    } else if (!quoted && letter == ',') {
+      fields.emplace_back();
+    } else if (!quoted && letter == '\n') {
+      break;
+    } else if (quoted || letter != '\r') {
+      fields.back() += letter;
+    }
+  }
+  rest.remove_prefix(at < rest.size() ? at + 1 : rest.size());
+  return fields;
+}
+
+}  // namespace hasten

@@ -1,0 +1,80 @@
+#include "track/tracker_set.h"
+
+#include <algorithm>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
+namespace hasten {
+namespace {
+
+// Takes the place of every tracker in processes that keep nothing.
+struct SilentTracker : Tracker {
+  std::string name() const override { return ""; }
+  void store_init_configuration(const TrackedConfiguration&) override {}
+  void log(const TrackedScalars&, std::int64_t) override {}
+};
+
+}  // namespace
+
+TrackerSet::TrackerSet(const std::vector<TrackerChoice>& choices, std::filesystem::path logging_dir,
+                       bool keeps)
+    : logging_dir_(std::move(logging_dir)), keeps_(keeps) {
+  for (const TrackerChoice& choice : choices) {
+    if (const auto* name = std::get_if<std::string>(&choice)) {
+      names_.push_back(*name);
+    } else if (const auto& own = std::get<std::shared_ptr<Tracker>>(choice)) {
+      own_.push_back(own);
+    }
+  }
+  names_ = expanded_tracker_names(names_);
+}
+
+void TrackerSet::start(const std::string& project, const TrackedConfiguration& configuration) {
+  finish();
+  started_ = true;
+  if (!keeps_) return;
+  const auto folder = logging_dir_.empty() ? logging_dir_ : logging_dir_ / project;
+  for (const std::string& name : names_)
+    running_.push_back(make_tracker(name, {.folder = folder, .project = project}));
+  running_.insert(running_.end(), own_.begin(), own_.end());
+  for (const auto& tracker : running_) tracker->store_init_configuration(configuration);
+}
+
+void TrackerSet::check_started(const char* call) const {
+  if (started_ || (names_.empty() && own_.empty())) return;
+  throw UsageError("track.not-started", {.what = call,
+                                         .got = "trackers that are not started",
+                                         .expected = "a call of init_trackers before",
+                                         .hint = "call init_trackers(\"PROJECT\") once"});
+}
+
+void TrackerSet::log(const TrackedScalars& values, std::int64_t step) {
+  check_started("log");
+  for (const auto& tracker : running_) tracker->log(values, step);
+}
+
+Tracker& TrackerSet::get(const std::string& name) {
+  check_started("get_tracker");
+  std::vector<std::string> known = names_;
+  for (const auto& tracker : own_) known.push_back(tracker->name());
+  if (std::find(known.begin(), known.end(), name) == known.end()) {
+    throw UsageError("track.not-used",
+                     {.what = "get_tracker",
+                      .got = "'" + name + "'",
+                      .expected = known.empty() ? "nothing, because log_with is empty"
+                                                : "one of " + join(known, ", ")});
+  }
+  static SilentTracker silent;
+  const auto found = std::find_if(running_.begin(), running_.end(),
+                                  [&](const auto& each) { return each->name() == name; });
+  return found == running_.end() ? silent : **found;
+}
+
+void TrackerSet::finish() {
+  for (const auto& tracker : running_) tracker->finish();
+  running_.clear();
+  started_ = false;
+}
+
+}  // namespace hasten

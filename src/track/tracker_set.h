@@ -1,0 +1,39 @@
+// File: track/tracker_set.h (internal)
+// The trackers of a run, which it starts, logs to and finishes together.
+//
+//   TrackerSet trackers({"tensorboard", own_tracker}, "logs", /*keeps=*/is_main_process);
+//   trackers.start({.project = "sst2"}, configuration);
+//   trackers.log({{"loss", 0.4}}, step);
+//   trackers.finish();
+//
+// In a process that does not keep what is logged the functions check the same things and do nothing
+// else. Throws ConfigError "track.unknown" and "track.logging-dir", UsageError "track.not-started"
+// and "track.not-used". Thread rule: one thread at a time.
+#pragma once
+
+#include "hasten/track/tracker.h"
+
+namespace hasten {
+
+class TrackerSet {
+ public:
+  TrackerSet(const std::vector<TrackerChoice>& choices, std::filesystem::path logging_dir,
+             bool keeps);
+  // Makes the trackers that were chosen by name and gives the configuration to all. Finishes those
+  // of an earlier start.
+  void start(const std::string& project, const TrackedConfiguration& configuration);
+  void log(const TrackedScalars& values, std::int64_t step);
+  Tracker& get(const std::string& name);
+  void finish();
+
+ private:
+  void check_started(const char* call) const;
+
+  std::vector<std::string> names_;             // In this order, before own_.
+  std::vector<std::shared_ptr<Tracker>> own_;  // The caller's.
+  std::vector<std::shared_ptr<Tracker>> running_;
+  std::filesystem::path logging_dir_;
+  bool keeps_ = false, started_ = false;
+};
+
+}  // namespace hasten

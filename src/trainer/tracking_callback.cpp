@@ -1,0 +1,99 @@
+#include "hasten/trainer/tracking_callback.h"
+
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "base/process_state.h"
+#include "hasten/base/text.h"
+#include "hasten/models/pretrained_model.h"
+#include "hasten/options/environment.h"
+#include "track/log_names.h"
+
+namespace hasten {
+namespace {
+
+TrackedScalars with_groups(const Metrics& logs) {
+  TrackedScalars out;
+  for (const auto& [name, value] : logs) out[grouped_name(name)] = value;
+  return out;
+}
+
+// Adds the values of a JSON object that are set. Lists and objects become their JSON text.
+void add_values(TrackedConfiguration& out, const std::string& json) {
+  const auto values = nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
+  if (!values.is_object()) return;
+  for (const auto& [name, value] : values.items()) {
+    if (value.is_null()) continue;
+    if (value.is_boolean()) {
+      out[name] = value.get<bool>();
+    } else if (value.is_number_integer()) {
+      out[name] = value.get<std::int64_t>();
+    } else if (value.is_number()) {
+      out[name] = value.get<double>();
+    } else {
+      out[name] = value.is_string() ? value.get<std::string>() : value.dump();
+    }
+  }
+}
+
+// The Hugging Face Trainer's name of a run: "Nov23_14-05-59_node1".
+std::string time_and_host() {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  ::localtime_r(&now, &local);
+  char text[64] = "";
+  (void)std::strftime(text, sizeof text, "%b%d_%H-%M-%S_", &local);
+  return text + host_name();
+}
+
+}  // namespace
+
+std::filesystem::path folder_of_trackers(const TrainingArguments& args) {
+  const config::Environment environment = config::whole_environment();
+  const auto variable = environment.find("TENSORBOARD_LOGGING_DIR");
+  const std::filesystem::path given = !args.logging_dir.empty()       ? args.logging_dir
+                                      : variable == environment.end() ? ""
+                                                                      : variable->second;
+  if (!given.empty()) return args.run_name.empty() ? given : given / args.run_name;
+  return std::filesystem::path(args.output_dir) / "runs" /
+         (args.run_name.empty() ? time_and_host() : args.run_name);
+}
+
+TrackingCallback::TrackingCallback(std::vector<std::shared_ptr<Tracker>> trackers)
+    : trackers_(std::move(trackers)), is_started_(true) {}
+
+TrackingCallback::~TrackingCallback() {
+  for (const auto& tracker : trackers_) tracker->finish();
+}
+
+void TrackingCallback::start(const TrainingArguments& args) {
+  if (is_started_) return;
+  is_started_ = true;
+  const TrackerOptions options{.folder = folder_of_trackers(args), .run_name = args.run_name};
+  for (const std::string& name : expanded_tracker_names(args.report_to))
+    trackers_.push_back(make_tracker(name, options));
+}
+
+void TrackingCallback::on_train_begin(const TrainerEvent& event, TrainerControl&) {
+  if (!event.state.is_world_process_zero) return;
+  start(event.args);
+  const std::string args = to_json(event.args), model = event.model.config_json();
+  TrackedConfiguration values;
+  add_values(values, model);
+  add_values(values, args);
+  for (const auto& tracker : trackers_) {
+    tracker->store_init_configuration(values);
+    tracker->log_text("args", args, 0);
+    tracker->log_text("model_config", model, 0);
+  }
+}
+
+void TrackingCallback::on_log(const TrainerEvent& event, TrainerControl&, const Metrics& logs) {
+  if (!event.state.is_world_process_zero) return;
+  start(event.args);
+  const TrackedScalars grouped = with_groups(logs);
+  for (const auto& tracker : trackers_)
+    tracker->log(tracker->keeps_log_names() ? logs : grouped, event.state.global_step);
+}
+
+}  // namespace hasten

@@ -1,0 +1,263 @@
+#include "hasten/track/file_trackers.h"
+
+#include <doctest/doctest.h>
+#include <sys/resource.h>
+
+#include <cmath>
+#include <csignal>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "hasten/base/files.h"
+#include "hasten/base/log.h"
+#include "hasten/base/text.h"
+#include "track/csv_field.h"
+#include "track/event_record.h"
+#include "track/histogram.h"
+#include "track/png.h"
+#include "track/protobuf.h"
+#include "unit/code_of.h"
+
+namespace file_trackers_test {
+
+using namespace hasten;
+
+const TrackedConfiguration kConfiguration = {
+    {"bf16", true}, {"learning_rate", 2e-5}, {"model", "a, \"b\""}, {"seed", 42}};
+
+std::vector<std::string> lines_of(const std::filesystem::path& file) {
+  std::vector<std::string> lines = split(read_file(file), '\n');
+  REQUIRE(lines.back().empty());  // The file ends with a line end.
+  lines.pop_back();
+  return lines;
+}
+
+std::filesystem::path only_file_of(const std::filesystem::path& folder) {
+  return std::filesystem::directory_iterator(folder)->path();
+}
+
+// The events of a file, as the numbers of fields within them.
+std::vector<std::string> events_of(const std::filesystem::path& folder) {
+  const std::string content = read_file(only_file_of(folder));
+  std::vector<std::string> events;
+  std::string_view rest = content;
+  while (const auto event = next_event_record(rest)) events.emplace_back(*event);
+  CHECK(rest.empty());
+  return events;
+}
+
+TEST_CASE("protobuf: written fields are read back, and a damaged text ends the fields") {
+  ProtobufWriter inner, writer;
+  inner.integer(3, -1);
+  writer.integer(1, 300);
+  writer.number(2, 0.1);
+  writer.single(16, 0.5f);
+  writer.bytes(4, "text");
+  writer.message(5, inner);
+  ProtobufReader reader(writer.text());
+  REQUIRE(reader.next());
+  CHECK(reader.field() == 1);
+  CHECK(reader.integer() == 300);
+  REQUIRE(reader.next());
+  CHECK(reader.number() == 0.1);
+  REQUIRE(reader.next());
+  CHECK(reader.field() == 16);
+  CHECK(reader.single() == 0.5f);
+  CHECK(reader.number() == 0);
+  REQUIRE(reader.next());
+  CHECK(reader.bytes() == "text");
+  REQUIRE(reader.next());
+  ProtobufReader of_inner(reader.bytes());
+  REQUIRE(of_inner.next());
+  CHECK(of_inner.integer() == -1);
+  CHECK(!reader.next());
+  CHECK(writer.text().substr(0, 3) == "\x08\xac\x02");
+
+  const std::string text = writer.text();
+  for (std::size_t size = 0; size < text.size(); ++size) {
+    ProtobufReader cut(std::string_view(text).substr(0, size));
+    int fields = 0;
+    while (cut.next()) ++fields;
+    CHECK(fields < 5);
+  }
+  CHECK(!ProtobufReader(std::string(11, '\xff')).next());
+}
+
+TEST_CASE("event_record: checksums are masked CRC-32C, and a damaged or cut record ends a file") {
+  const std::string record = event_record("123456789");
+  CHECK(record.size() == 12 + 9 + 4);
+  // CRC-32C of these digits is e3069283.
+  const std::uint32_t crc = 0xe3069283, masked = (crc >> 15 | crc << 17) + 0xa282ead8;
+  std::uint32_t written = 0;
+  std::memcpy(&written, record.data() + record.size() - 4, 4);
+  CHECK(written == masked);
+
+  const std::string two = record + event_record("");
+  std::string_view rest = two;
+  CHECK(next_event_record(rest) == "123456789");
+  CHECK(next_event_record(rest) == "");
+  CHECK(!next_event_record(rest));
+  for (std::size_t size = 0; size < record.size(); ++size) {
+    std::string_view cut = std::string_view(record).substr(0, size);
+    CHECK(!next_event_record(cut));
+  }
+  for (std::size_t at = 0; at < record.size(); ++at) {
+    std::string damaged = record;
+    damaged[at] = static_cast<char>(damaged[at] ^ 1);
+    std::string_view of_damaged = damaged;
+    CHECK(!next_event_record(of_damaged));
+  }
+}
+
+TEST_CASE("histogram: values that are not finite are left out") {
+  const double nan = std::nan(""), values[] = {nan, 1.0, -INFINITY, 1.0};
+  const Histogram some = histogram(values);
+  CHECK(some.count == 2);
+  CHECK(some.sum == 2);
+  CHECK(some.counts == std::vector<double>{0, 2});
+  CHECK(some.limits.size() == 2);
+  CHECK(some.limits[0] <= 1);
+  CHECK(some.limits[1] > 1);
+  CHECK(histogram({}).counts.empty());
+  CHECK(histogram(std::span(&nan, 1)).count == 0);
+}
+
+TEST_CASE("TensorBoardTracker: one event for each value, and a version first") {
+  const TemporaryDirectory folder;
+  {
+    TensorBoardTracker tracker(folder.path());
+    tracker.store_init_configuration(kConfiguration);
+    tracker.log({{"train/loss", 0.5}, {"train/grad_norm", 2}}, 10);
+    tracker.log_text("args", "{}", 0);
+    const double weights[] = {1, 2};
+    tracker.log_histogram("weights", weights, 10);
+    const std::uint8_t pixels[12] = {};
+    tracker.log_image("image", {.height = 2, .width = 2, .channels = 3, .pixels = pixels}, 10);
+    tracker.finish();
+    tracker.finish();
+    tracker.log({{"late", 1}}, 20);  // It is not kept, and it does no harm.
+  }
+  const std::vector<std::string> events = events_of(folder.path());
+  REQUIRE(events.size() == 1 + 2 + 2 + 3 + 1);
+  CHECK(events[0].find("brain.Event:2") != std::string::npos);
+  CHECK(events[1].find("_hparams_/experiment") != std::string::npos);
+  CHECK(events[2].find("_hparams_/session_start_info") != std::string::npos);
+  CHECK(events[3].find("train/grad_norm") != std::string::npos);
+  CHECK(events[8].find("_hparams_/session_end_info") != std::string::npos);
+  ProtobufReader event(events[4]);
+  REQUIRE(event.next());
+  CHECK(event.number() > 1.7e9);
+  REQUIRE(event.next());
+  CHECK(event.integer() == 10);
+}
+
+TEST_CASE("TensorBoardTracker: two in one folder have files of their own") {
+  const TemporaryDirectory folder;
+  const TensorBoardTracker first(folder.path()), second(folder.path());
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 2);
+  CHECK(starts_with(only_file_of(folder.path()).filename().string(), "events.out.tfevents.1"));
+}
+
+TEST_CASE("log_image: bytes that do not fit the sizes are an error") {
+  const TemporaryDirectory folder;
+  TensorBoardTracker tracker(folder.path());
+  const std::uint8_t pixels[12] = {};
+  for (const TrackedImage& image :
+       {TrackedImage{.height = 2, .width = 3, .channels = 3, .pixels = pixels},
+        TrackedImage{.height = -2, .width = -2, .channels = 3, .pixels = pixels},
+        TrackedImage{.height = 2, .width = 1, .channels = 6, .pixels = pixels}}) {
+    CHECK(code_of([&] { tracker.log_image("image", image, 0); }) == "track.image");
+  }
+}
+
+TEST_CASE("png_of: an image of more than one stored block has every byte") {
+  const std::vector<std::uint8_t> pixels(300 * 400, 7);
+  const std::string png = png_of({.height = 300, .width = 400, .channels = 1, .pixels = pixels});
+  CHECK(starts_with(png, "\x89PNG\r\n"));
+  CHECK(png.size() == 8 + 25 + 12 + 2 + 2 * 5 + 300 * 401 + 4 + 12);
+}
+
+TEST_CASE("JsonLinesTracker: one object a line; a value that is not finite is null") {
+  const TemporaryDirectory folder;
+  {
+    JsonLinesTracker tracker(folder.path());
+    tracker.store_init_configuration(kConfiguration);
+    tracker.log({{"train/loss", 0.5}, {"train/grad_norm", INFINITY}}, 10);
+    tracker.log_text("note", "two\nlines", 11);
+  }
+  JsonLinesTracker(folder.path()).log({{"train/loss", 0.25}}, 20);  // A run that continues.
+  const auto lines = lines_of(folder.path() / "metrics.jsonl");
+  REQUIRE(lines.size() == 4);
+  CHECK(lines[0] ==
+        R"({"config":{"bf16":true,"learning_rate":2e-05,"model":"a, \"b\"","seed":42}})");
+  const auto first = nlohmann::json::parse(lines[1]);
+  CHECK(first["step"] == 10);
+  CHECK(first["time"] > 1.7e9);
+  CHECK(first["train/loss"] == 0.5);
+  CHECK(first["train/grad_norm"].is_null());
+  CHECK(nlohmann::json::parse(lines[2])["note"] == "two\nlines");
+  CHECK(nlohmann::json::parse(lines[3])["step"] == 20);
+}
+
+TEST_CASE("CsvTracker: a row for each value, and one header") {
+  const TemporaryDirectory folder;
+  {
+    CsvTracker tracker(folder.path());
+    tracker.store_init_configuration({{"model", "a, \"b\""}});
+    tracker.log({{"train/loss", 0.5}, {"train/grad_norm", 2}}, 10);
+  }
+  CsvTracker(folder.path()).log({{"train/loss", 0.25}}, 20);
+  const std::string text = read_file(folder.path() / "metrics.csv");
+  std::vector<std::vector<std::string>> rows;
+  for (std::string_view rest = text; !rest.empty();) rows.push_back(next_csv_record(rest));
+  REQUIRE(rows.size() == 5);
+  CHECK(rows[0] == std::vector<std::string>{"step", "time", "name", "value"});
+  for (auto& row : rows) row.erase(row.begin() + 1);
+  CHECK(rows[1] == std::vector<std::string>{"", "model", "a, \"b\""});
+  CHECK(rows[2] == std::vector<std::string>{"10", "train/grad_norm", "2"});
+  CHECK(rows[3] == std::vector<std::string>{"10", "train/loss", "0.5"});
+  CHECK(rows[4] == std::vector<std::string>{"20", "train/loss", "0.25"});
+}
+
+TEST_CASE("next_csv_record: quoted line ends, doubled quotes and CR LF") {
+  std::string_view rest = "a,\"b\r\n\"\"c\"\"\",\r\nd";
+  CHECK(next_csv_record(rest) == std::vector<std::string>{"a", "b\r\n\"c\"", ""});
+  CHECK(next_csv_record(rest) == std::vector<std::string>{"d"});
+  CHECK(next_csv_record(rest).empty());
+}
+
+TEST_CASE("trackers: a folder that cannot be created is an error, a later failure one log line") {
+  CHECK(code_of([] { JsonLinesTracker("/dev/null/logs"); }) == "io.mkdir");
+  const TemporaryDirectory folder;
+  std::vector<std::string> logged;
+  set_log_sink([&](std::string_view line) { logged.emplace_back(line); });
+  JsonLinesTracker tracker(folder.path());
+  rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  auto* const handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
+  ::setrlimit(RLIMIT_FSIZE, &none);
+  tracker.log({{"loss", 1}}, 1);
+  tracker.log({{"loss", 1}}, 2);
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  set_log_sink({});
+  REQUIRE(logged.size() == 1);
+  CHECK(logged[0].find("metrics.jsonl") != std::string::npos);
+}
+
+TEST_CASE("make_tracker: names, \"all\" and what is missing") {
+  const TemporaryDirectory folder;
+  const TrackerOptions options{.folder = folder.path() / "sst2"};
+  for (const std::string name : {"tensorboard", "jsonl", "csv"})
+    CHECK(make_tracker(name, options)->name() == name);
+  CHECK(std::filesystem::exists(folder.path() / "sst2" / "metrics.csv"));
+  CHECK(code_of([&] { make_tracker("wandb", options); }) == "track.unknown");
+  CHECK(code_of([] { make_tracker("csv", {.project = "a"}); }) == "track.logging-dir");
+  CHECK(expanded_tracker_names({"none"}).empty());
+  CHECK(expanded_tracker_names({"csv", "all", "csv"}) ==
+        std::vector<std::string>{"csv", "tensorboard", "jsonl"});
+  CHECK(code_of([] { expanded_tracker_names({"jsnol"}); }) == "track.unknown");
+}
+
+}  // namespace file_trackers_test

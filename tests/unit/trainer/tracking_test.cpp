@@ -1,0 +1,171 @@
+// report_to, logging_dir and run_name: what a run reports to trackers, and where.
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "hasten/base/files.h"
+#include "hasten/base/text.h"
+#include "hasten/trainer/tracking_callback.h"
+#include "hasten/trainer/trainer.h"
+#include "unit/code_of.h"
+#include "unit/trainer/tiny.h"
+
+namespace trainer_tracking_test {
+
+using namespace hasten;
+using namespace hasten::tiny_runs;
+namespace fs = std::filesystem;
+
+namespace {
+
+TrainingArguments logged_steps(const fs::path& folder) {
+  TrainingArguments args;
+  args.output_dir = folder.string();
+  args.per_device_train_batch_size = 4;
+  args.max_steps = 4;
+  args.logging_steps = 2;
+  args.save_strategy = SaveStrategy::no;
+  args.use_cpu = true;
+  args.log_level = LogLevel::error;
+  return args;
+}
+
+std::vector<nlohmann::json> json_lines(const fs::path& file) {
+  std::vector<nlohmann::json> out;
+  for (const std::string& line : split(read_file(file), '\n'))
+    if (!line.empty()) out.push_back(nlohmann::json::parse(line));
+  return out;
+}
+
+// Removes the variable for the test, whatever the caller's environment has.
+struct NoLoggingVariable {
+  NoLoggingVariable() { ::unsetenv("TENSORBOARD_LOGGING_DIR"); }
+  ~NoLoggingVariable() { ::unsetenv("TENSORBOARD_LOGGING_DIR"); }
+};
+
+struct LogNames : Tracker {
+  explicit LogNames(bool unchanged) : unchanged(unchanged) {}
+  std::string name() const override { return "names"; }
+  void store_init_configuration(const TrackedConfiguration& values) override {
+    configuration = values;
+  }
+  void log(const TrackedScalars& values, std::int64_t step) override {
+    for (const auto& [key, value] : values) names.insert(key);
+    last_step = step;
+  }
+  void log_text(const std::string& key, const std::string&, std::int64_t) override {
+    names.insert(key);
+  }
+  bool keeps_log_names() const override { return unchanged; }
+  void finish() override { ++finished; }
+  bool unchanged;
+  TrackedConfiguration configuration;
+  std::set<std::string> names;
+  std::int64_t last_step = -1;
+  int finished = 0;
+};
+
+}  // namespace
+
+TEST_CASE(
+    "report_to: files in logging_dir with Hugging Face's names, and evaluations after train") {
+  const NoLoggingVariable variable;
+  const tiny_runs::Folder folder;
+  TrainingArguments args = logged_steps(folder.path);
+  args.report_to = {"all"};
+  args.logging_dir = (folder.path / "logs").string();
+  args.run_name = "third";
+  {
+    Trainer trainer(
+        new_model(), args,
+        {.train_dataset = TrainerDataset(rows(16)), .eval_dataset = TrainerDataset(rows(8))});
+    trainer.train();
+    trainer.evaluate();
+  }
+  const fs::path run = folder.path / "logs" / "third";
+  const auto lines = json_lines(run / "metrics.jsonl");
+  REQUIRE(lines.size() == 3 + 2 + 1 + 1);
+  CHECK(lines[0]["config"]["learning_rate"] == 5e-5);
+  CHECK(lines[0]["config"]["vocab_size"] == 60);  // of the model
+  CHECK(lines[0]["config"]["use_cpu"] == true);
+  CHECK(nlohmann::json::parse(lines[1]["args"].get<std::string>())["max_steps"] == 4);
+  CHECK(nlohmann::json::parse(lines[2]["model_config"].get<std::string>())["vocab_size"] == 60);
+  CHECK(lines[3]["step"] == 2);
+  for (const char* const name :
+       {"train/loss", "train/grad_norm", "train/learning_rate", "train/epoch"})
+    CHECK(lines[3].contains(name));
+  CHECK(lines[4]["step"] == 4);
+  CHECK(lines[5].contains("train/train_runtime"));
+  CHECK(lines[6].contains("eval/loss"));
+  CHECK(lines[6].contains("train/epoch"));
+  CHECK(lines[6]["step"] == 4);
+  CHECK(fs::exists(run / "metrics.csv"));
+  int event_files = 0;
+  for (const auto& entry : fs::directory_iterator(run))
+    event_files += starts_with(entry.path().filename().string(), "events.out.tfevents.");
+  CHECK(event_files == 1);
+}
+
+TEST_CASE("folder_of_trackers: logging_dir, the variable, and the default, with run_name") {
+  const NoLoggingVariable variable;
+  TrainingArguments args;
+  args.output_dir = "out";
+  const std::string by_default = folder_of_trackers(args).string();
+  CHECK(starts_with(by_default, "out/runs/"));
+  CHECK(by_default.size() > std::string("out/runs/Nov23_14-05-59_").size());
+  args.run_name = "third";
+  CHECK(folder_of_trackers(args) == "out/runs/third");
+  ::setenv("TENSORBOARD_LOGGING_DIR", "elsewhere", 1);
+  CHECK(folder_of_trackers(args) == "elsewhere/third");
+  args.logging_dir = "logs";
+  CHECK(folder_of_trackers(args) == "logs/third");
+  args.run_name.clear();
+  CHECK(folder_of_trackers(args) == "logs");
+}
+
+TEST_CASE("TrackingCallback: trackers of the caller, with changed and with unchanged names") {
+  const tiny_runs::Folder folder;
+  const auto grouped = std::make_shared<LogNames>(false),
+             unchanged = std::make_shared<LogNames>(true);
+  {
+    Trainer trainer(
+        new_model(), logged_steps(folder.path),
+        {.train_dataset = TrainerDataset(rows(16)), .eval_dataset = TrainerDataset(rows(8))});
+    trainer.add_callback(std::make_shared<TrackingCallback>(
+        std::vector<std::shared_ptr<Tracker>>{grouped, unchanged}));
+    trainer.train();
+    trainer.evaluate();
+    trainer.evaluate("test");
+    CHECK(grouped->finished == 0);
+  }
+  CHECK(grouped->finished == 1);
+  CHECK(grouped->last_step == 4);
+  CHECK(std::get<double>(grouped->configuration.at("learning_rate")) == 5e-5);
+  CHECK(std::get<std::int64_t>(grouped->configuration.at("max_steps")) == 4);
+  CHECK(std::get<bool>(grouped->configuration.at("use_cpu")));
+  CHECK(grouped->configuration.count("eval_steps") == 0);  // It is not set.
+  for (const char* const name : {"train/loss", "eval/loss", "test/loss", "args", "model_config"})
+    CHECK(grouped->names.count(name) == 1);
+  for (const char* const name : {"loss", "eval_loss", "test_loss"})
+    CHECK(unchanged->names.count(name) == 1);
+}
+
+TEST_CASE("report_to: every name of the option is a tracker") {
+  for (const std::string& name : tracker_names()) {
+    TrainingArguments args;
+    args.report_to = {name};
+    CHECK_NOTHROW(validate(args));
+  }
+}
+
+TEST_CASE("report_to: without a name of a tracker nothing is written") {
+  const tiny_runs::Folder folder;
+  TrainingArguments args = logged_steps(folder.path);
+  Trainer(new_model(), args, {.train_dataset = TrainerDataset(rows(16))}).train();
+  CHECK(!fs::exists(folder.path / "runs"));
+}
+
+}  // namespace trainer_tracking_test
