@@ -2,9 +2,9 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
-#include <tuple>
 #include <utility>
 
 #include "hasten/base/error.h"
@@ -12,15 +12,10 @@
 #include "hasten/base/text.h"
 #include "hasten/formats/weights.h"
 #include "hasten/models/bert.h"
+#include "models/module_weights.h"
 
 namespace hasten {
 namespace {
-
-std::string shape_text(at::IntArrayRef sizes) {
-  std::vector<std::string> parts;
-  for (const std::int64_t size : sizes) parts.push_back(std::to_string(size));
-  return "[" + join(parts, ", ") + "]";
-}
 
 // The oldest checkpoints of transformers call the norms' parameters gamma and beta.
 std::string modern_name(std::string name) {
@@ -30,55 +25,6 @@ std::string modern_name(std::string name) {
       name.replace(name.size() - std::string(old).size(), std::string::npos, now);
   }
   return name;
-}
-
-// The tensors of a module by name, each once, with further names of some.
-struct NamedTensors {
-  TensorDict tensors;
-  std::map<std::string, std::string> aliases;  // another name -> the name in `tensors`
-};
-
-// Identifies a tensor by its memory: two names of one tensor have the same view.
-using TensorView = std::tuple<const void*, std::int64_t, at::ScalarType, std::vector<std::int64_t>,
-                              std::vector<std::int64_t>>;
-
-TensorView view_of(const at::Tensor& tensor) {
-  if (!tensor.has_storage() || tensor.numel() == 0)
-    return {tensor.unsafeGetTensorImpl(), 0, tensor.scalar_type(), {}, {}};
-  return {tensor.storage().unsafeGetStorageImpl(), tensor.storage_offset(), tensor.scalar_type(),
-          tensor.sizes().vec(), tensor.strides().vec()};
-}
-
-NamedTensors tensors_of(const PreTrainedModel& model) {
-  std::vector<std::pair<std::string, at::Tensor>> all;
-  for (const auto& item : model.named_parameters()) all.emplace_back(item.key(), item.value());
-  for (const auto& item : model.named_buffers()) {
-    // A norm without running statistics registers undefined buffers.
-    if (item.value().defined()) all.emplace_back(item.key(), item.value());
-  }
-  const TensorDict registered(all.begin(), all.end());
-  NamedTensors out{.tensors = {}, .aliases = model.tied_parameters()};
-  // A name declared as tied that has a tensor of its own keeps it.
-  std::erase_if(out.aliases, [&](const auto& tied) {
-    const auto own = registered.find(tied.first), saved = registered.find(tied.second);
-    return own != registered.end() &&
-           (saved == registered.end() || view_of(own->second) != view_of(saved->second));
-  });
-  std::map<TensorView, std::string> saved;
-  for (const auto& [name, target] : out.aliases) {
-    if (registered.count(target) && !out.aliases.count(target))
-      saved.emplace(view_of(registered.at(target)), target);
-  }
-  for (const auto& [name, tensor] : all) saved.emplace(view_of(tensor), name);
-  for (const auto& [name, tensor] : all) {
-    const std::string& kept = saved.at(view_of(tensor));
-    if (kept == name) {
-      out.tensors[name] = tensor;
-    } else {
-      out.aliases[name] = kept;
-    }
-  }
-  return out;
 }
 
 // Finds the model's tensor for a tensor of a file.
@@ -133,61 +79,18 @@ std::map<std::string, std::string> sources_of(const NamedTensors& model, const s
   return source;
 }
 
-[[noreturn]] void fail_shape(const std::string& tensor, at::IntArrayRef in_file,
-                             at::IntArrayRef in_model) {
-  throw DataError("models.shape",
-                  {.what = tensor,
-                   .got = "shape " + shape_text(in_file),
-                   .expected = shape_text(in_model),
-                   .hint = "for a new head, with other labels, set ignore_mismatched_sizes; "
-                           "otherwise check that config.json belongs to the weights"});
-}
-
-void check_type(const std::string& tensor, const at::Tensor& in_file, const at::Tensor& in_model) {
-  if (in_model.is_floating_point() ? in_file.is_floating_point()
-                                   : in_file.scalar_type() == in_model.scalar_type())
-    return;
-  throw DataError("models.dtype", {.what = tensor,
-                                   .got = c10::toString(in_file.scalar_type()),
-                                   .expected = in_model.is_floating_point()
-                                                   ? "a floating-point type"
-                                                   : c10::toString(in_model.scalar_type())});
-}
-
 }  // namespace
 
 LoadReport PreTrainedModel::load_weights(const TensorDict& weights, const std::string& where,
                                          bool ignore_mismatched_sizes) {
-  const NamedTensors own = tensors_of(*this);
-  LoadReport report;
-  auto source = sources_of(own, base_prefix(), weights, report.unexpected);
-  std::vector<std::string> fresh;
-  for (const auto& [name, tensor] : own.tensors) {
-    const auto found = source.find(name);
-    if (found == source.end()) {
-      report.missing.push_back(name);
-      fresh.push_back(name);
-      continue;
-    }
-    const at::Tensor& in_file = weights.at(found->second);
-    const std::string what = where + ", tensor " + found->second;
-    if (in_file.sizes() != tensor.sizes()) {
-      if (!ignore_mismatched_sizes) fail_shape(what, in_file.sizes(), tensor.sizes());
-      report.mismatched.push_back({name, in_file.sizes().vec(), tensor.sizes().vec()});
-      fresh.push_back(name);
-      source.erase(found);
-      continue;
-    }
-    check_type(what, in_file, tensor);
-  }
-  if (source.empty()) {
-    throw DataError("models.no-weights",
-                    {.what = where,
-                     .got = "no tensor that belongs to this model",
-                     .expected = "names such as " + own.tensors.begin()->first});
-  }
-  const torch::NoGradGuard no_grad;
-  for (const auto& [name, file_name] : source) own.tensors.at(name).copy_(weights.at(file_name));
+  const NamedTensors own = tensors_of(*this, tied_parameters());
+  std::vector<std::string> unexpected;
+  const auto source = sources_of(own, base_prefix(), weights, unexpected);
+  LoadReport report = copy_weights(own, source, weights, where, ignore_mismatched_sizes);
+  report.unexpected = std::move(unexpected);
+  std::vector<std::string> fresh = report.missing;
+  for (const Mismatch& mismatch : report.mismatched) fresh.push_back(mismatch.name);
+  std::sort(fresh.begin(), fresh.end());
   if (!fresh.empty()) initialize(&fresh);
   return report;
 }
@@ -225,7 +128,8 @@ std::optional<double> PreTrainedModel::floating_point_ops(const TensorDict& batc
 
 TensorDict PreTrainedModel::state_dict() const {
   TensorDict out;
-  for (const auto& [name, tensor] : tensors_of(*this).tensors) out[name] = tensor.detach();
+  for (const auto& [name, tensor] : tensors_of(*this, tied_parameters()).tensors)
+    out[name] = tensor.detach();
   return out;
 }
 
