@@ -17,6 +17,7 @@
 #include "machine/endpoint.h"
 #include "prepare/accelerator_state.h"
 #include "prepare/compile_watch.h"
+#include "prepare/gather_counted.h"
 #include "prepare/metrics.h"
 #include "track/tracker_set.h"
 
@@ -251,6 +252,12 @@ at::Tensor Accelerator::gather_real_rows(const at::Tensor& tensor) const {
   return hasten::gather_for_metrics(tensor, *state_);
 }
 
+at::Tensor Accelerator::gather_rows(const at::Tensor& rows) const {
+  require_all("gather_rows");
+  if (group().size() == 1) return rows;
+  return *gather_counted(rows, rows.size(0), group());
+}
+
 void Accelerator::wait_for_everyone() const {
   require_all("wait_for_everyone");
   group().barrier();
@@ -290,12 +297,21 @@ Logger Accelerator::get_logger(const std::string& name, LogLevel level) const {
 }
 
 TensorDict Accelerator::to_device(TensorDict batch, std::int64_t rows) const {
-  TensorDict on_device = state_->placement.place(std::move(batch), rows);
-  if (state_->observers.empty()) return on_device;
+  TensorDict placed = state_->placement.place(std::move(batch), rows);
+  if (state_->observers.empty()) return placed;
   std::vector<at::Tensor> tensors;
-  for (const auto& [name, tensor] : on_device) tensors.push_back(tensor);
+  for (const auto& [name, tensor] : placed) tensors.push_back(tensor);
+  report_batch(tensors);
+  return placed;
+}
+
+at::Tensor Accelerator::on_device(const at::Tensor& tensor) const {
+  const auto type = state_->placement.type_of(tensor);
+  return hasten::to_device(type ? tensor.to(*type) : tensor, state_->placement.device);
+}
+
+void Accelerator::report_batch(const std::vector<at::Tensor>& tensors) const {
   state_->observers.notify(&StepObserver::on_batch, tensors);
-  return on_device;
 }
 
 void Accelerator::to_device(torch::nn::Module& module) const {

@@ -233,6 +233,18 @@ class Accelerator {
   // pads it if the device needs few shapes. `rows` is the number of rows of a full batch, to which
   // a smaller batch is padded; 0: it keeps its rows.
   TensorDict to_device(TensorDict batch, std::int64_t rows = 0) const;
+  // The same for a batch of any other type (hasten/data/batch.h), which keeps its shapes.
+  template <class Batch>
+  requires(!std::is_base_of_v<torch::nn::Module, Batch>) Batch to_device(Batch batch)
+  const {
+    std::vector<at::Tensor> tensors;
+    for_each_tensor(batch, [&](at::Tensor& tensor) {
+      tensor = on_device(tensor);
+      tensors.push_back(tensor);
+    });
+    report_batch(tensors);
+    return batch;
+  }
   // Moves a module that is not prepared yet to the device, in place, as prepare() does.
   void to_device(torch::nn::Module& module) const;
   // The number of programs that the TPU's compiler has made for this process so far; 0 on a CPU or
@@ -281,6 +293,9 @@ class Accelerator {
     visit_tensors(batch, [&](at::Tensor& tensor) { tensor = gather_real_rows(tensor); });
     return batch;
   }
+  // Returns the rows of all processes in rank order. Unlike with gather, their numbers may differ, so
+  // that each process can pass the rows that it has found: `all = accelerator.gather_rows(boxes);`.
+  at::Tensor gather_rows(const at::Tensor& rows) const;
   template <TensorBatch Batch>
   Batch reduce(const Batch& batch, Reduction reduction = Reduction::sum, double scale = 1.0) const {
     require_all("reduce");
@@ -340,6 +355,10 @@ class Accelerator {
   SynchronizationScope hold_back(const torch::nn::Module* model) const;
   SynchronizationScope exchange_now(const torch::nn::Module* model) const;
   at::Tensor gather_real_rows(const at::Tensor& tensor) const;
+  // Returns the tensor on the device, in the type that it gets there.
+  at::Tensor on_device(const at::Tensor& tensor) const;
+  // Reports the tensors of a batch that has been moved to the device.
+  void report_batch(const std::vector<at::Tensor>& tensors) const;
   // Throws if a process has run out of data (hasten/prepare/join.h).
   void require_all(const char* call) const;
   void remove_model(const torch::nn::Module* model);

@@ -54,6 +54,22 @@ bool are_token_labels(const std::vector<at::Tensor>& labels,
 
 }  // namespace
 
+std::vector<at::Tensor> detail::stack_places(const std::vector<std::vector<at::Tensor>>& rows) {
+  require_rows(rows.size());
+  std::vector<at::Tensor> batch;
+  for (std::size_t place = 0; place < rows[0].size(); ++place) {
+    std::vector<at::Tensor> column;
+    for (std::size_t row = 0; row < rows.size(); ++row) {
+      if (rows[row].size() != rows[0].size()) {
+        fail(row, "", str(rows[row].size(), " tensors"), str(rows[0].size(), ", as in row 0"));
+      }
+      column.push_back(rows[row][place]);
+    }
+    batch.push_back(stacked(column, ""));
+  }
+  return batch;
+}
+
 TensorDict DefaultCollator::operator()(std::span<const TensorDict> rows) const {
   require_rows(rows.size());
   require_same_columns(rows);

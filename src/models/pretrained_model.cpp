@@ -2,6 +2,7 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 #include <utility>
@@ -75,27 +76,6 @@ std::map<std::string, std::string> sources_of(const ModuleTensors& model, const 
     }
   }
   return source;
-}
-
-[[noreturn]] void fail_shape(const std::string& tensor, at::IntArrayRef in_file,
-                             at::IntArrayRef in_model) {
-  throw DataError("models.shape",
-                  {.what = tensor,
-                   .got = "shape " + shape_text(in_file),
-                   .expected = shape_text(in_model),
-                   .hint = "for a new head, with other labels, set ignore_mismatched_sizes; "
-                           "otherwise check that config.json belongs to the weights"});
-}
-
-void check_type(const std::string& tensor, const at::Tensor& in_file, const at::Tensor& in_model) {
-  if (in_model.is_floating_point() ? in_file.is_floating_point()
-                                   : in_file.scalar_type() == in_model.scalar_type())
-    return;
-  throw DataError("models.dtype", {.what = tensor,
-                                   .got = c10::toString(in_file.scalar_type()),
-                                   .expected = in_model.is_floating_point()
-                                                   ? "a floating-point type"
-                                                   : c10::toString(in_model.scalar_type())});
 }
 
 }  // namespace

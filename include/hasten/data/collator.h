@@ -18,18 +18,42 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <type_traits>
+#include <vector>
 
+#include "hasten/data/batch.h"
 #include "hasten/data/token_dataset.h"
 #include "hasten/formats/tensor_dict.h"
 
 namespace hasten {
 
+namespace detail {
+
+// Stacks the tensors of the rows by their places. Each row is given as its tensors.
+std::vector<at::Tensor> stack_places(const std::vector<std::vector<at::Tensor>>& rows);
+
+}  // namespace detail
+
 // Stacks each column to [rows, ...]. All rows must have the columns, shapes and dtypes of the first
 // one. The columns "label" and "label_ids" are named "labels" in the batch; "label" becomes int64
-// or float32.
+// or float32. Rows of another type that consists of tensors (pairs, structs, torch::data::Example)
+// become a batch of the same type.
 struct DefaultCollator {
   TensorDict operator()(std::span<const TensorDict> rows) const;
   at::Tensor operator()(std::span<const at::Tensor> rows) const;
+  template <TensorBatch Row>
+  requires std::is_copy_constructible_v<Row> Row operator()(std::span<const Row> rows) const {
+    std::vector<std::vector<at::Tensor>> tensors(rows.size());
+    for (std::size_t row = 0; row < rows.size(); ++row) {
+      Row copy = rows[row];  // for_each_tensor takes a batch that it may change
+      for_each_tensor(copy, [&](const at::Tensor& tensor) { tensors[row].push_back(tensor); });
+    }
+    const std::vector<at::Tensor> stacked = detail::stack_places(tensors);
+    Row batch = rows[0];
+    std::size_t place = 0;
+    for_each_tensor(batch, [&](at::Tensor& tensor) { tensor = stacked[place++]; });
+    return batch;
+  }
 };
 
 // Pads `input_ids`, `attention_mask`, `token_type_ids`, `special_tokens_mask` (with 1), `word_ids`

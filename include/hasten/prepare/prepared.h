@@ -67,6 +67,13 @@ class PreparedModel {
     const detail::ForwardScope scope(*state_, *module_);
     return module_->forward(std::forward<Arguments>(arguments)...);
   }
+  // Calls f with the module, as one forward pass in the Accelerator's precision. It is for functions
+  // that call the module themselves: `model.call([&](Net& net) { return loss_of(net, batch); })`.
+  template <class F>
+  auto call(F&& f) {
+    const detail::ForwardScope scope(*state_, *module_);
+    return std::forward<F>(f)(*module_);
+  }
   Impl* operator->() const { return module_.get(); }
   Impl& operator*() const { return *module_; }
   // The module without its handle, as Accelerate's unwrap_model.

@@ -1,0 +1,26 @@
+// File: trainer/model_folder.h (internal)
+// The model in a checkpoint's folder: a PreTrainedModel with its configuration, any other module
+// with its weights (hasten/formats/module_weights.h).
+//
+//   save_model_folder(*model, "out/checkpoint-10");
+//   const std::vector<std::string> missing = load_model_folder(*model, "out/checkpoint-10");
+//
+// Throws what saving and loading weights throws. Thread rule: that of the module.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace hasten {
+
+void save_model_folder(const torch::nn::Module& module, const std::filesystem::path& folder);
+
+// Copies the folder's weights into the module. Returns the names that the folder lacks; these
+// weights keep their values.
+std::vector<std::string> load_model_folder(torch::nn::Module& module,
+                                           const std::filesystem::path& folder);
+
+}  // namespace hasten
