@@ -19,12 +19,12 @@ constexpr Renamed kRenamed[] = {
     {"fsdp_config", "fsdp_backward_prefetch_policy", "fsdp_backward_prefetch"},
 };
 
-// The fields of a Section. The names are words in one text, each without `shared`.
+// The fields of a Section. The names are words in one text.
 struct SectionData {
   const char* name;
   const char* prefix;
   bool prefix_may_be_missing = false;
-  const char* shared = "";  // what all names begin with
+  bool names_omit_prefix = false;  // `names` leaves it out of every name
   const char* names;
   const char* engine = "";
   const char* reason;
@@ -33,7 +33,7 @@ constexpr SectionData kSections[] = {
     {.name = "fsdp_config",
      .prefix = "fsdp_",
      .prefix_may_be_missing = true,
-     .shared = "fsdp_",
+     .names_omit_prefix = true,
      .names = "version sharding_strategy reshard_after_forward offload_params min_num_params "
               "auto_wrap_policy transformer_layer_cls_to_wrap backward_prefetch "
               "forward_prefetch state_dict_type use_orig_params cpu_ram_efficient_loading "
@@ -52,7 +52,7 @@ constexpr SectionData kSections[] = {
      .reason = "distributed_type is not DEEPSPEED"},
     {.name = "megatron_lm_config",
      .prefix = "megatron_lm_",
-     .shared = "megatron_lm_",
+     .names_omit_prefix = true,
      .names = "tp_degree pp_degree num_micro_batches sequence_parallelism "
               "recompute_activations recompute_granularity recompute_method "
               "recompute_num_layers use_distributed_optimizer gradient_clipping "
@@ -73,7 +73,7 @@ constexpr SectionData kSections[] = {
      .reason = "mixed_precision is not fp8"},
     {.name = "parallelism_config",
      .prefix = "parallelism_config_",
-     .shared = "parallelism_config_",
+     .names_omit_prefix = true,
      .names = "dp_replicate_size dp_shard_size tp_size cp_size cp_backend cp_comm_strategy "
               "sp_size sp_backend sp_seq_length sp_seq_length_is_variable "
               "sp_attn_implementation",
@@ -81,7 +81,7 @@ constexpr SectionData kSections[] = {
     {.name = "dynamo_config",
      .prefix = "dynamo_",
      .prefix_may_be_missing = true,
-     .shared = "dynamo_",
+     .names_omit_prefix = true,
      .names = "backend mode use_fullgraph use_dynamic use_regional_compilation",
      .reason = "programs are compiled before they run"},
     {.name = "mpirun_config",
@@ -120,7 +120,9 @@ bool has(const std::vector<std::string>& names, const std::string& name) {
 
 Section section_of(const SectionData& data) {
   std::vector<std::string> names = split(data.names, ' ');
-  for (std::string& name : names) name.insert(0, data.shared);
+  for (std::string& name : names) {
+    if (data.names_omit_prefix) name.insert(0, data.prefix);
+  }
   return {data.name, data.prefix, data.prefix_may_be_missing, names, data.engine, data.reason};
 }
 

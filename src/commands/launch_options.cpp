@@ -14,6 +14,7 @@
 #include "machine/token.h"
 #include "options/help.h"
 #include "options/sources.h"
+#include "options/value.h"
 #include "tpu/commands/tpu_options.h"
 
 namespace hasten {
@@ -146,22 +147,24 @@ struct LaunchFiles {
   bool found = false;  // the file was found; the user named none
 };
 
+// A flag is stronger than a variable, and the last flag counts. resolve() reports a wrong value.
+bool forbids_files(const std::vector<config::Assignment>& flags,
+                   const std::vector<config::Assignment>& variables) {
+  for (const auto* source : {&flags, &variables}) {
+    const auto last = std::find_if(source->rbegin(), source->rend(), [](const auto& assignment) {
+      return assignment.key == "no_config_file";
+    });
+    if (last != source->rend())
+      return config::parse_bool(config::to_text(last->value)).value_or(false);
+  }
+  return false;
+}
+
 LaunchFiles launch_files(const std::vector<config::Assignment>& flags,
                          const std::vector<config::Assignment>& variables,
                          const config::Environment& environment) {
-  LaunchOptions asked;
-  config::OptionTable table;
-  describe(table, asked);
-  std::vector<config::Assignment> only;
-  for (const auto& source : {variables, flags}) {
-    for (const config::Assignment& assignment : source) {
-      if (assignment.key == "no_config_file") only.push_back(assignment);
-    }
-  }
-  std::vector<std::string> notices;
-  config::resolve(table, {only}, notices);
+  if (forbids_files(flags, variables)) return {};
   LaunchFiles files{.names = config::config_files(flags, variables)};
-  if (asked.no_config_file) return {};
   if (!files.names.empty()) return files;
   const std::string file = config::find_default_file(environment);
   if (!file.empty()) files = {.names = {file}, .found = true};

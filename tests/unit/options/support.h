@@ -1,4 +1,4 @@
-// File: unit/config/support.h
+// File: unit/options/support.h
 // The helpers of the tests of options: a command line as a list of words, a temporary file, and the
 // error that a call throws, as a value.
 #pragma once
