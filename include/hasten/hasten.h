@@ -15,6 +15,7 @@
 #include "hasten/data/text_reader.h"
 #include "hasten/data/token_dataset.h"
 #include "hasten/device/memory.h"
+#include "hasten/exported/exported_module.h"
 #include "hasten/formats/safetensors.h"
 #include "hasten/formats/weights.h"
 #include "hasten/metrics/classification.h"
