@@ -18,6 +18,7 @@
 #include "hasten/data/text_reader.h"
 #include "hasten/data/token_dataset.h"
 #include "hasten/device/memory.h"
+#include "hasten/exported/exported_module.h"
 #include "hasten/formats/module_weights.h"
 #include "hasten/formats/safetensors.h"
 #include "hasten/formats/weights.h"

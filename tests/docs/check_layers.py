@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-ORDER = ("base options machine accelerate_file commands rendezvous launch tokenizers track device process formats data ops models optim prepare anatomy attach "
+ORDER = ("base options machine accelerate_file commands rendezvous launch tokenizers track device process formats data ops models exported optim prepare anatomy attach "
          "accelerator checkpoint metrics trainer hasten").split()
 CORE = ("base", "options", "machine", "accelerate_file", "commands", "rendezvous", "launch", "tokenizers", "track")
 LIBTORCH = ("torch", "ATen", "c10")

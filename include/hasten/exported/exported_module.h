@@ -1,0 +1,107 @@
+// File: hasten/exported/exported_module.h
+// Runs and trains a model that Python has exported with torch.export, without Python.
+//
+//   auto model = hasten::load_exported("model.pt2");   // torch.export.save(program, "model.pt2")
+//   torch::optim::SGD optimizer(model->parameters(), 0.05);
+//   hasten::TensorDict out = model->forward({{"input_ids", ids}, {"labels", labels}});
+//   out.at("loss").backward();
+//   optimizer.step();
+//   model->save("trained.pt2");                        // torch.export.load reads it
+//   model->save_weights("out");                        // out/model.safetensors, names of state_dict
+//
+// The module has Python's parameters and buffers under Python's names, so optimizers,
+// Accelerator::prepare, to(), clone() and anatomies work as with any module. Parameters that Python
+// shares are one parameter here. Outputs have the keys of the dictionary or class that the model
+// returns; "output" if it returns one tensor, and "output_0", "output_1", ... for a tuple.
+//
+// train() and eval() switch dropout, batch norm and the other operators that know both modes, and
+// leave alone what was off at the export, such as a frozen batch norm. A model that behaves
+// differently in other ways needs a file with two programs, "train" and "eval" (docs/exported.md).
+//
+// Throws DataError "exported.*" when a file is loaded that is damaged or that hasten does not run,
+// UsageError "exported.inputs" for inputs that the export does not allow, "exported.evaluation" if
+// evaluation would be wrong, IoError "io.*". A file of strangers is a program: an operator may have
+// faults that wrong arguments reach, although every argument is checked against its type.
+// Thread rule: threads may call forward() of one module at once if none of them changes it.
+// Source: schema 8 of torch/_export/serde/schema.py.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hasten/formats/tensor_dict.h"
+
+namespace hasten {
+
+struct ExportedOptions {
+  // The namespaces of operators that a library of this program registers ("torchvision") and that
+  // the file may call in addition to LibTorch's.
+  std::vector<std::string> operator_namespaces = {};
+};
+
+class ExportedModule : public torch::nn::Module {
+ public:
+  // load_exported calls it.
+  struct Parts;
+  explicit ExportedModule(std::shared_ptr<const Parts> parts);
+  ~ExportedModule() override;
+
+  // Computes the outputs for inputs by name. Names that the model does not take are ignored.
+  TensorDict forward(const TensorDict& inputs);
+  // The same for inputs in the order of input_names().
+  TensorDict forward(const std::vector<at::Tensor>& inputs);
+  template <class... Tensors>
+  TensorDict forward(const at::Tensor& first, const Tensors&... others) {
+    return forward(std::vector<at::Tensor>{first, others...});
+  }
+
+  // The names of the inputs of forward(), and of its outputs.
+  const std::vector<std::string>& input_names() const;
+  const std::vector<std::string>& output_names() const;
+
+  // Throws UsageError "exported.evaluation" if the program cannot be switched to evaluation. Logs a
+  // warning if the model was exported in evaluation mode and is to be trained.
+  void train(bool on = true) override;
+  // A module with its own copies of all tensors, which shares the program.
+  std::shared_ptr<torch::nn::Module> clone(
+      const std::optional<at::Device>& device = std::nullopt) const override;
+
+  // Parameters and persistent buffers under the names of Python's state_dict(), shared ones under
+  // each of their names.
+  TensorDict state_dict() const;
+  // Writes the file that was loaded with the module's tensors, in the types of the export. The file
+  // appears complete or not at all.
+  void save(const std::filesystem::path& path) const;
+  using torch::nn::Module::save;
+  // Writes state_dict() to model.safetensors in the folder, shared tensors once, as transformers
+  // does.
+  void save_weights(const std::filesystem::path& folder) const;
+
+ private:
+  struct Binding;
+
+  void bind();
+  void register_tensor(const std::string& name, at::Tensor tensor, bool is_parameter);
+  Binding& active_binding();
+  at::Device device_for(const std::vector<c10::IValue>& inputs) const;
+  TensorDict call(const std::vector<c10::IValue>& inputs);
+
+  std::shared_ptr<const Parts> parts_;
+  // The parameters and buffers by Python's names; shared parameters have several names. The handles
+  // stay valid: to() and optimizers change tensors and do not replace them.
+  TensorDict tensors_;
+  std::map<std::string, std::shared_ptr<torch::nn::Module>> layers_;
+  std::vector<Binding> bindings_;
+  bool warned_of_evaluation_export_ = false;
+};
+
+// Loads a file of torch.export.save, or one of package_pt2 with the programs "train" and "eval".
+std::shared_ptr<ExportedModule> load_exported(const std::filesystem::path& path,
+                                              const ExportedOptions& options = {});
+
+}  // namespace hasten

@@ -1,0 +1,256 @@
+#include "hasten/exported/exported_module.h"
+
+#include <ATen/autocast_mode.h>
+#include <ATen/ops/scalar_tensor.h>
+
+#include <set>
+#include <tuple>
+
+#include "exported/exported_parts.h"
+#include "exported/interpreter.h"
+#include "hasten/base/error.h"
+#include "hasten/base/log.h"
+#include "hasten/base/text.h"
+
+namespace hasten {
+namespace {
+
+using c10::IValue;
+using exported::StateInput;
+using exported::UserInput;
+
+// A module of the exported model, which only holds tensors.
+struct ExportedLayer : torch::nn::Module {
+  using Module::Module;
+};
+
+// Two payloads with the same key are one tensor with two names.
+auto sharing_key(const exported::Payload& payload) {
+  return std::tuple(payload.record, payload.offset, payload.sizes, payload.strides, payload.dtype);
+}
+
+bool can_require_grad(const at::Tensor& tensor) {
+  return tensor.is_floating_point() || tensor.is_complex();
+}
+
+// Returns the value of an input that the caller gives.
+IValue user_value(const UserInput& input, const at::Tensor& tensor, const std::string& file) {
+  if (!tensor.defined())
+    throw UsageError("exported.inputs",
+                     {.what = file + ": the input " + input.name, .got = "an undefined tensor"});
+  if (input.kind == UserInput::Kind::tensor) return tensor;
+  return tensor.item<std::int64_t>();
+}
+
+}  // namespace
+
+// A program with the module's tensors in the order of its inputs.
+struct ExportedModule::Binding {
+  std::shared_ptr<const exported::Program> program;
+  std::vector<at::Tensor> state;
+  // The type that floating-point tensors had in the file.
+  at::ScalarType file_type = at::kFloat;
+
+  // The type that floating-point tensors have now, after to().
+  at::ScalarType current_type() const {
+    for (std::size_t i = 0; i < state.size(); ++i)
+      if (program->state[i].kind == StateInput::Kind::parameter && state[i].is_floating_point())
+        return state[i].scalar_type();
+    return file_type;
+  }
+  // Constants are not registered, so to() does not reach them.
+  void convert_constants(at::Device device) {
+    const at::ScalarType type = current_type();
+    for (std::size_t i = 0; i < state.size(); ++i) {
+      if (program->state[i].kind != StateInput::Kind::constant) continue;
+      const bool follows = state[i].scalar_type() == file_type;
+      state[i] = state[i].to(device, follows ? type : state[i].scalar_type());
+    }
+  }
+};
+
+ExportedModule::ExportedModule(std::shared_ptr<const Parts> parts)
+    : Module("ExportedModule"), parts_(std::move(parts)) {
+  const TensorDict weights = exported::load_payloads(parts_->archive, parts_->weights[0]);
+  const TensorDict constants = exported::load_payloads(parts_->archive, parts_->constants[0]);
+  std::map<std::string, const exported::Payload*> payloads;
+  for (const exported::Payload& payload : parts_->weights[0]) payloads[payload.name] = &payload;
+  using Key = decltype(sharing_key(parts_->weights[0].front()));
+  std::map<Key, std::string> first_names;
+  for (const StateInput& input : parts_->programs[0]->state) {
+    if (input.kind == StateInput::Kind::constant || tensors_.contains(input.name)) continue;
+    const auto payload = payloads.find(input.name);
+    if (payload == payloads.end()) {
+      register_tensor(input.name, take(constants, input.name), /*is_parameter=*/false);
+      continue;
+    }
+    const auto [first, is_new] = first_names.emplace(sharing_key(*payload->second), input.name);
+    if (!is_new && weights.at(input.name).numel() > 0) {
+      tensors_[input.name] = tensors_.at(first->second);
+      continue;
+    }
+    const bool is_parameter = input.kind == StateInput::Kind::parameter;
+    at::Tensor tensor = weights.at(input.name);
+    if (is_parameter)
+      tensor.set_requires_grad(payload->second->requires_grad && can_require_grad(tensor));
+    register_tensor(input.name, std::move(tensor), is_parameter);
+  }
+  bind();
+}
+
+ExportedModule::~ExportedModule() = default;
+
+void ExportedModule::register_tensor(const std::string& name, at::Tensor tensor,
+                                     bool is_parameter) {
+  const std::vector<std::string> parts = split(name, '.');
+  for (const std::string& part : parts)
+    if (part.empty())
+      throw DataError("exported.payload",
+                      {.what = parts_->archive.file() + ": the name of a tensor",
+                       .got = name,
+                       .expected = "names that are joined by dots"});
+  torch::nn::Module* owner = this;
+  std::string path;
+  for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
+    path += (i == 0 ? "" : ".") + parts[i];
+    auto& layer = layers_[path];
+    if (layer == nullptr)
+      layer = owner->register_module(parts[i], std::make_shared<ExportedLayer>("ExportedLayer"));
+    owner = layer.get();
+  }
+  const bool requires_grad = tensor.requires_grad();
+  tensors_[name] = is_parameter
+                       ? owner->register_parameter(parts.back(), std::move(tensor), requires_grad)
+                       : owner->register_buffer(parts.back(), std::move(tensor));
+}
+
+void ExportedModule::bind() {
+  for (std::size_t i = 0; i < parts_->programs.size(); ++i) {
+    Binding binding{parts_->programs[i], {}, at::kFloat};
+    const TensorDict constants = exported::load_payloads(parts_->archive, parts_->constants[i]);
+    for (const StateInput& input : binding.program->state) {
+      const bool is_constant = input.kind == StateInput::Kind::constant;
+      binding.state.push_back(take(is_constant ? constants : tensors_, input.name));
+    }
+    binding.file_type = binding.current_type();
+    bindings_.push_back(std::move(binding));
+  }
+}
+
+ExportedModule::Binding& ExportedModule::active_binding() {
+  return is_training() ? bindings_.front() : bindings_.back();
+}
+
+TensorDict ExportedModule::forward(const TensorDict& inputs) {
+  const exported::Program& program = *active_binding().program;
+  std::vector<IValue> values;
+  for (const UserInput& input : program.user.inputs()) {
+    if (input.kind == UserInput::Kind::constant) {
+      values.push_back(input.constant);
+      continue;
+    }
+    const auto found = inputs.find(input.name);
+    if (found == inputs.end()) {
+      std::vector<std::string> given;
+      for (const auto& [name, tensor] : inputs) given.push_back(name);
+      throw UsageError("exported.inputs", {.what = program.file + ": the inputs of forward()",
+                                           .got = given.empty() ? "none" : join(given, ", "),
+                                           .expected = join(program.user.names(), ", ")});
+    }
+    values.push_back(user_value(input, found->second, program.file));
+  }
+  return call(values);
+}
+
+TensorDict ExportedModule::forward(const std::vector<at::Tensor>& inputs) {
+  const exported::Program& program = *active_binding().program;
+  const std::vector<std::string>& names = program.user.names();
+  if (inputs.size() != names.size())
+    throw UsageError("exported.inputs", {.what = program.file + ": the inputs of forward()",
+                                         .got = str(inputs.size(), " tensors"),
+                                         .expected = str(names.size(), ": ", join(names, ", "))});
+  TensorDict by_name;
+  for (std::size_t i = 0; i < names.size(); ++i) by_name[names[i]] = inputs[i];
+  return forward(by_name);
+}
+
+at::Device ExportedModule::device_for(const std::vector<IValue>& inputs) const {
+  if (!tensors_.empty()) return tensors_.begin()->second.device();
+  for (const IValue& input : inputs)
+    if (input.isTensor()) return input.toTensor().device();
+  return at::kCPU;
+}
+
+TensorDict ExportedModule::call(const std::vector<IValue>& inputs) {
+  Binding& binding = active_binding();
+  const exported::Program& program = *binding.program;
+  const at::Device device = device_for(inputs);
+  const bool is_converted = binding.current_type() != binding.file_type;
+  program.user.check(inputs, is_converted || at::autocast::is_autocast_enabled(device.type()));
+  binding.convert_constants(device);
+  std::vector<IValue> values(program.graph.inputs.size());
+  for (std::size_t i = 0; i < binding.state.size(); ++i)
+    values[static_cast<std::size_t>(program.state_position[i])] = binding.state[i];
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    values[static_cast<std::size_t>(program.user_position[i])] = inputs[i];
+  // A program for evaluation alone has nothing to be switched.
+  const bool training = is_training() || bindings_.size() > 1;
+  const exported::Interpreter interpreter({training, device});
+  const std::vector<IValue> results = interpreter.run(program.graph, std::move(values));
+  TensorDict outputs;
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    if (results[i].isNone()) continue;
+    outputs[program.output_names[i]] =
+        results[i].isTensor() ? results[i].toTensor() : at::scalar_tensor(results[i].toScalar());
+  }
+  return outputs;
+}
+
+const std::vector<std::string>& ExportedModule::input_names() const {
+  return parts_->programs.front()->user.names();
+}
+
+const std::vector<std::string>& ExportedModule::output_names() const {
+  return parts_->programs.front()->output_names;
+}
+
+void ExportedModule::train(bool on) {
+  const exported::Program& program = *parts_->programs.front();
+  if (!on && bindings_.size() == 1 && !program.evaluation_problems.empty())
+    throw UsageError("exported.evaluation",
+                     {.what = program.file + ": the program cannot be switched to evaluation",
+                      .got = join(program.evaluation_problems, "; "),
+                      .expected = "",
+                      .hint = "export two programs, \"train\" and \"eval\" (docs/exported.md)"});
+  if (on && program.was_exported_for_evaluation && !warned_of_evaluation_export_) {
+    warned_of_evaluation_export_ = true;
+    log_line("hasten: warning: " + program.file +
+             " was exported in evaluation mode, so dropout stays off in training. Call "
+             "model.train() before torch.export.export.");
+  }
+  Module::train(on);
+}
+
+std::shared_ptr<torch::nn::Module> ExportedModule::clone(
+    const std::optional<at::Device>& device) const {
+  const torch::NoGradGuard no_grad;
+  auto copy = std::make_shared<ExportedModule>(parts_);
+  std::set<const void*> done;
+  for (const auto& [name, tensor] : tensors_) {
+    if (!done.insert(tensor.unsafeGetTensorImpl()).second) continue;
+    at::Tensor& target = copy->tensors_.at(name);
+    target.set_data(device ? tensor.detach().to(*device, /*non_blocking=*/false, /*copy=*/true)
+                           : tensor.detach().clone());
+    if (can_require_grad(tensor)) target.set_requires_grad(tensor.requires_grad());
+  }
+  copy->Module::train(is_training());
+  return copy;
+}
+
+std::shared_ptr<ExportedModule> load_exported(const std::filesystem::path& path,
+                                              const ExportedOptions& options) {
+  return std::make_shared<ExportedModule>(
+      std::make_shared<const ExportedModule::Parts>(path, options));
+}
+
+}  // namespace hasten

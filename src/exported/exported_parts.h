@@ -1,0 +1,34 @@
+// File: exported/exported_parts.h (internal)
+// What the modules of one exported file share: the file, its programs, and the places of its
+// tensors.
+//
+//   auto parts = std::make_shared<const ExportedModule::Parts>("model.pt2", options);
+//   ExportedModule module(parts);
+//
+// Throws what load_exported throws. Thread rule: immutable.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "exported/payloads.h"
+#include "exported/program.h"
+#include "exported/zip_archive.h"
+#include "hasten/exported/exported_module.h"
+
+namespace hasten {
+
+struct ExportedModule::Parts {
+  Parts(const std::filesystem::path& path, const ExportedOptions& options);
+
+  exported::ZipArchive archive;
+  // One program, or one for training and one for evaluation.
+  std::vector<std::shared_ptr<const exported::Program>> programs;
+  // For each program, the tensors that state_dict() contains, and the other ones.
+  std::vector<std::vector<exported::Payload>> weights, constants;
+
+ private:
+  void check_same_state() const;
+};
+
+}  // namespace hasten

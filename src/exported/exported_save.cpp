@@ -1,0 +1,70 @@
+// Writes the tensors of an exported module: into a copy of its file, or as safetensors.
+#include <caffe2/serialize/inline_container.h>
+
+#include <set>
+
+#include "exported/exported_parts.h"
+#include "hasten/base/files.h"
+#include "hasten/formats/weights.h"
+
+namespace hasten {
+namespace {
+
+// The writer of the archive adds these itself.
+const std::set<std::string> kRecordsOfTheWriter = {"version", "byteorder", ".data/version",
+                                                   ".data/serialization_id"};
+// Version 6 is the first with the record `.data/version`, as torch.export.save writes it.
+constexpr std::uint64_t kArchiveVersion = 6;
+
+// Copies the module's tensors over a record. Each tensor keeps its place in it.
+void overwrite(const std::vector<exported::Payload>& payloads, const TensorDict& tensors,
+               const std::string& record, const at::Tensor& bytes, const std::string& file) {
+  for (const exported::Payload& payload : payloads) {
+    const auto tensor = tensors.find(payload.name);
+    if (payload.record == record && tensor != tensors.end())
+      exported::view_payload(payload, bytes, file).copy_(tensor->second.detach());
+  }
+}
+
+}  // namespace
+
+TensorDict ExportedModule::state_dict() const {
+  TensorDict state;
+  for (const exported::Payload& payload : parts_->weights.front()) {
+    const auto tensor = tensors_.find(payload.name);
+    if (tensor != tensors_.end()) state[payload.name] = tensor->second.detach();
+  }
+  return state;
+}
+
+void ExportedModule::save(const std::filesystem::path& path) const {
+  const torch::NoGradGuard no_grad;
+  const exported::ZipArchive& archive = parts_->archive;
+  AtomicFile file(path);
+  caffe2::serialize::PyTorchStreamWriter writer([&file](const void* bytes, std::size_t size) {
+    file.write(bytes, size);
+    return size;
+  });
+  writer.setMinVersion(kArchiveVersion);
+  for (const std::string& name : archive.names()) {
+    if (kRecordsOfTheWriter.contains(name)) continue;
+    const std::string_view record = archive.record(name);
+    at::Tensor bytes = at::empty({static_cast<std::int64_t>(record.size())}, at::kByte);
+    if (!record.empty()) std::memcpy(bytes.data_ptr(), record.data(), record.size());
+    for (std::size_t i = 0; i < parts_->programs.size(); ++i) {
+      overwrite(parts_->weights[i], tensors_, name, bytes, archive.file());
+      overwrite(parts_->constants[i], tensors_, name, bytes, archive.file());
+    }
+    writer.writeRecord(name, bytes.data_ptr(), record.size());
+  }
+  writer.writeEndOfFile();
+  file.commit();
+}
+
+void ExportedModule::save_weights(const std::filesystem::path& folder) const {
+  TensorDict state = state_dict();
+  drop_shared(state);
+  hasten::save_weights(folder, state);
+}
+
+}  // namespace hasten

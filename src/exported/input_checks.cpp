@@ -1,0 +1,118 @@
+#include "exported/input_checks.h"
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
+namespace hasten::exported {
+namespace {
+
+constexpr const char* kExportAgainHint =
+    "give the input that the model was exported for, or export it again with dynamic_shapes";
+
+std::string range_text(std::optional<std::int64_t> least, std::optional<std::int64_t> most) {
+  if (!most) return str("at least ", least.value_or(0));
+  return str(least.value_or(0), " to ", *most);
+}
+
+}  // namespace
+
+InputChecks::InputChecks(std::string file, std::vector<UserInput> inputs, const std::string& place)
+    : file_(std::move(file)), inputs_(std::move(inputs)) {
+  for (const UserInput& input : inputs_) {
+    if (input.kind != UserInput::Kind::constant) names_.push_back(input.name);
+    std::vector<SizeExpression> sizes;
+    for (const Size& size : input.meta.sizes) {
+      const std::string* const text = std::get_if<std::string>(&size);
+      sizes.push_back(SizeExpression::parse_srepr(
+          text != nullptr ? *text : str("Integer(", std::get<std::int64_t>(size), ")"), place));
+    }
+    sizes_.push_back(std::move(sizes));
+  }
+}
+
+void InputChecks::add_range(const std::string& symbol, std::optional<std::int64_t> least,
+                            std::optional<std::int64_t> most) {
+  ranges_[symbol] = {least, most};
+}
+
+void InputChecks::add_guard(const std::string& text, const std::string& place) {
+  std::vector<std::string> names;
+  for (const UserInput& input : inputs_) names.push_back(input.name);
+  guards_.push_back({text, SizeExpression::parse_guard(text, names, place)});
+}
+
+void InputChecks::check(const std::vector<c10::IValue>& values, bool any_float) const {
+  for (std::size_t i = 0; i < inputs_.size(); ++i)
+    if (inputs_[i].kind == UserInput::Kind::tensor) check_tensor(inputs_[i], values[i], any_float);
+  const SizeValues bound = bind_symbols(values);
+  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    if (inputs_[i].kind != UserInput::Kind::tensor) continue;
+    const at::Tensor& tensor = values[i].toTensor();
+    for (std::size_t d = 0; d < sizes_[i].size(); ++d)
+      check_size(inputs_[i], d, tensor.size(static_cast<std::int64_t>(d)), bound);
+  }
+  for (const auto& [symbol, size] : bound.symbols) {
+    const auto range = ranges_.find(symbol);
+    if (range == ranges_.end()) continue;
+    const auto [least, most] = range->second;
+    if ((least && size < *least) || (most && size > *most))
+      fail("the dynamic size " + symbol, std::to_string(size), range_text(least, most),
+           "the model was exported for these sizes; a last batch that is too short can be dropped");
+  }
+  for (const Guard& guard : guards_) {
+    const auto holds = guard.expression.evaluate(bound);
+    if (!holds || *holds == 0)
+      fail("the sizes of the inputs", "sizes that break the rule", guard.text, kExportAgainHint);
+  }
+}
+
+void InputChecks::check_tensor(const UserInput& input, const c10::IValue& value,
+                               bool any_float) const {
+  const at::Tensor& tensor = value.toTensor();
+  const at::ScalarType expected = input.meta.dtype, got = tensor.scalar_type();
+  const bool both_float = c10::isFloatingType(expected) && c10::isFloatingType(got);
+  if (got != expected && !(any_float && both_float))
+    fail("the type of input " + input.name, c10::toString(got), c10::toString(expected));
+  if (tensor.dim() != static_cast<std::int64_t>(input.meta.sizes.size()))
+    fail("the shape of input " + input.name, std::to_string(tensor.dim()) + " dimensions",
+         std::to_string(input.meta.sizes.size()) + " dimensions");
+}
+
+SizeValues InputChecks::bind_symbols(const std::vector<c10::IValue>& values) const {
+  SizeValues bound;
+  bound.size = [&values](std::size_t input, std::int64_t dimension) -> std::optional<std::int64_t> {
+    if (!values[input].isTensor()) return std::nullopt;
+    const at::Tensor& tensor = values[input].toTensor();
+    if (dimension < 0 || dimension >= tensor.dim()) return std::nullopt;
+    return tensor.size(dimension);
+  };
+  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    for (std::size_t d = 0; d < sizes_[i].size(); ++d) {
+      const std::string& symbol = sizes_[i][d].symbol();
+      if (!symbol.empty())
+        bound.symbols.emplace(symbol, values[i].toTensor().size(static_cast<std::int64_t>(d)));
+    }
+  }
+  return bound;
+}
+
+void InputChecks::check_size(const UserInput& input, std::size_t dimension, std::int64_t size,
+                             const SizeValues& values) const {
+  const auto expected =
+      sizes_[static_cast<std::size_t>(&input - inputs_.data())][dimension].evaluate(values);
+  if (!expected || *expected == size) return;
+  const bool is_fixed = std::holds_alternative<std::int64_t>(input.meta.sizes[dimension]);
+  fail(str("dimension ", dimension, " of input ", input.name), std::to_string(size),
+       std::to_string(*expected) + (is_fixed ? "" : ", as in another input"), kExportAgainHint);
+}
+
+void InputChecks::fail(const std::string& what, const std::string& got, const std::string& expected,
+                       const std::string& hint) const {
+  throw UsageError("exported.inputs",
+                   {.what = file_ + ": " + what, .got = got, .expected = expected, .hint = hint});
+}
+
+}  // namespace hasten::exported

@@ -1,0 +1,297 @@
+#include "exported/interpreter.h"
+
+#include <ATen/Context.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/List.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/stack.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+
+#include "exported/operands.h"
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
+namespace hasten::exported {
+namespace {
+
+using c10::IValue;
+
+std::string place_of(const Instruction& instruction) {
+  return str("in node ", instruction.name, " (", instruction.target, ") of module \"",
+             instruction.module_path, "\" of an exported program");
+}
+
+[[noreturn]] void fail_run(const Instruction& instruction, const std::string& got,
+                           const std::string& expected) {
+  throw DataError("exported.graph",
+                  {.what = place_of(instruction), .got = got, .expected = expected});
+}
+
+std::vector<IValue> values_in(const IValue& value) {
+  if (!value.isTensorList()) return {value};
+  std::vector<IValue> values;
+  for (const at::Tensor& tensor : value.toTensorVector()) values.emplace_back(tensor);
+  return values;
+}
+
+std::vector<IValue> flatten(const torch::jit::Stack& stack, std::size_t first = 0) {
+  std::vector<IValue> all;
+  for (std::size_t i = first; i < stack.size(); ++i)
+    for (IValue& value : values_in(stack[i])) all.push_back(std::move(value));
+  return all;
+}
+
+std::vector<IValue> joined(std::vector<IValue> first, const std::vector<IValue>& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+bool is_true(const IValue& condition) {
+  return condition.isTensor() ? condition.toTensor().item<bool>() : condition.toBool();
+}
+
+// Moves results to their slots. Control flow returns all of its results one by one, even if the
+// instruction has one list of them.
+void store_results(const Instruction& instruction, torch::jit::Stack& stack,
+                   std::vector<IValue>& slots) {
+  const auto store = [&](int slot, IValue value) {
+    if (slot != kNoSlot) slots[static_cast<std::size_t>(slot)] = std::move(value);
+  };
+  const bool is_call = instruction.action == Action::call_operator;
+  std::size_t next = 0;
+  for (const Output& output : instruction.outputs) {
+    if (is_call && output.is_list) {
+      if (next >= stack.size() || !stack[next].isTensorList())
+        fail_run(instruction, "no list of tensors", "one");
+      const std::vector<IValue> list = values_in(stack[next++]);
+      if (list.size() != output.slots.size())
+        fail_run(instruction, str(list.size(), " tensors"), std::to_string(output.slots.size()));
+      for (std::size_t i = 0; i < list.size(); ++i) store(output.slots[i], list[i]);
+      continue;
+    }
+    for (const int slot : output.slots) {
+      if (next >= stack.size()) {
+        if (slot == kNoSlot) continue;  // an operator that returns nothing
+        fail_run(instruction, str(stack.size(), " results"), "more");
+      }
+      store(slot, std::move(stack[next++]));
+    }
+  }
+}
+
+// Sets autocast for a device, and restores it.
+class AutocastRegion {
+ public:
+  AutocastRegion(at::DeviceType device, const AutocastSettings& settings)
+      : device_(device),
+        enabled_(at::autocast::is_autocast_enabled(device)),
+        cache_enabled_(at::autocast::is_autocast_cache_enabled()),
+        dtype_(at::autocast::get_autocast_dtype(device)) {
+    at::autocast::set_autocast_enabled(device, settings.enabled);
+    if (settings.dtype) at::autocast::set_autocast_dtype(device, *settings.dtype);
+    at::autocast::set_autocast_cache_enabled(settings.cache_enabled);
+    at::autocast::increment_nesting();
+  }
+  AutocastRegion(const AutocastRegion&) = delete;
+  AutocastRegion& operator=(const AutocastRegion&) = delete;
+  ~AutocastRegion() {
+    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+    at::autocast::set_autocast_enabled(device_, enabled_);
+    at::autocast::set_autocast_dtype(device_, dtype_);
+    at::autocast::set_autocast_cache_enabled(cache_enabled_);
+  }
+
+ private:
+  at::DeviceType device_;
+  bool enabled_, cache_enabled_;
+  at::ScalarType dtype_;
+};
+
+// Gives each tensor that passes through it a gradient: zeros if nothing has used the tensor. Python
+// does so for the branch of a condition that did not run, and an optimizer with momentum needs it.
+struct GradientForEach : torch::autograd::Node {
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    for (std::size_t i = 0; i < gradients.size(); ++i)
+      if (!gradients[i].defined()) gradients[i] = input_metadata(i).zeros_like();
+    return std::move(gradients);
+  }
+};
+
+std::vector<IValue> with_gradient_for_each(std::vector<IValue> values) {
+  const auto needs_gradient = [](const IValue& value) {
+    return value.isTensor() && value.toTensor().requires_grad();
+  };
+  torch::autograd::variable_list tensors;
+  for (const IValue& value : values)
+    if (needs_gradient(value)) tensors.push_back(value.toTensor());
+  if (tensors.empty() || !at::GradMode::is_enabled()) return values;
+  const std::shared_ptr<GradientForEach> node(new GradientForEach(), torch::autograd::deleteNode);
+  node->set_next_edges(torch::autograd::collect_next_edges(tensors));
+  for (IValue& value : values) {
+    if (!needs_gradient(value)) continue;
+    const at::Tensor passed = value.toTensor().detach();
+    torch::autograd::set_history(passed, node);
+    value = passed;
+  }
+  return values;
+}
+
+}  // namespace
+
+std::vector<IValue> Interpreter::run(const Graph& graph, std::vector<IValue> inputs) const {
+  if (inputs.size() != graph.inputs.size())
+    throw DataError("exported.graph", {.what = "a graph of an exported program",
+                                       .got = str(inputs.size(), " inputs"),
+                                       .expected = std::to_string(graph.inputs.size())});
+  Values slots(static_cast<std::size_t>(graph.slots));
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    slots[static_cast<std::size_t>(graph.inputs[i])] = std::move(inputs[i]);
+  torch::jit::Stack stack;
+  for (const Instruction& instruction : graph.code) {
+    try {
+      execute(instruction, slots, stack);
+    } catch (c10::Error& error) {
+      error.add_context(place_of(instruction));
+      throw;
+    }
+  }
+  Values outputs;
+  for (const Operand& output : graph.outputs) outputs.push_back(value_of(output, slots));
+  return outputs;
+}
+
+void Interpreter::execute(const Instruction& instruction, Values& slots,
+                          torch::jit::Stack& stack) const {
+  stack.clear();
+  for (const Operand& operand : instruction.operands) stack.push_back(value_of(operand, slots));
+  if (instruction.mode && !context_.training)
+    stack[instruction.mode->index] = instruction.mode->in_evaluation;
+  // The stack has the last reference to a value that nothing reads later.
+  for (const int slot : instruction.frees) slots[static_cast<std::size_t>(slot)] = IValue();
+  if (instruction.is_skipped_in_evaluation && !context_.training) {
+    stack.resize(1);  // The result of a change in place is its first operand.
+  } else if (instruction.action == Action::call_operator) {
+    instruction.op->callBoxed(stack);
+  } else if (instruction.action == Action::compute_symbol) {
+    const IValue result = instruction.symbol(Values(stack.begin(), stack.end()));
+    stack = {result};
+  } else {
+    run_control_flow(instruction, stack);
+  }
+  store_results(instruction, stack, slots);
+  // Results that nothing reads.
+  for (const int slot : instruction.frees) slots[static_cast<std::size_t>(slot)] = IValue();
+}
+
+void Interpreter::run_control_flow(const Instruction& instruction, torch::jit::Stack& stack) const {
+  const Graph& first = *instruction.graphs.front();
+  Values results;
+  switch (instruction.action) {
+    case Action::set_grad_mode: {
+      const at::AutoGradMode mode(instruction.grad_enabled);
+      results = run(first, flatten(stack));
+      break;
+    }
+    case Action::autocast:
+      results = run_under_autocast(instruction, flatten(stack));
+      break;
+    case Action::branch:
+      results = run(is_true(stack[0]) ? first : *instruction.graphs[1],
+                    with_gradient_for_each(flatten(stack, 1)));
+      break;
+    case Action::loop:
+      results = run_loop(instruction, values_in(stack[0]), values_in(stack[1]));
+      break;
+    case Action::map:
+      results = run_map(first, values_in(stack[0]), values_in(stack[1]));
+      break;
+    default:
+      fail_run(instruction, "an unknown action", "control flow");
+  }
+  stack = flatten(results);
+}
+
+std::vector<IValue> Interpreter::run_under_autocast(const Instruction& instruction,
+                                                    Values inputs) const {
+  const AutocastRegion region(context_.device.type(), instruction.autocast);
+  return run(*instruction.graphs.front(), std::move(inputs));
+}
+
+std::vector<IValue> Interpreter::run_loop(const Instruction& instruction, Values carried,
+                                          const Values& extra) const {
+  const Graph &condition = *instruction.graphs[0], &body = *instruction.graphs[1];
+  while (true) {
+    const Values verdict = run(condition, joined(carried, extra));
+    if (verdict.size() != 1) fail_run(instruction, str(verdict.size(), " conditions"), "1");
+    if (!is_true(verdict[0])) return carried;
+    Values next = flatten(run(body, joined(carried, extra)));
+    if (next.size() != carried.size())
+      fail_run(instruction, str(next.size(), " values"), std::to_string(carried.size()));
+    carried = std::move(next);
+  }
+}
+
+std::vector<IValue> Interpreter::run_map(const Graph& body, const Values& mapped,
+                                         const Values& extra) const {
+  std::vector<std::vector<at::Tensor>> rows;  // of each result
+  const std::int64_t count = mapped.empty() ? 0 : mapped[0].toTensor().size(0);
+  for (std::int64_t row = 0; row < count; ++row) {
+    Values inputs;
+    for (const IValue& value : mapped) inputs.emplace_back(value.toTensor().select(0, row));
+    const Values results = flatten(run(body, joined(std::move(inputs), extra)));
+    rows.resize(results.size());
+    for (std::size_t i = 0; i < results.size(); ++i) rows[i].push_back(results[i].toTensor());
+  }
+  Values stacked;
+  for (const std::vector<at::Tensor>& each : rows) stacked.emplace_back(at::stack(each));
+  return stacked;
+}
+
+IValue Interpreter::value_of(const Operand& operand, const Values& slots) const {
+  const auto in_slot = [&slots](const Operand& each) -> const IValue& {
+    return slots[static_cast<std::size_t>(each.slot)];
+  };
+  switch (operand.kind) {
+    case Operand::Kind::constant:
+      return operand.constant;
+    case Operand::Kind::slot: {
+      const IValue& value = in_slot(operand);
+      if (operand.wraps_number && !value.isTensor()) return wrapped_number(value);
+      if (operand.to_double && !value.isDouble()) return value.toScalar().toDouble();
+      return value;
+    }
+    case Operand::Kind::tensors: {
+      c10::List<at::Tensor> list;
+      list.reserve(operand.items.size());
+      for (const Operand& item : operand.items) list.push_back(in_slot(item).toTensor());
+      return list;
+    }
+    case Operand::Kind::optional_tensors: {
+      c10::List<std::optional<at::Tensor>> list;
+      list.reserve(operand.items.size());
+      for (const Operand& item : operand.items) {
+        if (item.kind == Operand::Kind::slot)
+          list.push_back(in_slot(item).toTensor());
+        else
+          list.push_back(std::nullopt);
+      }
+      return list;
+    }
+    case Operand::Kind::integers: {
+      c10::List<std::int64_t> list;
+      list.reserve(operand.items.size());
+      for (const Operand& item : operand.items)
+        list.push_back(item.kind == Operand::Kind::slot ? in_slot(item).toInt()
+                                                        : item.constant.toInt());
+      return list;
+    }
+    case Operand::Kind::device:
+      return context_.device;
+    case Operand::Kind::cudnn_flag:
+      return at::globalContext().userEnabledCuDNN();
+  }
+  return {};
+}
+
+}  // namespace hasten::exported

@@ -1,0 +1,41 @@
+// File: exported/payloads.h (internal)
+// The tensors of an exported archive: the bytes of a storage in a record each, and a JSON that says
+// which tensor views them.
+//
+//   std::vector<Payload> payloads = read_payloads(archive, "data/weights/", "model");
+//   TensorDict tensors = load_payloads(archive, payloads);
+//
+// Tensors of one record share their memory, as they did in Python. Tensors that export has pickled
+// are refused: reading a pickle may run any code. Throws DataError "exported.payload" and what the
+// archive throws. Thread rule: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "exported/zip_archive.h"
+#include "hasten/formats/tensor_dict.h"
+
+namespace hasten::exported {
+
+struct Payload {
+  std::string name;    // "encoder.weight"
+  std::string record;  // "data/weights/weight_0"
+  at::ScalarType dtype = at::kFloat;
+  std::vector<std::int64_t> sizes, strides;
+  std::int64_t offset = 0;  // in elements
+  bool requires_grad = false;
+};
+
+// Reads the list of the tensors of a program. `folder` is "data/weights/" or "data/constants/".
+std::vector<Payload> read_payloads(const ZipArchive& archive, const std::string& folder,
+                                   const std::string& program);
+
+// Returns copies of the tensors, so that the file is not needed for them any more.
+TensorDict load_payloads(const ZipArchive& archive, const std::vector<Payload>& payloads);
+
+// Returns the tensor of a payload as a view of `bytes`, a tensor of bytes with the whole record.
+at::Tensor view_payload(const Payload& payload, const at::Tensor& bytes, const std::string& file);
+
+}  // namespace hasten::exported

@@ -1,0 +1,127 @@
+// File: exported/program.h (internal)
+// An exported program as instructions that the interpreter runs. A program is made once when its
+// file is loaded, is immutable, and has no tensors: parameters and buffers belong to the module.
+//
+//   const Program program = read_program(archive, "model");      // exported/program_reader.h
+//   Interpreter(program, context).run(program.graph, inputs);    // exported/interpreter.h
+//
+// Values are in numbered slots. Operators, their handles and constant arguments are resolved.
+// Thread rule: immutable.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "exported/input_checks.h"
+#include "exported/schema_types.h"
+#include "exported/symbolic.h"
+
+namespace hasten::exported {
+
+// The number of a slot for an output that nothing reads.
+inline constexpr int kNoSlot = -1;
+
+// An argument of an instruction.
+struct Operand {
+  enum class Kind {
+    constant,
+    slot,
+    tensors,           // a list of slots
+    optional_tensors,  // a list of slots and of nothing
+    integers,          // a list of slots and of constants
+    device,            // the device of the module at the time of the call
+    cudnn_flag,        // whether the process allows cuDNN
+  };
+  Kind kind = Kind::constant;
+  c10::IValue constant;
+  int slot = kNoSlot;
+  std::vector<Operand> items;
+  // A number in the slot becomes a tensor that does not take part in type promotion, as Python's
+  // argument parser makes it.
+  bool wraps_number = false;
+  // An integer in the slot becomes a double.
+  bool to_double = false;
+};
+
+enum class Action {
+  call_operator,
+  compute_symbol,
+  set_grad_mode,  // runs graphs[0] with or without gradients
+  autocast,       // runs graphs[0] under autocast
+  branch,         // runs graphs[0] or graphs[1]
+  loop,           // runs graphs[1] while graphs[0] returns true
+  map,            // runs graphs[0] for each row
+};
+
+// One output of an instruction: a value, or a list whose entries have a slot each.
+struct Output {
+  std::vector<int> slots;
+  bool is_list = false;
+};
+
+// The argument by which an operator differs between training and evaluation.
+struct ModeArgument {
+  std::size_t index = 0;
+  c10::IValue in_evaluation;
+};
+
+struct AutocastSettings {
+  std::optional<at::ScalarType> dtype;
+  bool enabled = true, cache_enabled = true;
+};
+
+struct Graph;
+
+struct Instruction {
+  Action action = Action::call_operator;
+  std::string target, name;
+  // The path of the module whose forward() made the node: "encoder.layer.0". For messages.
+  std::string module_path;
+  std::optional<c10::OperatorHandle> op;
+  SymbolFunction symbol = nullptr;
+  std::vector<Operand> operands;
+  std::vector<Output> outputs;
+  std::vector<int> frees;  // slots whose last use this is
+  std::optional<ModeArgument> mode;
+  // The instruction counts batches, so evaluation leaves it out.
+  bool is_skipped_in_evaluation = false;
+  std::vector<std::shared_ptr<const Graph>> graphs;
+  bool grad_enabled = true;
+  AutocastSettings autocast;
+};
+
+struct Graph {
+  int slots = 0;
+  std::vector<int> inputs;
+  std::vector<Instruction> code;
+  std::vector<Operand> outputs;
+};
+
+// A tensor that the module owns, as an input of a program.
+struct StateInput {
+  enum class Kind { parameter, buffer, constant };
+  Kind kind = Kind::parameter;
+  std::string name;        // Python's name: "encoder.weight"
+  bool persistent = true;  // state_dict() contains the buffer
+};
+
+struct Program {
+  std::string file, name;
+  // The inputs of the graph in order: the module's tensors, and the caller's values.
+  std::vector<StateInput> state;
+  InputChecks user;
+  std::vector<int> user_position, state_position;  // positions among the graph's inputs
+  std::vector<std::string> output_names;
+  Graph graph;
+  // Why evaluation mode would be wrong; empty: it is not.
+  std::vector<std::string> evaluation_problems;
+  // Dropout is in the program and was off when the program was exported.
+  bool was_exported_for_evaluation = false;
+};
+
+}  // namespace hasten::exported

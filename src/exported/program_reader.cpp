@@ -1,0 +1,215 @@
+#include "exported/program_reader.h"
+
+#include "exported/compiler.h"
+#include "exported/json_cursor.h"
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
+namespace hasten::exported {
+namespace {
+
+constexpr std::int64_t kSchemaMajor = 8;
+constexpr int kMaxOutputDepth = 32;
+
+std::string text_record(const ZipArchive& archive, const std::string& name) {
+  if (!archive.contains(name)) return "";
+  return std::string(trim(archive.record(name).substr(0, 64)));
+}
+
+[[noreturn]] void fail_version(const std::string& file, const std::string& what,
+                               const std::string& got, const std::string& expected) {
+  throw DataError("exported.version",
+                  {.what = file + ": " + what,
+                   .got = got,
+                   .expected = expected,
+                   .hint = "export the model with torch.export of PyTorch 2.11 or near it"});
+}
+
+void check_root(const JsonCursor& root, const std::string& file) {
+  const std::int64_t major = root["schema_version"]["major"].integer();
+  if (major != kSchemaMajor)
+    fail_version(file, "the version of the schema", std::to_string(major),
+                 std::to_string(kSchemaMajor));
+  const auto verifiers = root["verifiers"].items();
+  if (verifiers.size() == 1 && verifiers[0].text() == "TRAINING") return;
+  throw DataError("exported.program",
+                  {.what = file + ": the program is not one for training",
+                   .got = verifiers.empty() ? "no verifier" : verifiers[0].text(),
+                   .expected = "TRAINING",
+                   .hint = "save the result of torch.export.export without run_decompositions()"});
+}
+
+c10::IValue read_constant_input(const JsonCursor& value) {
+  const auto [tag, inner] = value.alternative();
+  if (tag == "as_none") return {};
+  if (tag == "as_int") return inner.integer();
+  if (tag == "as_float") return inner.number();
+  if (tag == "as_bool") return inner.boolean();
+  if (tag == "as_string") return inner.text();
+  value.fail(tag, "a number, a text or nothing");
+}
+
+// Reads the inputs of the outermost graph.
+struct SignatureReader {
+  const JsonCursor& graph;
+  Program& program;
+  std::vector<UserInput> user;
+  std::vector<GraphInput> inputs;
+
+  void add_state(const JsonCursor& spec, StateInput::Kind kind, const char* name_field) {
+    StateInput state{kind, spec[name_field].text(), true};
+    GraphInput input{spec["arg"]["name"].text(), ValueKind::tensor, "", ""};
+    if (kind == StateInput::Kind::parameter) input.parameter = state.name;
+    if (kind == StateInput::Kind::buffer) {
+      input.buffer = state.name;
+      state.persistent = spec["persistent"].boolean();
+    }
+    program.state_position.push_back(static_cast<int>(inputs.size()));
+    program.state.push_back(std::move(state));
+    inputs.push_back(std::move(input));
+  }
+
+  void add_user(UserInput input, ValueKind kind) {
+    program.user_position.push_back(static_cast<int>(inputs.size()));
+    inputs.push_back({input.name, kind, "", ""});
+    user.push_back(std::move(input));
+  }
+
+  void add_user_input(const JsonCursor& argument) {
+    const auto [tag, value] = argument.alternative();
+    UserInput input;
+    if (tag == "as_tensor") {
+      input.name = value["name"].text();
+      const auto meta = graph["tensor_values"].find(input.name);
+      if (!meta) value.fail("no tensor_values", "those of the input " + input.name);
+      input.meta = read_tensor_meta(*meta);
+      return add_user(std::move(input), ValueKind::tensor);
+    }
+    if (tag != "as_sym_int") argument.fail(tag, "a tensor or an integer");
+    input.kind = UserInput::Kind::integer;
+    input.name = value["as_name"].text();
+    add_user(std::move(input), ValueKind::integer);
+  }
+
+  void add(const JsonCursor& spec) {
+    const auto [tag, value] = spec.alternative();
+    if (tag == "parameter") return add_state(value, StateInput::Kind::parameter, "parameter_name");
+    if (tag == "buffer") return add_state(value, StateInput::Kind::buffer, "buffer_name");
+    if (tag == "tensor_constant")
+      return add_state(value, StateInput::Kind::constant, "tensor_constant_name");
+    if (tag == "user_input") return add_user_input(value["arg"]);
+    if (tag != "constant_input")
+      spec.fail(tag, "a parameter, a buffer, a constant or an input of the user");
+    UserInput input;
+    input.kind = UserInput::Kind::constant;
+    input.name = value["name"].text();
+    input.constant = read_constant_input(value["value"]);
+    add_user(std::move(input), ValueKind::tensor);
+  }
+};
+
+// Appends the name of each leaf of a tree of outputs: the keys and indices on the way to it.
+void append_output_names(const JsonCursor& tree, const std::string& path, int depth,
+                         std::vector<std::string>& names) {
+  if (depth > kMaxOutputDepth) tree.fail("more than 32 levels", "at most 32");
+  if (!tree.find("type")) {
+    names.push_back(path.empty() ? "output" : path);
+    return;
+  }
+  const std::vector<JsonCursor> children = tree["children_spec"].items();
+  // The context of a dictionary or of a class has the keys, that of a tuple has none.
+  std::vector<std::string> keys;
+  if (const auto context = tree.find("context")) {
+    const auto json = nlohmann::json::parse(context->text(), nullptr, /*allow_exceptions=*/false);
+    if (json.is_array())
+      for (const auto& key : json)
+        if (key.is_string()) keys.push_back(key.get<std::string>());
+  }
+  for (std::size_t i = 0; i < children.size(); ++i) {
+    const std::string key = keys.size() == children.size() ? keys[i] : std::to_string(i);
+    const bool is_first_index = path.empty() && keys.size() != children.size();
+    append_output_names(children[i],
+                        is_first_index ? "output_" + key
+                        : path.empty() ? key
+                                       : path + "." + key,
+                        depth + 1, names);
+  }
+}
+
+std::vector<std::string> read_output_names(const JsonCursor& graph_module) {
+  for (const JsonCursor& spec : graph_module["signature"]["output_specs"].items()) {
+    const auto [tag, value] = spec.alternative();
+    if (tag != "user_output") spec.fail(tag, "an output of the user");
+  }
+  std::vector<std::string> names;
+  for (const JsonCursor& call : graph_module["module_call_graph"].items()) {
+    if (!call["fqn"].text().empty()) continue;
+    const JsonCursor spec = call["signature"]["out_spec"];
+    const JsonDocument tree = JsonDocument::parse(spec.text(), spec.place());
+    const std::vector<JsonCursor> parts = tree.root().items();
+    if (parts.size() != 2) spec.fail(spec.text().substr(0, 80), "a version and a tree");
+    append_output_names(parts[1], "", 0, names);
+  }
+  return names;
+}
+
+void read_checks(const JsonCursor& root, std::vector<UserInput> inputs, Program& program) {
+  program.user = InputChecks(program.file, std::move(inputs), root.place());
+  for (const auto& [symbol, range] : root["range_constraints"].members()) {
+    const auto least = range.find("min_val"), most = range.find("max_val");
+    program.user.add_range(symbol, least ? std::optional(least->integer()) : std::nullopt,
+                           most ? std::optional(most->integer()) : std::nullopt);
+  }
+  if (const auto guards = root.find("guards_code"))
+    for (const JsonCursor& guard : guards->items())
+      program.user.add_guard(guard.text(), guard.place());
+}
+
+}  // namespace
+
+std::vector<std::string> program_names(const ZipArchive& archive) {
+  if (text_record(archive, "archive_format") != "pt2")
+    fail_version(archive.file(), "the format of the archive",
+                 "\"" + text_record(archive, "archive_format") + "\"", "pt2");
+  if (text_record(archive, "archive_version") != "0")
+    fail_version(archive.file(), "the version of the archive",
+                 text_record(archive, "archive_version"), "0");
+  if (archive.contains("byteorder") && text_record(archive, "byteorder") != "little")
+    fail_version(archive.file(), "the order of bytes", text_record(archive, "byteorder"), "little");
+  std::vector<std::string> names;
+  for (const std::string& record : archive.names())
+    if (starts_with(record, "models/") && ends_with(record, ".json"))
+      names.push_back(record.substr(7, record.size() - 12));
+  if (names.empty())
+    throw DataError("exported.program",
+                    {.what = archive.file() + ": the archive has no program",
+                     .got = "",
+                     .expected = "a record models/NAME.json",
+                     .hint = "packages of AOTInductor have none; use torch.export.save"});
+  return names;
+}
+
+std::shared_ptr<const Program> read_program(const ZipArchive& archive, const std::string& name,
+                                            const std::vector<std::string>& namespaces) {
+  const std::string record = "models/" + name + ".json";
+  const JsonDocument document =
+      JsonDocument::parse(archive.record(record), archive.file() + ": " + record);
+  const JsonCursor root = document.root();
+  check_root(root, archive.file());
+  const JsonCursor graph_module = root["graph_module"], graph = graph_module["graph"];
+  auto program = std::make_shared<Program>();
+  program->file = archive.file();
+  program->name = name;
+  SignatureReader signature{graph, *program, {}, {}};
+  for (const JsonCursor& spec : graph_module["signature"]["input_specs"].items())
+    signature.add(spec);
+  Compiler(archive.file(), namespaces).compile(graph, signature.inputs, *program);
+  read_checks(root, std::move(signature.user), *program);
+  program->output_names = read_output_names(graph_module);
+  if (program->output_names.size() != program->graph.outputs.size())
+    graph_module.fail(str(program->output_names.size(), " names of outputs"),
+                      std::to_string(program->graph.outputs.size()));
+  return program;
+}
+
+}  // namespace hasten::exported

@@ -1,0 +1,64 @@
+// File: exported/zip_archive.h (internal)
+// Reads the zip archive that torch.export.save writes: records that are stored without compression
+// below one common folder.
+//
+//   const ZipArchive archive("model.pt2");
+//   std::string_view graph = archive.record("models/model.json");  // without the common folder
+//
+// The file is mapped, and records are views of it. The whole directory is checked when the archive
+// is opened: compressed, encrypted, overlapping and repeated records, sizes that reach past the end,
+// and names such as "../x" are refused, so no record can inflate or lie outside of the file.
+// Throws DataError "exported.archive", IoError "io.*". Thread rule: immutable, safe on any thread.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/mapped_file.h"
+
+namespace hasten::exported {
+
+class ZipArchive {
+ public:
+  explicit ZipArchive(const std::filesystem::path& path);
+
+  // The path as it was given, for messages.
+  const std::string& file() const noexcept { return file_; }
+  // The name of the common folder.
+  const std::string& folder() const noexcept { return folder_; }
+  // The names of all records in the order of the file, without the common folder.
+  const std::vector<std::string>& names() const noexcept { return names_; }
+  bool contains(const std::string& name) const { return records_.contains(name); }
+  // Returns the bytes of a record, which must exist. Checks them against the record's checksum.
+  std::string_view record(const std::string& name) const;
+
+ private:
+  struct Record {
+    std::size_t begin = 0, size = 0;
+    std::uint32_t checksum = 0;
+  };
+
+  struct Directory;
+  Directory find_directory() const;
+  void read_entry(std::size_t& at, std::size_t end);
+  Record locate(const std::string& name, std::uint64_t header, std::uint64_t size,
+                std::size_t end) const;
+  void strip_common_folder();
+  void check_overlaps() const;
+  std::uint64_t number(std::size_t at, int bytes) const;
+  [[noreturn]] void fail(const std::string& what, const std::string& got = "") const;
+
+  std::string file_, folder_;
+  detail::MappedFile mapped_;
+  std::vector<std::string> names_;
+  std::map<std::string, Record> records_;
+};
+
+// The checksum of zip: CRC-32 with the polynomial of IEEE 802.3.
+std::uint32_t crc32(std::string_view bytes) noexcept;
+
+}  // namespace hasten::exported

@@ -1,0 +1,127 @@
+// Compares exported models with what eager PyTorch computed (tests/oracle/generate_exported.py).
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include <cstdlib>
+
+#include "hasten/accelerator.h"
+#include "hasten/base/files.h"
+#include "hasten/base/text.h"
+#include "hasten/exported/exported_module.h"
+#include "hasten/formats/safetensors.h"
+#include "hasten/formats/weights.h"
+
+namespace oracle_exported_test {
+
+using namespace hasten;
+
+namespace {
+
+const std::filesystem::path kData = HASTEN_TEST_DATA "/oracle/data/exported";
+constexpr std::int64_t kSteps = 5;
+constexpr std::uint64_t kSeed = 7;
+
+// The models with dynamic batch; `frozen` has a fixed one.
+const std::vector<std::string> kDynamic = {
+    "mlp", "cnn", "lstm", "gru", "transformer", "tied", "branches", "drop_path", "two_programs"};
+const std::vector<std::string> kAll = [] {
+  std::vector<std::string> all = kDynamic;
+  all.push_back("frozen");
+  return all;
+}();
+
+TensorDict part(const TensorDict& expected, const std::string& prefix) {
+  TensorDict found;
+  for (const auto& [name, tensor] : expected)
+    if (starts_with(name, prefix)) found[name.substr(prefix.size())] = tensor.clone();
+  return found;
+}
+
+const at::Tensor& logits_of(const TensorDict& outputs) {
+  return outputs.contains("logits") ? outputs.at("logits") : outputs.at("output");
+}
+
+at::Tensor loss_of(const TensorDict& outputs, const at::Tensor& target) {
+  if (outputs.contains("loss")) return outputs.at("loss");
+  return torch::nn::functional::cross_entropy(logits_of(outputs), target);
+}
+
+// The tolerance is for other processors: on one like that of the data the numbers are equal.
+void check_near(const std::string& what, const at::Tensor& tensor, const at::Tensor& expected) {
+  CAPTURE(what);
+  REQUIRE(tensor.sizes() == expected.sizes());
+  REQUIRE(tensor.dtype() == expected.dtype());
+  if (at::equal(tensor.detach(), expected)) return;
+  const double difference = (tensor.detach() - expected).abs().max().item<double>();
+  const double tolerance = 1e-6 * (1 + expected.abs().max().item<double>());
+  CHECK(difference <= tolerance);
+}
+
+// Trains like the generator, and compares the first outputs and gradients, and all losses.
+void train_and_check(ExportedModule& model, const TensorDict& expected) {
+  torch::optim::SGD optimizer(model.parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
+  torch::manual_seed(kSeed);
+  for (std::int64_t step = 0; step < kSteps; ++step) {
+    optimizer.zero_grad();
+    const TensorDict outputs = model.forward(part(expected, str("input.", step, '.')));
+    const at::Tensor loss = loss_of(outputs, expected.at(str("target.", step)));
+    loss.backward();
+    check_near(str("loss ", step), loss, expected.at("losses")[step]);
+    if (step == 0) {
+      check_near("logits", logits_of(outputs), expected.at("logits"));
+      const TensorDict gradients = part(expected, "grad.");
+      std::size_t compared = 0;
+      for (const auto& item : model.named_parameters()) {
+        if (!item.value().grad().defined()) continue;
+        check_near("gradient of " + item.key(), item.value().grad(), gradients.at(item.key()));
+        ++compared;
+      }
+      CHECK(compared == gradients.size());
+    }
+    optimizer.step();
+  }
+}
+
+TensorDict named_tensors(const ExportedModule& model) {
+  TensorDict all;
+  for (const auto& item : model.named_parameters()) all[item.key()] = item.value();
+  for (const auto& item : model.named_buffers()) all[item.key()] = item.value();
+  return all;
+}
+
+at::Tensor eval_logits(ExportedModule& model, const TensorDict& expected) {
+  const torch::NoGradGuard no_grad;
+  model.eval();
+  return logits_of(model.forward(part(expected, "input.0.")));
+}
+
+}  // namespace
+
+TEST_CASE("exported: training and evaluation equal those of eager PyTorch") {
+  for (const std::string& name : kAll) {
+    CAPTURE(name);
+    const TensorDict expected = load_safetensors(kData / (name + ".safetensors"));
+    const auto model = load_exported(kData / (name + ".pt2"));
+    train_and_check(*model, expected);
+    const TensorDict final = part(expected, "final."), trained = named_tensors(*model);
+    CHECK(trained.size() == final.size());
+    for (const auto& [key, tensor] : final) check_near(key, trained.at(key), tensor);
+    if (name == "drop_path") continue;  // its training alone draws random numbers
+    check_near("eval logits", eval_logits(*model, expected), expected.at("eval_logits"));
+    for (const auto& [key, tensor] : final)
+      CHECK(at::equal(named_tensors(*model).at(key), trained.at(key)));
+  }
+}
+
+TEST_CASE("exported: a batch of another size gives the outputs of eager PyTorch") {
+  for (const std::string& name : kDynamic) {
+    CAPTURE(name);
+    const TensorDict expected = load_safetensors(kData / (name + ".safetensors"));
+    const auto model = load_exported(kData / (name + ".pt2"));
+    torch::manual_seed(kSeed);
+    check_near("logits", logits_of(model->forward(part(expected, "other."))),
+               expected.at("other_logits"));
+  }
+}
+
+}  // namespace oracle_exported_test
