@@ -50,8 +50,12 @@ def restarts():
         run = subprocess.run([HASTEN, "launch", "-n", "3", "--max_restarts", "1", script], capture_output=True, text=True, timeout=60)
         slowest = max(slowest, time.monotonic() - began)
         attempts = re.findall(r"\] ([01]) (\d+)", run.stdout)
-        recovered += run.returncode == 0 and sum(attempt == "1" for attempt, _ in attempts) == 3
-        ports_differ += len({port for _, port in attempts}) == 2
+        has_recovered = run.returncode == 0 and sum(attempt == "1" for attempt, _ in attempts) == 3
+        has_new_port = len({port for _, port in attempts}) == 2
+        if not has_recovered or not has_new_port:
+            print(f"trial {trial} ended with {run.returncode}\n{run.stdout}{run.stderr}")
+        recovered += has_recovered
+        ports_differ += has_new_port
         script.unlink()
     check(recovered == options.trials, f"{recovered} of {options.trials} restarts after kill -9, the slowest in {slowest:.2f} s")
     check(ports_differ == options.trials, f"{ports_differ} of {options.trials} restarts use a new port")
