@@ -30,7 +30,8 @@ RoundOrEnd OneMachine::next() {
   }
   failed_code_ = 0;
   server_.clear();
-  if (run_.machines.port == 0) port_.emplace(/*loopback_only=*/true);  // a new one for each attempt
+  // The last port is held meanwhile, so that each attempt has another one.
+  if (run_.machines.port == 0) port_ = rendezvous::ReservedPort(/*loopback_only=*/true);
   const std::int64_t count = processes_on_this_machine(run_);
   return Round{.attempt = attempt_++,
                .world_size = count,

@@ -175,7 +175,7 @@ void SeveralMachines::report_waiting(const std::string& stem,
 }
 
 void SeveralMachines::request_round() {
-  port_.emplace(/*loopback_only=*/false);
+  port_ = rendezvous::ReservedPort(/*loopback_only=*/false);  // the last port is held meanwhile
   wait_start_ = Clock::now();
   report_interval_ = {};
   round_is_requested_ = true;
