@@ -77,14 +77,16 @@ void TrackingCallback::start(const TrainingArguments& args) {
 void TrackingCallback::on_train_begin(const TrainerEvent& event, TrainerControl&) {
   if (!event.state.is_world_process_zero) return;
   start(event.args);
-  const std::string args = to_json(event.args), model = event.model.config_json();
+  const std::string args = to_json(event.args);
+  const auto* const pretrained = dynamic_cast<const PreTrainedModel*>(&event.model);
+  const std::string model = pretrained ? pretrained->config_json() : "";
   TrackedConfiguration values;
-  add_values(values, model);
+  if (!model.empty()) add_values(values, model);
   add_values(values, args);
   for (const auto& tracker : trackers_) {
     tracker->store_init_configuration(values);
     tracker->log_text("args", args, 0);
-    tracker->log_text("model_config", model, 0);
+    if (!model.empty()) tracker->log_text("model_config", model, 0);
   }
 }
 

@@ -40,9 +40,9 @@ class TrainerSource : public TypedSource<D, Collator> {
   AnyBatch make(std::span<const std::int64_t> indices, const BatchContext& context) override {
     return wrapped(Typed::make(indices, context));
   }
-  AnyBatch make_from_read(std::int64_t first, std::int64_t rows,
+  AnyBatch make_from_read(std::int64_t first, std::int64_t rows, std::int64_t step_start,
                           const BatchContext& context) override {
-    return wrapped(Typed::make_from_read(first, rows, context));
+    return wrapped(Typed::make_from_read(first, rows, step_start, context));
   }
   at::Tensor to_bytes(const AnyBatch& batch) const override {
     Batch& inner = static_cast<const TrainerBatch*>(batch.get())->template as<Batch>();
