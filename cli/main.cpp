@@ -97,6 +97,7 @@ constexpr Command commands[] = {
     {"env", "print facts about this machine for a problem report", cli::environment},
     {"estimate", "predict the memory and time of a training step", estimate},
     {"launch", "start a program in several processes, each with a rank", cli::launch},
+    {"plot", "draw the curves that runs have logged as an HTML page", cli::plot},
     {"test", "check that this machine is ready for several processes", cli::test},
     {"tpu-config", "run commands on all machines of a TPU pod", cli::tpu_config},
     {"train", "fine-tune a model, evaluate it and save it", train},

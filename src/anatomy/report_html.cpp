@@ -1,6 +1,6 @@
 // Writes the report as one self-contained HTML page.
-#include "anatomy/page.h"
 #include "anatomy/web/report.js.h"
+#include "base/page.h"
 #include "hasten/anatomy/report.h"
 
 namespace hasten::anatomy {

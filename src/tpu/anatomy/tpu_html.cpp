@@ -1,5 +1,5 @@
 // Writes the account of a dry TPU as one self-contained HTML page.
-#include "anatomy/page.h"
+#include "base/page.h"
 #include "hasten/tpu/anatomy/tpu_account.h"
 #include "tpu/anatomy/tpu.js.h"
 

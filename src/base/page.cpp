@@ -1,13 +1,13 @@
-#include "anatomy/page.h"
+#include "base/page.h"
 
 #include <map>
 #include <string_view>
 
-#include "anatomy/web/page.css.h"
-#include "anatomy/web/page.html.h"
-#include "anatomy/web/page.js.h"
+#include "base/web/page.css.h"
+#include "base/web/page.html.h"
+#include "base/web/page.js.h"
 
-namespace hasten::anatomy {
+namespace hasten {
 namespace {
 
 // Escapes every "<": names in a report may contain "</script", which would end the element.
@@ -26,7 +26,7 @@ std::string escape_for_script(std::string json) {
 
 // Replaces each {{name}} of the page by the text of that name. A text ends with a line end, which
 // the page has after the name.
-std::string fill(std::string_view page, const std::map<std::string_view, std::string>& texts) {
+std::string fill_page(std::string_view page, const std::map<std::string_view, std::string>& texts) {
   std::string filled;
   while (true) {
     const std::size_t begin = page.find("{{");
@@ -42,11 +42,11 @@ std::string fill(std::string_view page, const std::map<std::string_view, std::st
 }  // namespace
 
 std::string render_page(const std::string& title, const std::string& json, const char* script) {
-  return fill(embedded::kPage, {{"style", embedded::kPageStyle},
-                                {"title", title},
-                                {"report", escape_for_script(json)},
-                                {"tools", embedded::kPageTools},
-                                {"script", script}});
+  return fill_page(embedded::kPage, {{"style", embedded::kPageStyle},
+                                     {"title", title},
+                                     {"report", escape_for_script(json)},
+                                     {"tools", embedded::kPageTools},
+                                     {"script", script}});
 }
 
-}  // namespace hasten::anatomy
+}  // namespace hasten

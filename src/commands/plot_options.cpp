@@ -1,0 +1,56 @@
+#include "commands/plot_options.h"
+
+#include <algorithm>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "options/messages.h"
+#include "options/sources.h"
+
+namespace hasten {
+namespace {
+
+void describe(config::OptionTable& table, PlotCommand& command) {
+  config::Describer d(table, command);
+  d("output", &PlotCommand::output, "Write the page to this file.");
+  d("curves", &PlotCommand::curves, "Draw only the curves of these names.");
+  d("smoothing", &PlotCommand::smoothing, "Set the weight of the values before.")
+      .at_least(0)
+      .below(1);
+  d("log_scale", &PlotCommand::log_scale, "Begin with logarithmic scales.");
+}
+
+}  // namespace
+
+PlotCommand parse_plot(const std::vector<std::string>& words) {
+  PlotCommand command;
+  const auto is_help = [](const std::string& word) { return word == "--help" || word == "-h"; };
+  command.help = std::any_of(words.begin(), words.end(), is_help);
+  if (command.help) return command;
+  const auto first_option = std::find_if(
+      words.begin(), words.end(), [](const std::string& word) { return starts_with(word, "-"); });
+  command.runs.assign(words.begin(), first_option);
+  config::OptionTable table;
+  describe(table, command);
+  std::vector<std::string> notices;
+  config::resolve(table, {config::read_flags(table, {first_option, words.end()})}, notices);
+  config::check_limits(table);
+  if (command.runs.empty())
+    config::throw_missing("no run is named", "hasten plot RUN..., such as hasten plot out");
+  return command;
+}
+
+std::string plot_help() {
+  return "usage: hasten plot RUN... [--NAME VALUE ...]\n\n"
+         "Draws the curves of one or several runs as one HTML page, which loads nothing else. A\n"
+         "RUN is a file (an event file of TensorBoard, metrics.jsonl, metrics.csv or\n"
+         "trainer_state.json), or a folder: each folder in it with such files is a run, or it is\n"
+         "the output_dir of one. Name the RUNs before the options.\n\n"
+         "  --output FILE        Write the page to this file. [plot.html]\n"
+         "  --curves NAME ...    Draw only the curves of these names, such as train/loss.\n"
+         "  --smoothing WEIGHT   Smooth the curves: the weight of the values before, from 0 to\n"
+         "                       below 1. The page can change it. [0]\n"
+         "  --log_scale          Begin with logarithmic scales. The page can change it.\n";
+}
+
+}  // namespace hasten

@@ -1,0 +1,28 @@
+// File: commands/plot_options.h (internal)
+// The options of `hasten plot`.
+//
+//   const PlotCommand run = parse_plot({argv + 2, argv + argc});
+//   run.runs;       // the words before the first option
+//
+// Needs no torch. Throws ConfigError "config.*". Thread rule: values and a pure function.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace hasten {
+
+struct PlotCommand {
+  bool help = false;
+  std::vector<std::string> runs;  // Folders and files.
+  std::string output = "plot.html";
+  std::vector<std::string> curves;  // The names to draw; empty: all.
+  double smoothing = 0;
+  bool log_scale = false;
+};
+
+// Parses the words after `plot`.
+PlotCommand parse_plot(const std::vector<std::string>& words);
+std::string plot_help();
+
+}  // namespace hasten
