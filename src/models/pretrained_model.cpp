@@ -11,6 +11,7 @@
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/formats/weights.h"
+#include "hasten/machine/model_folder.h"
 #include "hasten/models/bert.h"
 
 namespace hasten {
@@ -216,33 +217,42 @@ void apply(const ModelOptions& options, BertConfig& config) {
   config.attn_implementation = options.attn_implementation;
 }
 
-BertConfig read_config(const std::string& what) {
-  if (const auto built_in = BertConfig::by_name(what)) return *built_in;
-  const std::filesystem::path path = what;
+// A model's configuration, and the folder of its files; empty without a folder.
+struct ModelSource {
+  BertConfig config;
+  std::filesystem::path folder;
+};
+
+ModelSource find_source(const std::string& what) {
+  if (auto built_in = BertConfig::by_name(what)) return {*std::move(built_in), {}};
+  const std::filesystem::path path = model_folder(what);
   if (std::filesystem::is_directory(path)) {
     if (!std::filesystem::exists(path / "config.json")) {
-      throw IoError("models.not-found", {.what = "model " + what,
-                                         .got = "a folder without config.json",
-                                         .expected = "config.json and model.safetensors in it",
-                                         .hint = "name the folder that holds both"});
+      const std::string download = download_command(path);
+      throw IoError("models.not-found",
+                    {.what = "model " + what,
+                     .got = "a folder without config.json",
+                     .expected = "config.json and model.safetensors in it",
+                     .hint = download.empty() ? "name the folder that holds both"
+                                              : "fetch the missing files: " + download});
     }
-    return BertConfig::from_file(path / "config.json");
+    return {BertConfig::from_file(path / "config.json"), path};
   }
-  if (std::filesystem::is_regular_file(path)) return BertConfig::from_file(path);
+  if (std::filesystem::is_regular_file(path)) return {BertConfig::from_file(path), {}};
   throw IoError("models.not-found",
                 {.what = "model " + what,
                  .got = "no such file or folder",
                  .expected = "a folder with config.json and model.safetensors, a config.json, "
-                             "bert-base or bert-large",
+                             "ORG/NAME in the Hugging Face cache, bert-base or bert-large",
                  .hint = "download the model first, because hasten downloads nothing"});
 }
 
 }  // namespace
 
-std::int64_t vocab_size_of(const std::string& what) { return read_config(what).vocab_size; }
+std::int64_t vocab_size_of(const std::string& what) { return find_source(what).config.vocab_size; }
 
 ConfiguredLabels configured_labels(const std::string& what) {
-  const BertConfig config = read_config(what);
+  const BertConfig config = find_source(what).config;
   ConfiguredLabels out{
       .count = config.num_labels, .names = {}, .problem_type = config.problem_type};
   // Two labels without names are the format's default, so the configuration does not say.
@@ -253,18 +263,16 @@ ConfiguredLabels configured_labels(const std::string& what) {
 }
 
 LoadedModel load_model(const std::string& what, const ModelOptions& options) {
-  BertConfig config = read_config(what);
-  apply(options, config);
+  ModelSource source = find_source(what);
+  apply(options, source.config);
   LoadedModel loaded{
-      .model = make_model(options.task, std::move(config)), .report = {}, .random = false};
-  const bool folder = std::filesystem::is_directory(what);
-  if (options.weights.empty() && !folder) {
+      .model = make_model(options.task, std::move(source.config)), .report = {}, .random = false};
+  if (options.weights.empty() && source.folder.empty()) {
     loaded.model->initialize();
     loaded.random = true;
     return loaded;
   }
-  const std::filesystem::path weights =
-      options.weights.empty() ? std::filesystem::path(what) : options.weights;
+  const std::filesystem::path weights = options.weights.empty() ? source.folder : options.weights;
   loaded.report = loaded.model->load_weights(load_weights(weights), weights.string(),
                                              options.ignore_mismatched_sizes);
   return loaded;
