@@ -25,6 +25,7 @@
 #include "hasten/metrics/classification.h"
 #include "hasten/metrics/regression.h"
 #include "hasten/models/bert.h"
+#include "hasten/models/hooks.h"
 #include "hasten/ops/ops.h"
 #include "hasten/optim/adamw.h"
 #include "hasten/optim/scheduler.h"

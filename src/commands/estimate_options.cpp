@@ -130,8 +130,9 @@ std::string estimate_help(int width) {
          "       hasten estimate [--NAME VALUE ...] -- PROGRAM [ARGUMENT ...]\n\n"
          "Predicts what a training step needs, without running it: memory at its peak by\n"
          "component and by layer, and operations by group. MODEL is a folder with config.json, a\n"
-         "config.json, bert-base or bert-large. Nothing is computed, and no memory of the model's\n"
-         "size is allocated. `hasten estimate --help --` lists the options for a PROGRAM.\n\n" +
+         "config.json, ORG/NAME in the Hugging Face cache, bert-base or bert-large. Nothing is\n"
+         "computed, and no memory of the model's size is allocated. `hasten estimate --help --`\n"
+         "lists the options for a PROGRAM.\n\n" +
          config::help_text(table, width) +
          "\nEvery option of `hasten train` that changes a step is accepted too, for example\n"
          "--gradient_accumulation_steps 4.\n";

@@ -8,6 +8,7 @@
 #include "commands/resolve.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "hasten/machine/model_folder.h"
 #include "options/help.h"
 #include "options/training_rules.h"
 
@@ -110,7 +111,8 @@ void describe(config::OptionTable& table, TrainOptions& options) {
     "Print every value and where it came from, then stop.");
   d.group("Model");
   d("model", &TrainOptions::model,
-    "Set the model: a folder with config.json, a config.json, or " +
+    "Set the model: a folder with config.json, a config.json, ORG/NAME or ORG/NAME@REVISION in the "
+    "Hugging Face cache, or " +
         join(builtin_models(), " or ") + ".");
   d("weights", &TrainOptions::weights,
     "Load this safetensors file. If unset, that of the model folder; a config.json or a built-in "
@@ -188,7 +190,7 @@ void check_files(const TrainOptions& options) {
   const auto& builtin = builtin_models();
   std::error_code ignored;
   if (std::find(builtin.begin(), builtin.end(), options.model) == builtin.end() &&
-      !fs::exists(options.model, ignored)) {
+      !fs::exists(model_folder(options.model), ignored)) {
     const auto near = nearest(options.model, builtin);
     throw IoError("io.not-found", {.what = "--model " + options.model + ": no such folder or file",
                                    .hint = near ? "did you mean the built-in " + *near + "?"

@@ -8,6 +8,7 @@
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/formats/weights.h"
+#include "hasten/machine/model_folder.h"
 
 namespace hasten {
 namespace {
@@ -82,6 +83,7 @@ void check_names(const fs::path& shard, const SafetensorsFile& file,
 TensorDict load_index(const fs::path& index) {
   TensorDict weights;
   const auto files = read_index(index);
+  const std::string download = download_command(index.parent_path());
   for (const auto& [name, listed] : files) {
     const fs::path shard = index.parent_path() / name;
     std::error_code ignored;
@@ -89,7 +91,8 @@ TensorDict load_index(const fs::path& index) {
       throw DataError(
           "weights.missing-file",
           {.what = shard.string() + ": the index lists this file, but it does not exist",
-           .hint = str("the index lists ", files.size(), " files: fetch those that are missing")});
+           .hint = str("the index lists ", files.size(), " files: fetch those that are missing",
+                       download.empty() ? "" : ": " + download)});
     }
     const SafetensorsFile file(shard);
     check_names(shard, file, listed);
@@ -109,7 +112,8 @@ std::string hint_for_folder(const fs::path& folder) {
              "with save_pretrained";
     }
   }
-  return "check the path of the folder";
+  const std::string download = download_command(folder);
+  return download.empty() ? "check the path of the folder" : "fetch the weights: " + download;
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
+#include "hasten/machine/model_folder.h"
 
 namespace hasten {
 namespace {
@@ -178,7 +179,8 @@ std::string vocab_txt(const BertTokenizer::State& state) {
 
 }  // namespace
 
-BertTokenizer BertTokenizer::from_pretrained(const std::filesystem::path& folder) {
+BertTokenizer BertTokenizer::from_pretrained(const std::filesystem::path& folder_or_name) {
+  const std::filesystem::path folder = model_folder(folder_or_name.string());
   if (std::filesystem::exists(folder / "tokenizer.json")) {
     Definition definition = tokenizers::definition_from_json(folder / "tokenizer.json");
     Config config = tokenizers::read_config(folder);
@@ -189,12 +191,14 @@ BertTokenizer BertTokenizer::from_pretrained(const std::filesystem::path& folder
   if (std::filesystem::exists(folder / "vocab.txt"))
     return make(from_vocab_and_config(folder, tokenizers::read_config(folder)),
                 folder / "vocab.txt");
+  const std::string download = download_command(folder);
   throw IoError(
       "tokenizers.no-tokenizer",
       {.what = "no tokenizer in " + folder.string(),
        .expected = "tokenizer.json or vocab.txt",
-       .hint = std::filesystem::is_directory(folder) ? "check that this is the folder of a model"
-                                                     : "check the path, there is no such folder"});
+       .hint = !std::filesystem::is_directory(folder) ? "check the path, there is no such folder"
+               : download.empty()                     ? "check that this is the folder of a model"
+                                                      : "fetch the missing files: " + download});
 }
 
 BertTokenizer BertTokenizer::from_vocab(const std::filesystem::path& file,

@@ -12,6 +12,7 @@
 #include "hasten/data/column_dataset.h"
 #include "hasten/data/text_reader.h"
 #include "hasten/data/token_dataset.h"
+#include "hasten/machine/model_folder.h"
 #include "hasten/tokenizers/bert_tokenizer.h"
 #include "trainer/text_labels.h"
 
@@ -65,6 +66,7 @@ at::Tensor convert_labels(const at::Tensor& labels, const PreTrainedModel& model
 
 struct ClassificationFiles::Impl {
   TrainOptions options;
+  fs::path folder;  // of the model
   std::optional<BertTokenizer> tokenizer;
   DataFile train, eval;
   std::optional<TextLabels> labels;       // of the training data, if it is a table
@@ -142,9 +144,10 @@ struct ClassificationFiles::Impl {
 ClassificationFiles::ClassificationFiles(const TrainOptions& options, EvalLabels eval_labels)
     : impl_(std::make_unique<Impl>()) {
   impl_->options = options;
+  const fs::path& folder = impl_->folder = model_folder(options.model);
   const bool text = is_text(options.data) || is_text(options.eval_data);
   if (text) {
-    if (!fs::is_directory(options.model)) {
+    if (!fs::is_directory(folder)) {
       throw ConfigError("train.no-tokenizer",
                         {.what = "--data with texts",
                          .got = "--model " + options.model,
@@ -152,7 +155,7 @@ ClassificationFiles::ClassificationFiles(const TrainOptions& options, EvalLabels
                          .hint = "a configuration alone has no vocabulary; safetensors files of "
                                  "token ids need none"});
     }
-    impl_->tokenizer = BertTokenizer::from_pretrained(options.model);
+    impl_->tokenizer = BertTokenizer::from_pretrained(folder);
   }
   DataFile &train = impl_->train, &eval = impl_->eval;
   eval.needs_labels = eval_labels == EvalLabels::required;
@@ -201,8 +204,7 @@ std::vector<fs::path> ClassificationFiles::tokenizer_files() const {
   std::vector<fs::path> found;
   for (const char* name :
        {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt"}) {
-    if (fs::is_regular_file(fs::path(impl_->options.model) / name))
-      found.push_back(fs::path(impl_->options.model) / name);
+    if (fs::is_regular_file(impl_->folder / name)) found.push_back(impl_->folder / name);
   }
   return found;
 }

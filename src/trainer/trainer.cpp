@@ -15,7 +15,7 @@
 #include "hasten/process/once.h"
 #include "hasten/trainer/tracking_callback.h"
 #include "trainer/agreement.h"
-#include "trainer/model_folder.h"
+#include "trainer/saved_model.h"
 #include "trainer/prediction_buffer.h"
 #include "trainer/trainer_impl.h"
 
@@ -394,7 +394,7 @@ std::optional<Metrics> Trainer::Impl::evaluate(const TrainerDataset& dataset,
 }
 
 void Trainer::Impl::write_model(const std::filesystem::path& folder) const {
-  save_model_folder(*model, folder);
+  save_model_files(*model, folder);
   for (const auto& [name, bytes] : extra_files) write_file_atomically(folder / name, bytes);
   write_file_atomically(folder / "training_args.json", to_json(args));
 }

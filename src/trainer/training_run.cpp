@@ -17,7 +17,7 @@
 #include "hasten/process/once.h"
 #include "trainer/agreement.h"
 #include "trainer/loss_record.h"
-#include "trainer/model_folder.h"
+#include "trainer/saved_model.h"
 #include "trainer/optimizer_of.h"
 #include "trainer/plan.h"
 #include "trainer/resume_checks.h"
@@ -221,7 +221,7 @@ class Trainer::Run {
     const TrainingPosition& position = checkpoint.position;
     check_resumable(checkpoint, args_, trainer_.group().size(),
                     trainer_.parts.train_dataset.size());
-    const std::vector<std::string> missing = load_model_folder(*trainer_.model, folder);
+    const std::vector<std::string> missing = load_model_files(*trainer_.model, folder);
     if (!missing.empty()) {
       throw DataError("trainer.incomplete-weights", {.what = folder.string(),
                                                      .got = "no tensor " + missing.front(),
@@ -667,7 +667,7 @@ class Trainer::Run {
     trainer_.trainer.log(metrics);
     metrics["epoch"] = state.epoch;
     if (args_.load_best_model_at_end && !state.best_model_checkpoint.empty()) {
-      load_model_folder(*trainer_.model, state.best_model_checkpoint);
+      load_model_files(*trainer_.model, state.best_model_checkpoint);
       trainer_.logger.info(str("loaded the best model: ", state.best_model_checkpoint, " (",
                                args_.metric_for_best_model, " ", *state.best_metric, ")"));
     }

@@ -2,7 +2,7 @@
 // The base class of the models: a LibTorch module that takes a batch of named tensors, returns loss
 // and logits, and is read from and written to the folders of Hugging Face.
 //
-//   LoadedModel loaded = load_model("path/to/folder", {.num_labels = 10});
+//   LoadedModel loaded = load_model("google-bert/bert-base-uncased", {.num_labels = 10});
 //   ModelOutput out =
 //       loaded.model->forward({{"input_ids", ids}, {"attention_mask", mask}, {"labels", labels}});
 //   out.loss.backward();
@@ -130,8 +130,10 @@ struct LoadedModel {
 };
 
 // Loads a model. `what` is a folder with config.json and model.safetensors (or shards with an
-// index), a config.json (random weights), or the name of a built-in configuration (bert-base or
-// bert-large; random weights). Throws DataError "models.*", "weights.*", "safetensors.*", IoError.
+// index), the name of such a model in the Hugging Face cache (ORG/NAME or ORG/NAME@REVISION, see
+// hasten/machine/model_folder.h), a config.json (random weights), or the name of a built-in
+// configuration (bert-base or bert-large; random weights). An existing file or folder precedes a
+// name in the cache. Throws DataError "models.*", "weights.*", "safetensors.*", IoError.
 LoadedModel load_model(const std::string& what, const ModelOptions& options);
 // The number of ids of that model. Reads only its configuration.
 std::int64_t vocab_size_of(const std::string& what);

@@ -32,7 +32,9 @@ struct TrainOptions {
   std::vector<std::string> config_file;  // YAML or JSON; later ones win.
   bool print_config = false;             // Print all values with their origins, then stop.
 
-  std::string model;    // A folder with config.json, a config.json, or a built-in name.
+  // A folder with config.json, a config.json, a name in the Hugging Face cache
+  // (hasten/machine/model_folder.h), or a built-in name.
+  std::string model;
   std::string weights;  // A safetensors file; unset: the model folder's, or random.
   TrainTask task = TrainTask::text_classification;
   // Unset: according to the labels of a text file or the model's config; 1 is a regression.

@@ -25,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "hasten/models/hooks.h"
 #include "hasten/optim/scheduler.h"
 #include "hasten/prepare/precision.h"
 #include "hasten/prepare/prepared_loader.h"
@@ -61,11 +62,12 @@ class PreparedModel {
   PreparedModel(std::shared_ptr<Impl> module, std::shared_ptr<AcceleratorState> state)
       : module_(std::move(module)), state_(std::move(state)) {}
 
-  // Calls the module's forward() in the Accelerator's precision.
+  // Calls the module's forward() in the Accelerator's precision, with the module's hooks
+  // (hasten/models/hooks.h).
   template <class... Arguments>
   auto operator()(Arguments&&... arguments) {
     const detail::ForwardScope scope(*state_, *module_);
-    return module_->forward(std::forward<Arguments>(arguments)...);
+    return call_module(*module_, std::forward<Arguments>(arguments)...);
   }
   // Calls f with the module, as one forward pass in the Accelerator's precision. It is for functions
   // that call the module themselves: `model.call([&](Net& net) { return loss_of(net, batch); })`.

@@ -52,8 +52,9 @@ class BertTokenizer {
  public:
   // Reads tokenizer.json of the folder, or else vocab.txt. Reads tokenizer_config.json and
   // special_tokens_map.json too; their settings have precedence over tokenizer.json, as in
-  // Transformers, except for unk_token.
-  static BertTokenizer from_pretrained(const std::filesystem::path& folder);
+  // Transformers, except for unk_token. Instead of a folder, takes the name of a model in the
+  // Hugging Face cache, too (hasten/machine/model_folder.h).
+  static BertTokenizer from_pretrained(const std::filesystem::path& folder_or_name);
   // Reads a vocab.txt: one token per line, whose id is the number of its line, from 0.
   static BertTokenizer from_vocab(const std::filesystem::path& file,
                                   const TokenizerOptions& options = {});

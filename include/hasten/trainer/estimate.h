@@ -26,7 +26,7 @@
 namespace hasten {
 
 struct EstimateOptions {
-  std::string model;            // a folder with config.json, a config.json, or a built-in name
+  std::string model;            // as load_model takes it
   std::int64_t num_labels = 0;  // 0: as config.json says
   // Dropout rates as in ModelOptions; unset: as config.json says.
   std::optional<double> hidden_dropout, attention_dropout, classifier_dropout;

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -13,6 +14,7 @@
 #include "hasten/formats/safetensors.h"
 #include "hasten/formats/weights.h"
 #include "hasten/models/bert.h"
+#include "hasten/tokenizers/bert_tokenizer.h"
 #include "unit/code_of.h"
 
 using namespace hasten;
@@ -224,6 +226,40 @@ TEST_CASE("models: a head for other labels is an error, or becomes a new head on
   }
   // Nothing differs, and nothing is new.
   CHECK(load_model(what, {.ignore_mismatched_sizes = true}).report.mismatched.empty());
+}
+
+TEST_CASE("models: a name stands for a folder in the Hugging Face cache") {
+  const TemporaryDirectory cache;
+  const std::filesystem::path model = cache.path() / "models--org--name";
+  const std::string commit(40, 'a');
+  make_directories(model / "refs");
+  write_file_atomically(model / "refs/main", commit);
+  save_bert(model / "snapshots" / commit, config_with_labels(3));
+  ::setenv("HF_HUB_CACHE", cache.path().c_str(), 1);
+  const LoadedModel loaded = load_model("org/name", {});
+  CHECK_FALSE(loaded.random);
+  CHECK(loaded.report.missing.empty());
+  CHECK(loaded.model->num_labels() == 3);
+  CHECK(configured_labels("org/name").count == 3);
+  CHECK(vocab_size_of("org/name@" + commit) == loaded.model->vocab_size());
+  CHECK(code_of([] { load_model("org/other", {}); }) == "models.not-cached");
+  // The messages for missing files name the command that fetches them.
+  const auto hint = [](auto call) {
+    try {
+      call();
+    } catch (const Error& error) {
+      return error.hint();
+    }
+    return std::string();
+  };
+  CHECK(hint([] { BertTokenizer::from_pretrained("org/name"); }) ==
+        "fetch the missing files: hf download org/name");
+  std::filesystem::remove(model / "snapshots" / commit / "model.safetensors");
+  CHECK(hint([] { load_model("org/name", {}); }) == "fetch the weights: hf download org/name");
+  std::filesystem::remove(model / "snapshots" / commit / "config.json");
+  CHECK(hint([] { load_model("org/name", {}); }) ==
+        "fetch the missing files: hf download org/name");
+  ::unsetenv("HF_HUB_CACHE");
 }
 
 TEST_CASE("models: each dropout option sets its own rate") {

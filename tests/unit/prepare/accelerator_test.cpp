@@ -77,6 +77,27 @@ TEST_CASE("accelerator: holders, shared pointers and modules on the stack are pr
   CHECK(e.unwrap() == a.unwrap());
 }
 
+TEST_CASE("accelerator: a prepared model runs the hooks of its module") {
+  Line net;
+  torch::optim::SGD sgd(net->parameters(), SGDOptions(0.1));
+  Accelerator accelerator({.cpu = true});
+  auto data = rows(1);
+  auto [model, optimizer, loader] = accelerator.prepare(net, sgd, data);
+  at::Tensor output, gradient;
+  const HookHandle forward = register_forward_hook(
+      *net, [&](torch::nn::Module&, const std::vector<at::Tensor>&,
+                std::vector<at::Tensor>& outputs) { output = outputs.at(0).detach(); });
+  const HookHandle backward = register_full_backward_hook(
+      *net, [&](torch::nn::Module&, std::vector<at::Tensor>&,
+                const std::vector<at::Tensor>& grad_outputs) { gradient = grad_outputs.at(0); });
+  for (auto& x : loader) {
+    const at::Tensor y = model(x);
+    CHECK(at::equal(y, output));
+    accelerator.backward(y.sum());
+    CHECK(gradient.eq(1).all().item<bool>());
+  }
+}
+
 TEST_CASE("accelerator: a window averages its micro-batches, the last ends with the data") {
   Line whole, net;
   torch::optim::SGD plain_sgd(whole->parameters(), SGDOptions(0.1)),

@@ -1,9 +1,9 @@
-// File: trainer/model_folder.h (internal)
+// File: trainer/saved_model.h (internal)
 // The model in a checkpoint's folder: a PreTrainedModel with its configuration, any other module
 // with its weights (hasten/formats/module_weights.h).
 //
-//   save_model_folder(*model, "out/checkpoint-10");
-//   const std::vector<std::string> missing = load_model_folder(*model, "out/checkpoint-10");
+//   save_model_files(*model, "out/checkpoint-10");
+//   const std::vector<std::string> missing = load_model_files(*model, "out/checkpoint-10");
 //
 // Throws what saving and loading weights throws. Thread rule: that of the module.
 #pragma once
@@ -16,11 +16,11 @@
 
 namespace hasten {
 
-void save_model_folder(const torch::nn::Module& module, const std::filesystem::path& folder);
+void save_model_files(const torch::nn::Module& module, const std::filesystem::path& folder);
 
 // Copies the folder's weights into the module. Returns the names that the folder lacks; these
 // weights keep their values.
-std::vector<std::string> load_model_folder(torch::nn::Module& module,
+std::vector<std::string> load_model_files(torch::nn::Module& module,
                                            const std::filesystem::path& folder);
 
 }  // namespace hasten

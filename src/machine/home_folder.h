@@ -1,0 +1,26 @@
+// File: machine/home_folder.h (internal)
+// Finds the folders in which programs keep what belongs to a user.
+//
+//   config::home_folder(environment, "HF_HOME", "huggingface");   // "/root/.cache/huggingface"
+//
+// Thread rule: pure functions. Only lack of memory makes them throw.
+#pragma once
+
+#include <string>
+
+#include "hasten/options/environment.h"
+
+namespace hasten::config {
+
+// Returns the variable's value, or an empty text.
+std::string variable_of(const Environment& environment, const std::string& name);
+
+// Replaces a leading ~ by the home folder.
+std::string with_home(const Environment& environment, const std::string& path);
+
+// Returns $name if it is set, otherwise `folder` in the user's cache, or an empty text if neither
+// XDG_CACHE_HOME nor HOME is set.
+std::string home_folder(const Environment& environment, const std::string& name,
+                        const std::string& folder);
+
+}  // namespace hasten::config

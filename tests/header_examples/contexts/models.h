@@ -1,0 +1,9 @@
+#pragma once
+
+#include "header_examples/contexts/any.h"
+
+namespace names_of_models {
+
+extern at::Tensor x;
+
+}  // namespace names_of_models
