@@ -7,7 +7,8 @@
 namespace hasten::config {
 namespace {
 
-// A former name, which Accelerate's own `config` once wrote too, and the name that its launch reads.
+// A former name, which Accelerate's own `config` once wrote too, and the name that its launch
+// reads.
 struct Renamed {
   std::string_view section, former, current;
 };

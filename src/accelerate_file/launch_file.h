@@ -58,8 +58,8 @@ LaunchFile launch_file_for(std::size_t gpus, std::size_t tpus);
 
 using Document = nlohmann::ordered_json;
 
-// Formats a document as JSON, or as YAML that every reader reads as the same values: words that YAML
-// 1.1 reads as something else, such as no, are quoted.
+// Formats a document as JSON, or as YAML that every reader reads as the same values: words that
+// YAML 1.1 reads as something else, such as no, are quoted.
 std::string document_text(const Document& document, bool json);
 
 // Formats the file as YAML with comments, or as JSON, which has no comments.

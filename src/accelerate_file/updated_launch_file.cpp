@@ -59,8 +59,8 @@ class DocumentReader {
   int values_ = 0;
 };
 
-// Reads a file's text, whose keys are known. Scalars get the type that YAML 1.1 gives them, but plain
-// words of the keys in `texts` stay words, so that `mixed_precision: no` is not false.
+// Reads a file's text, whose keys are known. Scalars get the type that YAML 1.1 gives them, but
+// plain words of the keys in `texts` stay words, so that `mixed_precision: no` is not false.
 Document read_document(const std::string& text, const std::string& path,
                        const std::vector<Assignment>& keys, const std::vector<std::string>& texts) {
   if (ends_with(path, ".json")) return Document::parse(text);

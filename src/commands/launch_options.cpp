@@ -1,8 +1,7 @@
 #include "hasten/options/launch_options.h"
 
 #include <algorithm>
-#include <iterator>
-#include <map>
+#include <set>
 
 #include "accelerate_file/accelerate_sections.h"
 #include "commands/resolve.h"
@@ -22,22 +21,16 @@ namespace {
 
 // Requires numbers with commas, each once.
 void check_numbers(const std::string& option, const std::string& text) {
-  std::vector<std::string> seen;
-  std::string word;
+  std::set<std::string> seen;
   const auto throw_invalid = [&](const char* expected) {
     throw ConfigError("config.bad-value",
                       {.what = option, .got = "'" + text + "'", .expected = expected});
   };
-  for (const char letter : text + ",") {
-    if (letter != ',') {
-      if (letter < '0' || letter > '9') throw_invalid("numbers separated by commas, such as 0,1");
-      word += letter;
-      continue;
-    }
-    if (word.empty() || word.size() > 6) throw_invalid("numbers separated by commas, such as 0,1");
-    if (std::find(seen.begin(), seen.end(), word) != seen.end()) throw_invalid("each number once");
-    seen.push_back(word);
-    word.clear();
+  for (const std::string& word : split(text, ',')) {
+    const bool is_number = !word.empty() && word.size() <= 6 &&
+                           word.find_first_not_of("0123456789") == std::string::npos;
+    if (!is_number) throw_invalid("numbers separated by commas, such as 0,1");
+    if (!seen.insert(word).second) throw_invalid("each number once");
   }
 }
 
@@ -105,30 +98,8 @@ void check_launch(const LaunchOptions& options) {
   }
 }
 
-// Renames those of Accelerate's flags that have another name in its files.
-std::string with_name_in_files(const std::string& word) {
-  static const std::map<std::string, std::string> names = {
-      {"--env", "--tpu_env"},
-      {"--vm", "--tpu_vm"},
-      {"--tpu_cluster", "--tpu_use_cluster"},
-      {"--no_tpu_cluster", "--no_tpu_use_cluster"}};
-  const std::size_t end = std::min(word.find('='), word.size());
-  std::string name = word.substr(0, end);
-  std::replace(name.begin() + std::min<std::ptrdiff_t>(2, std::ssize(name)), name.end(), '-', '_');
-  const auto found = names.find(name);
-  return found == names.end() ? word : found->second + word.substr(end);
-}
-
-// Replaces torchrun's names, and short names that other launchers use, by the full names.
 std::vector<std::string> with_long_names(std::vector<std::string> words) {
-  for (std::string& word : words) {
-    word = with_name_in_files(config::to_hasten_name(word));
-    if (word == "-t") word = "--tee";
-    if (word == "-r") word = "--redirects";
-    if (word == "-n" || word == "-np") word = "--num_processes";
-    if (word == "-q") word = "--quiet";
-    if (word == "--cpu") word = "--use_cpu";
-  }
+  for (std::string& word : words) word = config::to_hasten_name(word);
   return words;
 }
 

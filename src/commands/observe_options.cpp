@@ -9,7 +9,8 @@
 namespace hasten {
 namespace {
 
-// The flags that set ObserveOptions::output or ObserveOptions::device together; the last one counts.
+// The flags that set ObserveOptions::output or ObserveOptions::device together; the last one
+// counts.
 struct ObserveFlags {
   bool json = false;
   std::string output, html, device = "cpu", tpu;

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
+#include <iterator>
+#include <string_view>
 #include <thread>
+#include <utility>
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -15,18 +17,38 @@ namespace {
 
 using NameGroup = std::vector<std::string>;
 
-// torchrun's names that differ from hasten's; nnodes and the others are the same.
-const std::map<std::string, std::string>& hasten_names() {
-  static const std::map<std::string, std::string> names = {{"node_rank", "machine_rank"},
-                                                           {"master_addr", "main_process_ip"},
-                                                           {"master_port", "main_process_port"}};
-  return names;
+using Translation = std::pair<std::string_view, std::string_view>;
+
+// Names that differ from hasten's: those of torchrun, of which nnodes and the others are the same,
+// and those of Accelerate's flags that have another name in its files.
+constexpr Translation kLongNames[] = {
+    {"node_rank", "machine_rank"},
+    {"master_addr", "main_process_ip"},
+    {"master_port", "main_process_port"},
+    {"env", "tpu_env"},
+    {"vm", "tpu_vm"},
+    {"tpu_cluster", "tpu_use_cluster"},
+    {"cpu", "use_cpu"},
+    {"no_tpu_cluster", "no_tpu_use_cluster"},
+};
+// Short names, which other launchers use too.
+constexpr Translation kShortNames[] = {{"-n", "--num_processes"},
+                                       {"-np", "--num_processes"},
+                                       {"-q", "--quiet"},
+                                       {"-r", "--redirects"},
+                                       {"-t", "--tee"}};
+
+// Returns the translation of a word, or an empty text if there is none.
+template <std::size_t Size>
+std::string translated(const Translation (&table)[Size], std::string_view word) {
+  const auto found = std::find_if(std::begin(table), std::end(table),
+                                  [&](const Translation& each) { return each.first == word; });
+  return found == std::end(table) ? "" : std::string(found->second);
 }
 
 std::string hasten_name(std::string name) {
   std::replace(name.begin(), name.end(), '-', '_');
-  const auto found = hasten_names().find(name);
-  return found == hasten_names().end() ? "" : found->second;
+  return translated(kLongNames, name);
 }
 
 const std::array<NameGroup, 3>& synonyms() {
@@ -60,6 +82,7 @@ std::int64_t process_count_for(const std::string& word, const Origin& origin) {
 }  // namespace
 
 std::string to_hasten_name(const std::string& word) {
+  if (const std::string name = translated(kShortNames, word); !name.empty()) return name;
   if (!starts_with(word, "--")) return word;
   const std::size_t equals = word.find('=');
   const std::string own = hasten_name(word.substr(2, equals == word.npos ? word.npos : equals - 2));

@@ -1,5 +1,6 @@
 // File: commands/torchrun_names.h (internal)
-// Translates torchrun's options, and the variables that Kubeflow sets for it, to those of hasten.
+// Translates torchrun's options, and the variables that Kubeflow sets for it, to those of hasten,
+// and so the short names of options and Accelerate's flags that have another name in its files.
 //
 // Thread rule: pure functions, except that resolve_process_count inspects this machine. Throws
 // ConfigError.
@@ -12,7 +13,8 @@
 
 namespace hasten::config {
 
-// Turns "--node-rank=2" into "--machine_rank=2"; returns other words unchanged.
+// Turns "--node-rank=2" into "--machine_rank=2" and "-n" into "--num_processes"; returns other
+// words unchanged.
 std::string to_hasten_name(const std::string& word);
 
 // Returns the options of torchrun that variables set: PET_NNODES and so on.

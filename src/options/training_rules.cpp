@@ -1,5 +1,5 @@
-// Checks training arguments that are each in range but contradict each other or cannot mean what was
-// intended, and the keys of their maps.
+// Checks training arguments that are each in range but contradict each other or cannot mean what
+// was intended, and the keys of their maps.
 #include "options/training_rules.h"
 
 #include <algorithm>

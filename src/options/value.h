@@ -1,6 +1,7 @@
 // File: options/value.h (internal)
-// Parses texts into values, in the same way for flags, files and the environment, in any locale, and
-// writes texts as YAML scalars that YAML 1.1 (Python's) and YAML 1.2 both read as the same texts.
+// Parses texts into values, in the same way for flags, files and the environment, in any locale,
+// and writes texts as YAML scalars that YAML 1.1 (Python's) and YAML 1.2 both read as the same
+// texts.
 //
 //   parse_bool("Yes");            // true
 //   yaml_scalar("bert-base");     // bert-base
