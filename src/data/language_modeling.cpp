@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "data/padding.h"
-#include "data/row_random.h"
+#include "hasten/data/row_random.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 

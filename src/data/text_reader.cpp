@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/unique_keys.h"
+#include "data/flat_json.h"
 #include "data/text_lines.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -124,6 +125,11 @@ TextTable read_jsonl(const std::filesystem::path& path, const TextOptions& optio
   std::optional<TextTable> table;
   while (const auto record = reader.next()) {
     const std::string& line = record->fields[0];
+    std::vector<std::string> fields;
+    if (table && detail::read_flat_object(line, table->names(), fields)) {
+      table->push_back(std::move(fields), record->line);
+      continue;
+    }
     if (trim(line).empty()) continue;
     const ordered_json object = parse_line(line, file, record->line);
     if (!object.is_object()) {

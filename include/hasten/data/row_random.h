@@ -1,8 +1,8 @@
-// File: data/row_random.h (internal)
+// File: hasten/data/row_random.h
 // Random numbers that follow from a key, with the same values on every machine and compiler.
 //
-//   RowRandom random(context.key());
-//   if (random.uniform() < 0.15) id = random.below(vocab_size);
+//   RowRandom random(RowContext{.seed = 42, .epoch = 3, .row = 7}.key());
+//   if (random.uniform() < 0.15) std::cout << random.below(1000);
 //
 // Thread rule: one thread at a time.
 // Source: SplitMix64 (Steele, Lea and Flood, 2014).
