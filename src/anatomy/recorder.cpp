@@ -13,6 +13,7 @@
 #include "device/device.h"
 #include "hasten/anatomy/dry_run.h"
 #include "hasten/base/error.h"
+#include "hasten/optim/stateful_optimizer.h"
 #include "hasten/process/group.h"
 
 namespace hasten {
@@ -130,7 +131,11 @@ std::vector<at::Tensor> tensors_of(torch::optim::OptimizerParamState& state) {
   if (auto* rms = dynamic_cast<RMSpropParamState*>(&state))
     return {rms->square_avg(), rms->momentum_buffer(), rms->grad_avg()};
   if (auto* adagrad = dynamic_cast<AdagradParamState*>(&state)) return {adagrad->sum()};
-  return {};
+  std::vector<at::Tensor> all;
+  if (auto* own = dynamic_cast<ParamState*>(&state)) {
+    for (const auto& [name, tensor] : own->tensors) all.push_back(tensor);
+  }
+  return all;
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include "hasten/base/text.h"
 #include "hasten/optim/adamw.h"
+#include "hasten/optim/stateful_optimizer.h"
 
 namespace hasten::anatomy {
 namespace {
@@ -81,6 +82,12 @@ std::optional<TextbookStates> textbook_states(const torch::optim::Optimizer& opt
   if (type == typeid(SGD)) return mean_states<SGDOptions>("SGD", optimizer, sgd);
   if (type == typeid(RMSprop)) return mean_states<RMSpropOptions>("RMSprop", optimizer, rmsprop);
   if (type == typeid(Adagrad)) return mean_states<AdagradOptions>("Adagrad", optimizer, adagrad);
+  if (const auto* own = dynamic_cast<const StatefulOptimizer*>(&optimizer)) {
+    return mean_states<ParamGroupOptions>(
+        own->name(), optimizer, [](const ParamGroupOptions& options) {
+          return StateGroup{.always = options.floats_per_parameter()};
+        });
+  }
   return {};
 }
 

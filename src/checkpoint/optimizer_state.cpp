@@ -11,6 +11,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "hasten/optim/stateful_optimizer.h"
 
 namespace hasten {
 namespace {
@@ -110,6 +111,24 @@ class Loading {
     });
   }
 
+  // The names of the members of the parameter's state.
+  std::vector<std::string> members() const {
+    std::vector<std::string> found;
+    const std::string prefix = key("");
+    for (auto each = from_.lower_bound(prefix);
+         each != from_.end() && each->first.starts_with(prefix); ++each) {
+      const std::string member = each->first.substr(prefix.size());
+      // With a dot, it belongs to a parameter whose name begins with this one's.
+      if (member.find('.') == std::string::npos) found.push_back(member);
+    }
+    return found;
+  }
+  // True if the member is one that Saving wrote as a double. A parameter's own state is float.
+  bool is_number(const std::string& member) const {
+    const at::Tensor& value = from_.at(key(member.c_str()));
+    return value.dim() == 0 && value.scalar_type() == at::kDouble;
+  }
+
   void tensor(const char* member, at::Tensor& value) { value = checked(member); }
   void optional_tensor(const char* member, at::Tensor& value) {
     if (from_.contains(key(member))) value = checked(member);
@@ -178,6 +197,33 @@ struct MemberNames {
   }
 };
 
+// The states of hasten's other optimizers name their members themselves.
+bool save_param_state(const optim::OptimizerParamState& state, Saving& saving) {
+  const auto* own = dynamic_cast<const ParamState*>(&state);
+  if (own == nullptr) return false;
+  for (const auto& [member, tensor] : own->tensors) saving.tensor(member.c_str(), tensor);
+  for (const auto& [member, number] : own->numbers) saving.number(member.c_str(), number);
+  saving.number("step", own->step);
+  return true;
+}
+
+// The optimizer checks names and shapes in its next step.
+std::unique_ptr<optim::OptimizerParamState> load_param_state(Loading& loading) {
+  const std::vector<std::string> members = loading.members();
+  if (members.empty()) return nullptr;
+  auto state = std::make_unique<ParamState>();
+  for (const std::string& member : members) {
+    if (member == "step") {
+      loading.number("step", state->step);
+    } else if (loading.is_number(member)) {
+      loading.number(member.c_str(), state->numbers[member]);
+    } else {
+      loading.free_tensor(member.c_str(), state->tensors[member]);
+    }
+  }
+  return state;
+}
+
 // A kind of optimizer. hasten::AdamW has AdamW's options and state.
 struct OptimizerKind {
   const char* name;
@@ -215,7 +261,8 @@ OptimizerKind optimizer_kind(const char* name) {
   throw UsageError("checkpoint.unknown-optimizer",
                    {.what = "saving or loading the optimizer's state",
                     .got = "an optimizer that is neither hasten's nor LibTorch's",
-                    .expected = "Adagrad, Adam, AdamW, LBFGS, RMSprop or SGD",
+                    .expected = "an optimizer of hasten/optim, Adagrad, Adam, AdamW, LBFGS, "
+                                "RMSprop or SGD",
                     .hint = "set save_only_model to save only the weights"});
 }
 
@@ -230,13 +277,19 @@ const OptimizerKind& kind_of_optimizer(const optim::Optimizer& optimizer) {
   for (const OptimizerKind& kind : kinds) {
     if (kind.is_of(optimizer.defaults())) return kind;
   }
+  if (dynamic_cast<const StatefulOptimizer*>(&optimizer) != nullptr) {
+    static const OptimizerKind stateful = {
+        .name = "", .is_of = nullptr, .save = save_param_state, .load = load_param_state};
+    return stateful;
+  }
   throw_unknown_optimizer();
 }
 
 }  // namespace
 
 std::string name_of_optimizer(const optim::Optimizer& optimizer) {
-  return kind_of_optimizer(optimizer).name;
+  const auto* own = dynamic_cast<const StatefulOptimizer*>(&optimizer);
+  return own != nullptr ? own->name() : kind_of_optimizer(optimizer).name;
 }
 
 TensorDict optimizer_tensors(const optim::Optimizer& optimizer, const ParameterNames& parameters) {

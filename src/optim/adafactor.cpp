@@ -10,7 +10,7 @@
 namespace hasten {
 
 void AdafactorOptions::check() const {
-  GroupOptions::check();
+  ParamGroupOptions::check();
   require_at_least_0(kName, "eps of squares", std::get<0>(eps_));
   require_at_least_0(kName, "eps of the scale", std::get<1>(eps_));
   require_option(clip_threshold_ > 0, kName, "clip_threshold", clip_threshold_, "above 0");

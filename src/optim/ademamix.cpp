@@ -10,7 +10,7 @@
 namespace hasten {
 
 void AdEMAMixOptions::check() const {
-  GroupOptions::check();
+  ParamGroupOptions::check();
   require_betas(kName, betas_);
   require_at_least_0(kName, "eps", eps_);
   require_share(kName, "beta3", beta3_);

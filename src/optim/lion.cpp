@@ -7,7 +7,7 @@
 namespace hasten {
 
 void LionOptions::check() const {
-  GroupOptions::check();
+  ParamGroupOptions::check();
   require_betas(kName, betas_);
 }
 

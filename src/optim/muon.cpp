@@ -10,7 +10,7 @@
 namespace hasten {
 
 void MuonOptions::check() const {
-  GroupOptions::check();
+  ParamGroupOptions::check();
   require_at_least_0(kName, "momentum", momentum_);
   require_at_least_0(kName, "eps", eps_);
   require_option(ns_steps_ >= 0 && ns_steps_ < 100, kName, "ns_steps", ns_steps_, "0 to 99");

@@ -9,7 +9,7 @@
 namespace hasten {
 
 void NAdamOptions::check() const {
-  GroupOptions::check();
+  ParamGroupOptions::check();
   require_betas(kName, betas_);
   require_at_least_0(kName, "eps", eps_);
   require_at_least_0(kName, "momentum_decay", momentum_decay_);

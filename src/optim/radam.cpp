@@ -9,7 +9,7 @@
 namespace hasten {
 
 void RAdamOptions::check() const {
-  GroupOptions::check();
+  ParamGroupOptions::check();
   require_betas(kName, betas_);
   require_at_least_0(kName, "eps", eps_);
 }

@@ -29,8 +29,8 @@ struct AveragedStep {
 };
 
 // The sum of the weights so far is a part of the states, so that a run resumes with it.
-AveragedStep next_step(const GroupOptions& options, const Averaging& averaging, std::int64_t step,
-                       const std::vector<ParamState*>& states) {
+AveragedStep next_step(const ParamGroupOptions& options, const Averaging& averaging,
+                       std::int64_t step, const std::vector<ParamState*>& states) {
   const auto k = static_cast<double>(step), warmup = static_cast<double>(averaging.warmup_steps);
   const double lr = options.lr() * (k <= warmup ? k / warmup : 1);
   double highest = lr, sum = 0;
@@ -64,7 +64,7 @@ void move_parameters(torch::optim::Optimizer& optimizer,
 }  // namespace
 
 void ScheduleFreeAdamWOptions::check() const {
-  GroupOptions::check();
+  ParamGroupOptions::check();
   require_betas(kName, betas_);
   require_option(std::get<0>(betas_) > 0, kName, "beta1", std::get<0>(betas_), "above 0");
   require_at_least_0(kName, "eps", eps_);
@@ -78,7 +78,7 @@ void ScheduleFreeAdamWOptions::visit(OptionVisitor& option) {
 }
 
 void ScheduleFreeSGDOptions::check() const {
-  GroupOptions::check();
+  ParamGroupOptions::check();
   require_option(momentum_ > 0 && momentum_ < 1, kName, "momentum", momentum_, "above 0, below 1");
   check_averaging(kName, averaging_);
 }

@@ -8,6 +8,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "hasten/optim/metric_scheduler.h"
 
 namespace hasten {
 namespace {
@@ -155,7 +156,7 @@ void check_kwargs(SchedulerType type, const Kwargs& kwargs) {
 }  // namespace
 
 Factor schedule_factor(SchedulerType type, const SchedulerOptions& options, double base_lr) {
-  check_kwargs(type, options.kwargs);
+  if (!follows_metric(type)) check_kwargs(type, options.kwargs);
   const double warmup = options.num_warmup_steps, total = options.num_training_steps;
   const Kwargs& kwargs = options.kwargs;
   switch (type) {
@@ -197,6 +198,13 @@ Factor schedule_factor(SchedulerType type, const SchedulerOptions& options, doub
       return cosine_warmup_with_min_lr(options, base_lr);
     case SchedulerType::warmup_stable_decay:
       return warmup_stable_decay(options);
+    case SchedulerType::reduce_lr_on_plateau:
+    case SchedulerType::greedy:
+      throw UsageError("optim.metric-scheduler",
+                       {.what = "get_scheduler()",
+                        .got = std::string(name_of(type)),
+                        .expected = "a schedule that depends on the step alone",
+                        .hint = "use get_metric_scheduler()"});
   }
   throw UsageError("optim.unknown-scheduler", {.what = "a SchedulerType that is not in the list"});
 }

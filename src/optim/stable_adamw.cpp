@@ -9,7 +9,7 @@
 namespace hasten {
 
 void StableAdamWOptions::check() const {
-  GroupOptions::check();
+  ParamGroupOptions::check();
   require_betas(kName, betas_);
   require_at_least_0(kName, "eps", eps_);
   require_at_least_0(kName, "max_lr", max_lr_);

@@ -70,12 +70,12 @@ void OptionVisitor::operator()(const char* name, std::tuple<double, double>& pai
   (*this)((std::string(name) + "_2").c_str(), std::get<1>(pair));
 }
 
-void GroupOptions::check() const {
+void ParamGroupOptions::check() const {
   require_at_least_0("an optimizer", "lr", lr_);
   require_at_least_0("an optimizer", "weight_decay", weight_decay_);
 }
 
-void GroupOptions::serialize(InputArchive& archive) {
+void ParamGroupOptions::serialize(InputArchive& archive) {
   OptionReader read(archive);
   read("lr", lr_);
   read("weight_decay", weight_decay_);
@@ -83,9 +83,9 @@ void GroupOptions::serialize(InputArchive& archive) {
   visit(read);
 }
 
-void GroupOptions::serialize(OutputArchive& archive) const {
+void ParamGroupOptions::serialize(OutputArchive& archive) const {
   OptionWriter write(archive);
-  auto& self = const_cast<GroupOptions&>(*this);  // a writer changes nothing
+  auto& self = const_cast<ParamGroupOptions&>(*this);  // a writer changes nothing
   write("lr", self.lr_);
   write("weight_decay", self.weight_decay_);
   write("maximize", self.maximize_);
@@ -121,7 +121,7 @@ void ParamState::serialize(OutputArchive& archive) const {
 
 StatefulOptimizer::StatefulOptimizer(const char* name,
                                      const std::vector<torch::optim::OptimizerParamGroup>& groups,
-                                     std::unique_ptr<GroupOptions> defaults)
+                                     std::unique_ptr<ParamGroupOptions> defaults)
     : torch::optim::Optimizer(groups, std::move(defaults)), name_(name) {
   for (const auto& group : param_groups()) check_group(group);
 }
@@ -133,7 +133,7 @@ void StatefulOptimizer::check_group(const torch::optim::OptimizerParamGroup& gro
                                             .got = "the options of another optimizer",
                                             .expected = str("hasten::", name_, "Options")});
   }
-  static_cast<const GroupOptions&>(options).check();
+  static_cast<const ParamGroupOptions&>(options).check();
 }
 
 std::vector<std::int64_t> StatefulOptimizer::state_shape(const std::string&,
@@ -152,7 +152,7 @@ at::Tensor StatefulOptimizer::step(LossClosure closure) {
   TensorSet seen;  // a tied parameter may appear more than once, also in two groups
   for (auto& group : param_groups()) {
     check_group(group);
-    const auto& options = static_cast<const GroupOptions&>(group.options());
+    const auto& options = static_cast<const ParamGroupOptions&>(group.options());
     const Entries entries = entries_of(distinct(group.params(), seen), options);
     if (!entries.parameters.empty()) update_group(options, entries);
   }
@@ -160,7 +160,7 @@ at::Tensor StatefulOptimizer::step(LossClosure closure) {
 }
 
 StatefulOptimizer::Entries StatefulOptimizer::entries_of(const std::vector<at::Tensor>& parameters,
-                                                         const GroupOptions& options) {
+                                                         const ParamGroupOptions& options) {
   Entries entries;
   entries.optimizer = this;
   for (const at::Tensor& parameter : parameters) {
@@ -223,7 +223,7 @@ std::vector<at::Tensor> StatefulOptimizer::Entries::gradients_with(double weight
   return weight_decay == 0 ? gradients : at::_foreach_add(gradients, parameters, weight_decay);
 }
 
-void StatefulOptimizer::Entries::decay(const GroupOptions& options) const {
+void StatefulOptimizer::Entries::decay(const ParamGroupOptions& options) const {
   if (options.weight_decay() != 0)
     at::_foreach_mul_(parameters, 1 - options.lr() * options.weight_decay());
 }
@@ -240,7 +240,7 @@ void StatefulOptimizer::save(OutputArchive& archive) const {
   OutputArchive states(archive.compilation_unit()), groups(archive.compilation_unit());
   torch::optim::detail::serialize<ParamState>(states, state());
   archive.write("state", states);
-  torch::optim::detail::serialize<GroupOptions>(groups, param_groups());
+  torch::optim::detail::serialize<ParamGroupOptions>(groups, param_groups());
   archive.write("param_groups", groups);
 }
 

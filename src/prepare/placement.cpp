@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "device/device.h"
+#include "hasten/optim/stateful_optimizer.h"
 
 namespace hasten {
 namespace {
@@ -91,6 +92,12 @@ Tensors tensors_of(const torch::optim::LBFGSParamState& state) {
   return all;
 }
 
+Tensors tensors_of(const ParamState& state) {
+  Tensors all;
+  for (const auto& [name, tensor] : state.tensors) all.push_back(tensor);
+  return all;
+}
+
 template <class... Kinds>
 Tensors tensors_by_kind(const OptimizerParamState& state) {
   Tensors all;
@@ -106,7 +113,7 @@ Tensors tensors_by_kind(const OptimizerParamState& state) {
 std::vector<at::Tensor> state_tensors(const OptimizerParamState& state) {
   using namespace torch::optim;
   return tensors_by_kind<AdamWParamState, AdamParamState, SGDParamState, AdagradParamState,
-                         RMSpropParamState, LBFGSParamState>(state);
+                         RMSpropParamState, LBFGSParamState, ParamState>(state);
 }
 
 void move_to_device(torch::nn::Module& module, at::Device device,

@@ -22,10 +22,10 @@
 
 namespace hasten {
 
-class AdafactorOptions : public GroupOptionsOf<AdafactorOptions> {
+class AdafactorOptions : public ParamGroupOptionsOf<AdafactorOptions> {
  public:
   static constexpr const char* kName = "Adafactor";
-  explicit AdafactorOptions(double lr = 0) : GroupOptionsOf(lr, /*weight_decay=*/0) {}
+  explicit AdafactorOptions(double lr = 0) : ParamGroupOptionsOf(lr, /*weight_decay=*/0) {}
   using Pair = std::tuple<double, double>;
   TORCH_ARG(Pair, eps) = {1e-30, 1e-3};
   TORCH_ARG(double, clip_threshold) = 1;

@@ -14,10 +14,10 @@
 
 namespace hasten {
 
-class AdamaxOptions : public GroupOptionsOf<AdamaxOptions> {
+class AdamaxOptions : public ParamGroupOptionsOf<AdamaxOptions> {
  public:
   static constexpr const char* kName = "Adamax";
-  explicit AdamaxOptions(double lr = 2e-3) : GroupOptionsOf(lr, /*weight_decay=*/0) {}
+  explicit AdamaxOptions(double lr = 2e-3) : ParamGroupOptionsOf(lr, /*weight_decay=*/0) {}
   using Betas = std::tuple<double, double>;
   TORCH_ARG(Betas, betas) = {0.9, 0.999};
   TORCH_ARG(double, eps) = 1e-8;

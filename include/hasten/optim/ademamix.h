@@ -17,10 +17,10 @@
 
 namespace hasten {
 
-class AdEMAMixOptions : public GroupOptionsOf<AdEMAMixOptions> {
+class AdEMAMixOptions : public ParamGroupOptionsOf<AdEMAMixOptions> {
  public:
   static constexpr const char* kName = "AdEMAMix";
-  explicit AdEMAMixOptions(double lr = 1e-3) : GroupOptionsOf(lr, /*weight_decay=*/0.01) {}
+  explicit AdEMAMixOptions(double lr = 1e-3) : ParamGroupOptionsOf(lr, /*weight_decay=*/0.01) {}
   using Betas = std::tuple<double, double>;
   TORCH_ARG(Betas, betas) = {0.9, 0.999};
   TORCH_ARG(double, beta3) = 0.9999;

@@ -17,10 +17,10 @@
 
 namespace hasten {
 
-class LambOptions : public GroupOptionsOf<LambOptions> {
+class LambOptions : public ParamGroupOptionsOf<LambOptions> {
  public:
   static constexpr const char* kName = "Lamb";
-  explicit LambOptions(double lr = 1e-3) : GroupOptionsOf(lr, /*weight_decay=*/0.01) {}
+  explicit LambOptions(double lr = 1e-3) : ParamGroupOptionsOf(lr, /*weight_decay=*/0.01) {}
   using Betas = std::tuple<double, double>;
   TORCH_ARG(Betas, betas) = {0.9, 0.999};
   TORCH_ARG(double, eps) = 1e-6;

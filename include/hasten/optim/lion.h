@@ -15,10 +15,10 @@
 
 namespace hasten {
 
-class LionOptions : public GroupOptionsOf<LionOptions> {
+class LionOptions : public ParamGroupOptionsOf<LionOptions> {
  public:
   static constexpr const char* kName = "Lion";
-  explicit LionOptions(double lr = 1e-4) : GroupOptionsOf(lr, /*weight_decay=*/0) {}
+  explicit LionOptions(double lr = 1e-4) : ParamGroupOptionsOf(lr, /*weight_decay=*/0) {}
   using Betas = std::tuple<double, double>;
   TORCH_ARG(Betas, betas) = {0.9, 0.99};
 

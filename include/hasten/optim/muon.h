@@ -22,10 +22,10 @@
 
 namespace hasten {
 
-class MuonOptions : public GroupOptionsOf<MuonOptions> {
+class MuonOptions : public ParamGroupOptionsOf<MuonOptions> {
  public:
   static constexpr const char* kName = "Muon";
-  explicit MuonOptions(double lr = 1e-3) : GroupOptionsOf(lr, /*weight_decay=*/0.1) {}
+  explicit MuonOptions(double lr = 1e-3) : ParamGroupOptionsOf(lr, /*weight_decay=*/0.1) {}
   TORCH_ARG(double, momentum) = 0.95;
   TORCH_ARG(bool, nesterov) = true;
   TORCH_ARG(std::vector<double>, ns_coefficients) = {3.4445, -4.775, 2.0315};

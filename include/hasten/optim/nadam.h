@@ -15,10 +15,10 @@
 
 namespace hasten {
 
-class NAdamOptions : public GroupOptionsOf<NAdamOptions> {
+class NAdamOptions : public ParamGroupOptionsOf<NAdamOptions> {
  public:
   static constexpr const char* kName = "NAdam";
-  explicit NAdamOptions(double lr = 2e-3) : GroupOptionsOf(lr, /*weight_decay=*/0) {}
+  explicit NAdamOptions(double lr = 2e-3) : ParamGroupOptionsOf(lr, /*weight_decay=*/0) {}
   using Betas = std::tuple<double, double>;
   TORCH_ARG(Betas, betas) = {0.9, 0.999};
   TORCH_ARG(double, eps) = 1e-8;

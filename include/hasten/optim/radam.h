@@ -15,10 +15,10 @@
 
 namespace hasten {
 
-class RAdamOptions : public GroupOptionsOf<RAdamOptions> {
+class RAdamOptions : public ParamGroupOptionsOf<RAdamOptions> {
  public:
   static constexpr const char* kName = "RAdam";
-  explicit RAdamOptions(double lr = 1e-3) : GroupOptionsOf(lr, /*weight_decay=*/0) {}
+  explicit RAdamOptions(double lr = 1e-3) : ParamGroupOptionsOf(lr, /*weight_decay=*/0) {}
   using Betas = std::tuple<double, double>;
   TORCH_ARG(Betas, betas) = {0.9, 0.999};
   TORCH_ARG(double, eps) = 1e-8;

@@ -38,10 +38,11 @@ struct Averaging {
   double weight_lr_power = 2;     // ... times the highest learning rate to this power.
 };
 
-class ScheduleFreeAdamWOptions : public GroupOptionsOf<ScheduleFreeAdamWOptions> {
+class ScheduleFreeAdamWOptions : public ParamGroupOptionsOf<ScheduleFreeAdamWOptions> {
  public:
   static constexpr const char* kName = "ScheduleFreeAdamW";
-  explicit ScheduleFreeAdamWOptions(double lr = 2.5e-3) : GroupOptionsOf(lr, /*weight_decay=*/0) {}
+  explicit ScheduleFreeAdamWOptions(double lr = 2.5e-3)
+      : ParamGroupOptionsOf(lr, /*weight_decay=*/0) {}
   using Betas = std::tuple<double, double>;
   TORCH_ARG(Betas, betas) = {0.9, 0.999};
   TORCH_ARG(double, eps) = 1e-8;
@@ -57,10 +58,10 @@ class ScheduleFreeAdamWOptions : public GroupOptionsOf<ScheduleFreeAdamWOptions>
   void visit(OptionVisitor& option) override;
 };
 
-class ScheduleFreeSGDOptions : public GroupOptionsOf<ScheduleFreeSGDOptions> {
+class ScheduleFreeSGDOptions : public ParamGroupOptionsOf<ScheduleFreeSGDOptions> {
  public:
   static constexpr const char* kName = "ScheduleFreeSGD";
-  explicit ScheduleFreeSGDOptions(double lr = 1) : GroupOptionsOf(lr, /*weight_decay=*/0) {}
+  explicit ScheduleFreeSGDOptions(double lr = 1) : ParamGroupOptionsOf(lr, /*weight_decay=*/0) {}
   TORCH_ARG(double, momentum) = 0.9;
   TORCH_ARG(Averaging, averaging);
 

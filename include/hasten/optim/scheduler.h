@@ -16,7 +16,9 @@
 // (cosine_warmup_with_min_lr), num_decay_steps, num_stable_steps, warmup_type, decay_type (linear |
 // cosine | 1-sqrt), min_lr_ratio (warmup_stable_decay).
 //
-// Throws ConfigError "optim.scheduler-kwargs" for a kwarg that the type does not have, requires or
+// reduce_lr_on_plateau and greedy depend on a metric: hasten/optim/metric_scheduler.h.
+//
+// Throws UsageError "optim.metric-scheduler" for them, ConfigError "optim.scheduler-kwargs" for a kwarg that the type does not have, requires or
 // cannot use, and "optim.unknown-scheduler". Thread rule: one thread at a time. The optimizer must
 // outlive the scheduler. Source: the formulas of transformers 5.23, optimization.py.
 #pragma once

@@ -16,10 +16,10 @@
 
 namespace hasten {
 
-class StableAdamWOptions : public GroupOptionsOf<StableAdamWOptions> {
+class StableAdamWOptions : public ParamGroupOptionsOf<StableAdamWOptions> {
  public:
   static constexpr const char* kName = "StableAdamW";
-  explicit StableAdamWOptions(double lr = 1e-3) : GroupOptionsOf(lr, /*weight_decay=*/0.01) {}
+  explicit StableAdamWOptions(double lr = 1e-3) : ParamGroupOptionsOf(lr, /*weight_decay=*/0.01) {}
   using Betas = std::tuple<double, double>;
   TORCH_ARG(Betas, betas) = {0.9, 0.99};
   TORCH_ARG(double, eps) = 1e-6;

@@ -45,9 +45,10 @@ class OptionVisitor {
 };
 
 // The options that every optimizer has.
-class GroupOptions : public torch::optim::OptimizerOptions {
+class ParamGroupOptions : public torch::optim::OptimizerOptions {
  public:
-  explicit GroupOptions(double lr, double weight_decay) : lr_(lr), weight_decay_(weight_decay) {}
+  explicit ParamGroupOptions(double lr, double weight_decay)
+      : lr_(lr), weight_decay_(weight_decay) {}
 
   double lr() const { return lr_; }
   double weight_decay() const { return weight_decay_; }
@@ -72,11 +73,11 @@ class GroupOptions : public torch::optim::OptimizerOptions {
 
 // Adds setters that return the derived class, and its copies.
 template <class Derived>
-class GroupOptionsOf : public GroupOptions {
+class ParamGroupOptionsOf : public ParamGroupOptions {
  public:
-  using GroupOptions::GroupOptions;
-  using GroupOptions::maximize;
-  using GroupOptions::weight_decay;
+  using ParamGroupOptions::maximize;
+  using ParamGroupOptions::ParamGroupOptions;
+  using ParamGroupOptions::weight_decay;
   Derived& weight_decay(double value) {
     weight_decay_ = value;
     return static_cast<Derived&>(*this);
@@ -130,24 +131,24 @@ class StatefulOptimizer : public torch::optim::Optimizer {
     // The gradients plus this multiple of the parameters (L2 regularization).
     std::vector<at::Tensor> gradients_with(double weight_decay) const;
     // Multiplies the parameters by 1 - lr * weight_decay (decoupled weight decay).
-    void decay(const GroupOptions& options) const;
+    void decay(const ParamGroupOptions& options) const;
     // Sets the step of all states to one more than the highest of them, for optimizers that count
     // the steps of a group. Returns it.
     std::int64_t count_together() const;
   };
 
   StatefulOptimizer(const char* name, const std::vector<torch::optim::OptimizerParamGroup>& groups,
-                    std::unique_ptr<GroupOptions> defaults);
+                    std::unique_ptr<ParamGroupOptions> defaults);
 
   // Makes one step. The states' steps have been counted already.
-  virtual void update_group(const GroupOptions& options, const Entries& entries) = 0;
+  virtual void update_group(const ParamGroupOptions& options, const Entries& entries) = 0;
   // Checks the optimizer before a step.
   virtual void check_step() const {}
   virtual void check_parameter(const at::Tensor&) const {}
 
  private:
   void check_group(const torch::optim::OptimizerParamGroup& group) const;
-  Entries entries_of(const std::vector<at::Tensor>& parameters, const GroupOptions& options);
+  Entries entries_of(const std::vector<at::Tensor>& parameters, const ParamGroupOptions& options);
 
   const char* name_;
 };
@@ -169,7 +170,7 @@ class OptimizerWith : public StatefulOptimizer {
   virtual void update(const Options& options, const Entries& entries) = 0;
 
  private:
-  void update_group(const GroupOptions& options, const Entries& entries) final {
+  void update_group(const ParamGroupOptions& options, const Entries& entries) final {
     update(static_cast<const Options&>(options), entries);
   }
 };

@@ -43,6 +43,8 @@ enum class SchedulerType {
   cosine_with_min_lr,
   cosine_warmup_with_min_lr,
   warmup_stable_decay,
+  reduce_lr_on_plateau,
+  greedy,
 };
 
 struct TrainingArguments {
@@ -200,7 +202,9 @@ struct Names<SchedulerType> {
                                               "inverse_sqrt",
                                               "cosine_with_min_lr",
                                               "cosine_warmup_with_min_lr",
-                                              "warmup_stable_decay"};
+                                              "warmup_stable_decay",
+                                              "reduce_lr_on_plateau",
+                                              "greedy"};
 };
 
 }  // namespace hasten

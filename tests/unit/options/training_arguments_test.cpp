@@ -231,7 +231,7 @@ TEST_CASE("training arguments: JSON may have some names, with the errors of a fi
 TEST_CASE("training arguments: every enumeration is parsed from its name") {
   CHECK(from_name<SchedulerType>(name_of(SchedulerType::warmup_stable_decay)) ==
         SchedulerType::warmup_stable_decay);
-  CHECK(std::size(Names<SchedulerType>::text) == 10);
+  CHECK(std::size(Names<SchedulerType>::text) == 12);
   CHECK(name_of(SchedulerType::cosine_with_min_lr) == "cosine_with_min_lr");
   CHECK(name_of(OptimizerName::sgd) == "sgd");
   CHECK(name_of(SaveStrategy::best) == "best");

@@ -1,0 +1,279 @@
+#include "hasten/optim/metric_scheduler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <limits>
+#include <numeric>
+#include <set>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
+namespace hasten {
+namespace {
+
+struct MetricRules {
+  bool higher_is_better, relative;
+  double factor, patience, threshold, cooldown, min_lr, eps;
+};
+
+// Counters are doubles, so that a state is a map of doubles.
+class PlateauScheduler : public MetricScheduler {
+ public:
+  PlateauScheduler(torch::optim::Optimizer& optimizer, const MetricRules& rules)
+      : MetricScheduler(optimizer), rules_(rules), best_(worst()) {}
+
+  void step(double metric) override {
+    if (is_better(metric)) {
+      best_ = metric;
+      bad_ = 0;
+    } else {
+      ++bad_;
+    }
+    if (cooldown_ > 0) {
+      --cooldown_;
+      bad_ = 0;
+    }
+    if (bad_ <= rules_.patience) return;
+    reduce();
+    cooldown_ = rules_.cooldown;
+    bad_ = 0;
+  }
+
+  std::map<std::string, double> state() const override {
+    std::map<std::string, double> out = {{"bad", bad_}, {"cooldown", cooldown_}};
+    if (std::isfinite(best_)) out["best"] = best_;
+    const std::vector<double> lrs = get_last_lr();
+    for (std::size_t i = 0; i < lrs.size(); ++i) out[str("lr.", i)] = lrs[i];
+    return out;
+  }
+
+  void set_state(const std::map<std::string, double>& state) override {
+    bad_ = state.at("bad");
+    cooldown_ = state.at("cooldown");
+    const auto best = state.find("best");
+    best_ = best == state.end() ? worst() : best->second;
+    for (std::size_t i = 0; i < optimizer_.param_groups().size(); ++i)
+      optimizer_.param_groups()[i].options().set_lr(state.at(str("lr.", i)));
+  }
+
+ protected:
+  double worst() const {
+    const double infinity = std::numeric_limits<double>::infinity();
+    return rules_.higher_is_better ? -infinity : infinity;
+  }
+
+  bool is_better(double metric) const {
+    const double sign = rules_.higher_is_better ? 1 : -1;
+    const double bound =
+        rules_.relative ? best_ * (1 + sign * rules_.threshold) : best_ + sign * rules_.threshold;
+    return rules_.higher_is_better ? metric > bound : metric < bound;
+  }
+
+  void reduce() {
+    for (auto& group : optimizer_.param_groups()) {
+      const double lr = group.options().get_lr(),
+                   reduced = std::max(lr * rules_.factor, rules_.min_lr);
+      if (lr - reduced > rules_.eps) group.options().set_lr(reduced);
+    }
+  }
+
+  MetricRules rules_;
+  double best_, bad_ = 0, cooldown_ = 0;
+};
+
+struct GreedyRules {
+  double max_lr, warmup, reset_start;
+  std::size_t window;  // 0: no smoothing
+};
+
+class GreedyScheduler : public PlateauScheduler {
+ public:
+  GreedyScheduler(torch::optim::Optimizer& optimizer, const MetricRules& rules,
+                  const GreedyRules& greedy)
+      : PlateauScheduler(optimizer, rules),
+        greedy_(greedy),
+        first_lrs_(get_last_lr()),
+        before_reset_(greedy.reset_start) {}
+
+  void step(double metric) override {
+    metric = smoothed(metric);
+    if (cooldown_ > 0 || warmup_ > 0) {
+      --(cooldown_ > 0 ? cooldown_ : warmup_);
+      bad_ = good_ = 0;
+      return;
+    }
+    if (is_better(metric)) {
+      best_ = metric;
+      bad_ = 0;
+      ++good_;
+    } else {
+      ++bad_;
+      good_ = 0;
+    }
+    if (good_ > rules_.patience) {
+      increase();
+      warmup_ = greedy_.warmup;
+      good_ = 0;
+    } else if (bad_ > rules_.patience) {
+      reduce_or_reset();
+      cooldown_ = rules_.cooldown;
+      bad_ = 0;
+    }
+  }
+
+  std::map<std::string, double> state() const override {
+    std::map<std::string, double> out = PlateauScheduler::state();
+    out["good"] = good_;
+    out["warmup"] = warmup_;
+    out["before_reset"] = before_reset_;
+    out["sum"] = sum_;
+    for (std::size_t i = 0; i < window_.size(); ++i) out[str("window.", i)] = window_[i];
+    for (std::size_t i = 0; i < first_lrs_.size(); ++i) out[str("first_lr.", i)] = first_lrs_[i];
+    return out;
+  }
+
+  void set_state(const std::map<std::string, double>& state) override {
+    PlateauScheduler::set_state(state);
+    good_ = state.at("good");
+    warmup_ = state.at("warmup");
+    before_reset_ = state.at("before_reset");
+    sum_ = state.at("sum");
+    window_.clear();
+    for (std::size_t i = 0; state.contains(str("window.", i)); ++i)
+      window_.push_back(state.at(str("window.", i)));
+    for (std::size_t i = 0; i < first_lrs_.size(); ++i)
+      first_lrs_[i] = state.at(str("first_lr.", i));
+  }
+
+ private:
+  double smoothed(double metric) {
+    if (greedy_.window == 0) return metric;
+    window_.push_back(metric);
+    sum_ += metric;
+    if (window_.size() > greedy_.window) {
+      sum_ -= window_.front();
+      window_.pop_front();
+    }
+    return sum_ / static_cast<double>(window_.size());
+  }
+
+  void increase() {
+    for (auto& group : optimizer_.param_groups()) {
+      const double lr = group.options().get_lr(),
+                   increased = std::min(lr / rules_.factor, greedy_.max_lr);
+      if (increased - lr > rules_.eps) group.options().set_lr(increased);
+    }
+    before_reset_ = greedy_.reset_start;
+  }
+
+  void reduce_or_reset() {
+    reduce();
+    const std::vector<double> lrs = get_last_lr();
+    if (std::any_of(lrs.begin(), lrs.end(), [&](double lr) { return lr > rules_.min_lr; })) return;
+    if (--before_reset_ > 0) return;
+    for (std::size_t i = 0; i < lrs.size(); ++i)
+      optimizer_.param_groups()[i].options().set_lr(first_lrs_[i]);
+    best_ = worst();
+    good_ = warmup_ = sum_ = 0;
+    before_reset_ = greedy_.reset_start;
+    window_.clear();
+  }
+
+  GreedyRules greedy_;
+  std::vector<double> first_lrs_;
+  double good_ = 0, warmup_ = 0, before_reset_, sum_ = 0;
+  std::deque<double> window_;
+};
+
+class MetricKwargs {
+ public:
+  MetricKwargs(SchedulerType type, const Kwargs& kwargs) : type_(type), kwargs_(kwargs) {}
+
+  double at_least_0(const std::string& name, double fallback) const {
+    const double value = kwargs_.number(name, fallback);
+    if (!(value >= 0)) refuse(str(name, " ", value), "a number of at least 0");
+    return value;
+  }
+  // True for `yes`, false for `no`.
+  bool choice(const std::string& name, const std::string& fallback, const std::string& yes,
+              const std::string& no) const {
+    const std::string word = kwargs_.text(name, fallback);
+    if (word != yes && word != no) refuse(str(name, " ", word), str(no, " or ", yes));
+    return word == yes;
+  }
+  [[noreturn]] void refuse(const std::string& got, const std::string& expected) const {
+    throw ConfigError(
+        "optim.scheduler-kwargs",
+        {.what = str("lr_scheduler_kwargs of ", name_of(type_)), .got = got, .expected = expected});
+  }
+  void check_names(const std::set<std::string>& known) const {
+    for (const auto& [name, value] : kwargs_.items()) {
+      if (!known.contains(name))
+        refuse(name, join(std::vector<std::string>(known.begin(), known.end()), ", "));
+    }
+  }
+  bool flag(const std::string& name) const { return kwargs_.flag(name, false); }
+
+ private:
+  SchedulerType type_;
+  const Kwargs& kwargs_;
+};
+
+MetricRules metric_rules(const MetricKwargs& kwargs, bool greedy) {
+  const MetricRules rules = {
+      .higher_is_better = kwargs.choice("mode", "min", "max", "min"),
+      .relative = kwargs.choice("threshold_mode", greedy ? "abs" : "rel", "rel", "abs"),
+      .factor = kwargs.at_least_0("factor", greedy ? 0.95 : 0.1),
+      .patience = kwargs.at_least_0("patience", 10),
+      .threshold = kwargs.at_least_0("threshold", greedy ? 1e-6 : 1e-4),
+      .cooldown = kwargs.at_least_0("cooldown", 0),
+      .min_lr = kwargs.at_least_0("min_lr", greedy ? 1e-3 : 0),
+      .eps = kwargs.at_least_0("eps", 1e-8)};
+  if (rules.factor >= 1 || (greedy && rules.factor == 0))
+    kwargs.refuse(str("factor ", rules.factor), greedy ? "above 0 and below 1" : "below 1");
+  return rules;
+}
+
+}  // namespace
+
+bool follows_metric(SchedulerType type) {
+  return type == SchedulerType::reduce_lr_on_plateau || type == SchedulerType::greedy;
+}
+
+std::vector<double> MetricScheduler::get_last_lr() const {
+  std::vector<double> lrs;
+  for (const auto& group : optimizer_.param_groups()) lrs.push_back(group.options().get_lr());
+  return lrs;
+}
+
+std::unique_ptr<MetricScheduler> get_metric_scheduler(SchedulerType type,
+                                                      torch::optim::Optimizer& optimizer,
+                                                      const Kwargs& kwargs) {
+  const MetricKwargs checked(type, kwargs);
+  std::set<std::string> known = {"mode",           "factor",   "patience", "threshold",
+                                 "threshold_mode", "cooldown", "min_lr",   "eps"};
+  if (type == SchedulerType::reduce_lr_on_plateau) {
+    checked.check_names(known);
+    return std::make_unique<PlateauScheduler>(optimizer, metric_rules(checked, false));
+  }
+  if (type != SchedulerType::greedy) {
+    throw UsageError("optim.unknown-scheduler", {.what = "get_metric_scheduler()",
+                                                 .got = std::string(name_of(type)),
+                                                 .expected = "reduce_lr_on_plateau or greedy",
+                                                 .hint = "use get_scheduler()"});
+  }
+  known.insert({"max_lr", "warmup", "smooth", "window_size", "reset_start"});
+  checked.check_names(known);
+  const double window = checked.at_least_0("window_size", 50);
+  if (window < 1) checked.refuse(str("window_size ", window), "at least 1");
+  return std::make_unique<GreedyScheduler>(
+      optimizer, metric_rules(checked, true),
+      GreedyRules{.max_lr = checked.at_least_0("max_lr", 1),
+                  .warmup = checked.at_least_0("warmup", 0),
+                  .reset_start = checked.at_least_0("reset_start", 500),
+                  .window = checked.flag("smooth") ? static_cast<std::size_t>(window) : 0});
+}
+
+}  // namespace hasten

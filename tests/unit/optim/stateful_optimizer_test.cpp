@@ -1,0 +1,128 @@
+// What all optimizers of hasten/optim have in common, and the modes of the schedule-free ones.
+#include "hasten/optim/stateful_optimizer.h"
+
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include "checkpoint/optimizer_state.h"
+#include "hasten/base/error.h"
+#include "hasten/optim/adafactor.h"
+#include "hasten/optim/lion.h"
+#include "hasten/optim/muon.h"
+#include "hasten/optim/nadam.h"
+#include "hasten/optim/schedule_free.h"
+
+namespace stateful_optimizer_test {
+
+using namespace hasten;
+
+namespace {
+
+template <class Action>
+std::string code_of_error(Action action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.code();
+  }
+  return "";
+}
+
+at::Tensor parameter(at::Tensor values, double gradient = 0.5) {
+  values.requires_grad_();
+  values.mutable_grad() = at::full_like(values, gradient);
+  return values;
+}
+
+}  // namespace
+
+TEST_CASE("optimizers: options out of range are refused when the optimizer is made and in a step") {
+  const at::Tensor weight = parameter(at::ones({2}));
+  const auto make = [&](LionOptions options) { (void)Lion({weight}, std::move(options)); };
+  CHECK(code_of_error([&] { make(LionOptions(-1)); }) == "optim.out-of-range");
+  CHECK(code_of_error([&] { make(LionOptions(1).weight_decay(-0.1)); }) == "optim.out-of-range");
+  CHECK(code_of_error([&] { make(LionOptions(1).betas({0.9, 1.0})); }) == "optim.out-of-range");
+  Lion lion({weight});
+  lion.param_groups()[0].options().set_lr(-1);
+  CHECK(code_of_error([&] { lion.step(); }) == "optim.out-of-range");
+  CHECK(code_of_error([&] { (void)Adafactor({weight}, AdafactorOptions(0.1)); }) ==
+        "optim.relative-step");
+}
+
+TEST_CASE("optimizers: a group with another optimizer's options is refused") {
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  groups.emplace_back(std::vector<at::Tensor>{parameter(at::ones({2}))},
+                      std::make_unique<NAdamOptions>());
+  CHECK(code_of_error([&] { (void)Lion(groups); }) == "optim.options-kind");
+}
+
+TEST_CASE("optimizers: sparse gradients and parameters of a wrong shape are refused") {
+  at::Tensor table = at::ones({3, 2}).requires_grad_();
+  table.mutable_grad() = at::ones({3, 2}).to_sparse();
+  Lion lion({table});
+  CHECK(code_of_error([&] { lion.step(); }) == "optim.sparse-gradient");
+  Muon muon({parameter(at::ones({2}))});
+  CHECK(code_of_error([&] { muon.step(); }) == "optim.not-a-matrix");
+}
+
+TEST_CASE("optimizers: a tied weight is stepped once, and a weight without a gradient not at all") {
+  const at::Tensor tied = parameter(at::ones({2})), idle = at::ones({2}).requires_grad_();
+  Lion lion({tied, tied, idle}, LionOptions(0.25));
+  const at::Tensor loss = lion.step([&] { return at::ones({}); });
+  CHECK(loss.item<double>() == 1);
+  CHECK(tied.eq(0.75).all().item<bool>());
+  CHECK(idle.eq(1).all().item<bool>());
+  CHECK(lion.state().size() == 1);
+}
+
+TEST_CASE("optimizers: a checkpoint has the whole state") {
+  const at::Tensor matrix = parameter(at::rand({3, 2})), bias = parameter(at::rand({2}));
+  const std::map<std::string, at::Tensor> names = {{"a", matrix}, {"a.b", bias}};
+  const auto continues = [&](auto& optimizer, auto& resumed) {
+    optimizer.step();
+    const TensorDict tensors = optimizer_tensors(optimizer, names);
+    restore_optimizer(resumed, names, tensors, "file");
+    const at::Tensor before = matrix.detach().clone(), bias_before = bias.detach().clone();
+    optimizer.step();
+    const at::Tensor expected = matrix.detach().clone();
+    const torch::NoGradGuard no_grad;
+    matrix.copy_(before);
+    bias.copy_(bias_before);
+    resumed.step();
+    CHECK(matrix.equal(expected));
+    CHECK(name_of_optimizer(resumed) == optimizer.name());
+  };
+  NAdam nadam({matrix, bias}), nadam_resumed({matrix, bias});
+  continues(nadam, nadam_resumed);
+  Adafactor adafactor({matrix, bias}), adafactor_resumed({matrix, bias});
+  continues(adafactor, adafactor_resumed);
+  ScheduleFreeAdamW free({matrix, bias}), free_resumed({matrix, bias});
+  free.train();
+  free_resumed.train();
+  continues(free, free_resumed);
+
+  TensorDict lacking = optimizer_tensors(nadam, names);
+  lacking.erase("a.exp_avg");
+  restore_optimizer(nadam_resumed, names, lacking, "file");
+  CHECK(code_of_error([&] { nadam_resumed.step(); }) == "optim.incomplete-state");
+}
+
+TEST_CASE(
+    "optimizers: schedule-free ones step only the weights of train(), and eval() returns the "
+    "mean") {
+  const at::Tensor weight = parameter(at::ones({2}), 1.0);
+  ScheduleFreeSGD sgd({weight}, ScheduleFreeSGDOptions(0.5).momentum(0.9));
+  CHECK(code_of_error([&] { sgd.step(); }) == "optim.eval-mode");
+  sgd.train();
+  sgd.step();  // z = 0.5 is also the mean of one step
+  sgd.eval();
+  CHECK(weight.allclose(at::full({2}, 0.5)));
+  sgd.eval();
+  CHECK(weight.allclose(at::full({2}, 0.5)));
+  sgd.train();
+  sgd.step();  // z = 0, so the mean of two steps is 0.25
+  sgd.eval();
+  CHECK(weight.allclose(at::full({2}, 0.25)));
+}
+
+}  // namespace stateful_optimizer_test
