@@ -11,6 +11,16 @@
 #include "hasten/optim/adamw.h"
 
 namespace hasten {
+
+ParameterNames parameters_of(const torch::nn::Module& module) {
+  ParameterNames out;
+  std::set<const at::TensorImpl*> seen;
+  for (const auto& item : module.named_parameters()) {
+    if (seen.insert(item.value().unsafeGetTensorImpl()).second) out[item.key()] = item.value();
+  }
+  return out;
+}
+
 std::unique_ptr<torch::optim::Optimizer> optimizer_of(const TrainingArguments& args,
                                                       const torch::nn::Module& module,
                                                       const ParameterNames& parameters) {

@@ -13,6 +13,9 @@
 
 namespace hasten {
 
+// Returns the parameters of a module by name. A tensor that is registered twice has its first name.
+ParameterNames parameters_of(const torch::nn::Module& module);
+
 // `parameters` are those of the module, by name.
 std::unique_ptr<torch::optim::Optimizer> optimizer_of(const TrainingArguments& args,
                                                       const torch::nn::Module& module,

@@ -4,14 +4,13 @@
 
 #include "device/device.h"
 #include "hasten/base/text.h"
-#include "hasten/models/pretrained_model.h"
 
 namespace hasten {
 namespace {
 
 constexpr std::int64_t kCompiling = 2;  // the first steps, which compile
 
-at::Device device_of_model(const PreTrainedModel& model) {
+at::Device device_of_model(const torch::nn::Module& model) {
   const auto parameters = model.parameters();
   return parameters.empty() ? at::Device(at::kCPU) : parameters.front().device();
 }

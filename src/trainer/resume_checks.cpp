@@ -131,13 +131,21 @@ void check_order_of_rows(const CheckpointToResume& checkpoint, const TrainingArg
   }
 }
 
-void append(std::string& out, const TensorDict& batch) {
-  for (const auto& [name, given] : batch) {
-    const at::Tensor tensor = given.to(at::kCPU).contiguous();
-    out += str(name, ' ', c10::toString(tensor.scalar_type()));
-    for (const std::int64_t size : tensor.sizes()) out += str(' ', size);
-    out.append(static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes());
+void append(std::string& out, const std::string& name, const at::Tensor& given) {
+  const at::Tensor tensor = given.to(at::kCPU).contiguous();
+  out += str(name, ' ', c10::toString(tensor.scalar_type()));
+  for (const std::int64_t size : tensor.sizes()) out += str(' ', size);
+  out.append(static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes());
+}
+
+void append(std::string& out, TrainerBatch& batch) {
+  if (const TensorDict* const columns = batch.get_if<TensorDict>()) {
+    for (const auto& [name, tensor] : *columns) append(out, name, tensor);
+    return;
   }
+  for_each_tensor(batch, [&](const at::Tensor& tensor) {
+    if (tensor.defined()) append(out, "", tensor);
+  });
 }
 
 // Returns a digest of up to eight rows, spread over the data, which a shuffle changes.
@@ -151,7 +159,7 @@ std::string sample_of(const TrainerDataset& data) {
   std::string bytes;
   try {
     auto loader = data.loader({.batch_size = count, .seed = 0, .order = order});
-    for (const TensorDict& batch : loader) append(bytes, batch);
+    for (TrainerBatch& batch : loader) append(bytes, batch);
   } catch (const ConfigError&) {
     return "";  // a stream has no rows to choose from
   }

@@ -13,9 +13,9 @@
 #include "hasten/checkpoint/checkpoint_folders.h"
 #include "hasten/device/memory.h"
 #include "hasten/process/once.h"
+#include "models/module_weights.h"
 #include "trainer/agreement.h"
 #include "trainer/prediction_buffer.h"
-#include "trainer/rows.h"
 #include "trainer/trainer_impl.h"
 
 namespace hasten {
@@ -37,8 +37,9 @@ std::string label_column(const TrainingArguments& args) {
 }
 
 AcceleratorOptions accelerator_options(const TrainingArguments& args,
-                                       const std::shared_ptr<PreTrainedModel>& model) {
-  const std::int64_t max_length = model ? model->max_length() : 0;
+                                       const std::shared_ptr<torch::nn::Module>& model) {
+  const TrainingTraits* const traits = model ? traits_of(*model) : nullptr;
+  const std::int64_t max_length = traits != nullptr ? traits->max_length() : 0;
   // Without --bf16, the environment of hasten launch decides.
   return {.mixed_precision = args.bf16 ? std::optional(Precision::bf16) : std::nullopt,
           .gradient_accumulation_steps = args.gradient_accumulation_steps,
@@ -55,9 +56,37 @@ LogLevel level_of(const TrainingArguments& args) {
   return args.log_level == LogLevel::passive ? LogLevel::info : args.log_level;
 }
 
+[[noreturn]] void throw_no_logits(const std::string& what) {
+  throw UsageError(
+      "trainer.no-logits",
+      {.what = what,
+       .got = "a batch with a loss and no logits",
+       .expected = "logits, which it is computed from",
+       .hint = "return ModelOutput{.loss = loss, .logits = logits} from compute_loss"});
+}
+
 double rounded(double value, int decimals) {
   const double factor = std::pow(10.0, decimals);
   return std::round(value * factor) / factor;
+}
+
+// A dataset of another type than a function takes is an error before the first batch.
+void check_batch_types(const TrainerParts& parts, const ComputeLoss& forward) {
+  const ComputeLoss& loss = parts.compute_loss ? parts.compute_loss : forward;
+  for (const std::type_info* const given :
+       {parts.train_dataset.batch_type(), parts.eval_dataset.batch_type()}) {
+    for (const std::type_info* const expected : {loss.batch_type(), parts.labels.batch_type()}) {
+      if (given != nullptr && expected != nullptr && *given != *expected)
+        detail::throw_batch_type(*given, *expected);
+    }
+  }
+}
+
+// Returns the rows of all processes, in rank order, with the second dimension padded to one length
+// with -100. A collective.
+at::Tensor gather_padded_rows(const Accelerator& accelerator, const at::Tensor& rows) {
+  if (accelerator.group().size() == 1) return rows;
+  return accelerator.gather_rows(accelerator.pad_across_processes(rows, 1, kIgnoredLabel));
 }
 
 // Adds the scores under the prefix. A name that has the prefix already stays as it is.
@@ -96,14 +125,25 @@ void explain_out_of_memory(const std::string& text, const TrainingArguments& arg
                    ") for the same result in less memory; shorter rows (--max_length) help too")});
 }
 
-Trainer::Impl::Impl(std::shared_ptr<PreTrainedModel> module, TrainingArguments arguments,
-                    TrainerParts given)
-    : model(std::move(module)),
+Trainer::Impl::Impl(Trainer& owner, std::shared_ptr<torch::nn::Module> module,
+                    ComputeLoss own_forward, TrainingArguments arguments, TrainerParts given)
+    : trainer(owner),
+      model(std::move(module)),
+      forward(std::move(own_forward)),
       args(resolved(std::move(arguments))),
       parts(std::move(given)),
       accelerator(accelerator_options(args, model)),
       logger("hasten", level_of(args), accelerator.process(), accelerator.group(), parts.log_sink) {
   if (!model) throw UsageError("trainer.no-model", {.what = "Trainer without a model"});
+  check_batch_types(parts, forward);
+  if (args.label_smoothing_factor != 0 && parts.compute_loss) {
+    throw ConfigError("trainer.label-smoothing",
+                      {.what = "label_smoothing_factor",
+                       .got = str(args.label_smoothing_factor, ", with compute_loss"),
+                       .expected = "0, because compute_loss computes the loss",
+                       .hint = "smooth the labels in compute_loss, for example with the option "
+                               "label_smoothing of torch::nn::functional::cross_entropy"});
+  }
   if (args.label_names.size() > 1) {
     throw UsageError("trainer.label-names",
                      {.what = "label_names",
@@ -171,14 +211,13 @@ LoaderOptions Trainer::Impl::loader_options(std::int64_t batch_size) const {
           .seed = static_cast<std::uint64_t>(args.data_seed.value_or(args.seed))};
 }
 
-at::Tensor Trainer::Impl::labels_of(const TensorDict& batch) const {
-  const auto found = batch.find(label_column(args));
-  return found == batch.end() ? at::Tensor() : found->second;
+at::Tensor Trainer::Impl::labels_of(TrainerBatch& batch) const {
+  return parts.labels ? parts.labels(batch) : batch.labels(label_column(args));
 }
 
-double Trainer::Impl::count_items(const TensorDict& batch) const {
-  const at::Tensor labels = labels_of(batch);
-  if (!labels.defined()) return static_cast<double>(rows_of(batch));
+double Trainer::Impl::count_items(RealRows& real) const {
+  const at::Tensor labels = labels_of(real.batch);
+  if (!labels.defined() || labels.dim() == 0) return static_cast<double>(real.count);
   if (labels.is_floating_point()) return static_cast<double>(labels.size(0));
   if (!labels.is_cpu())
     return static_cast<double>(labels.ne(kIgnoredLabel).sum().item<std::int64_t>());
@@ -187,10 +226,26 @@ double Trainer::Impl::count_items(const TensorDict& batch) const {
   return static_cast<double>(all.numel() - std::count(label, label + all.numel(), kIgnoredLabel));
 }
 
-at::Tensor Trainer::Impl::loss_of(const ModelOutput& out, const TensorDict& batch) const {
+ModelOutput Trainer::Impl::compute_loss(TrainerBatch& batch) const {
+  const ComputeLoss& loss = parts.compute_loss ? parts.compute_loss : forward;
+  if (!loss) {
+    throw UsageError("trainer.no-compute-loss",
+                     {.what = "a Trainer of " + c10::demangle(typeid(*model).name()),
+                      .got = "a module whose forward() does not return a ModelOutput",
+                      .expected = "a way to compute the loss of a batch",
+                      .hint = "pass TrainerParts::compute_loss, as in "
+                              ".compute_loss = [](Net& net, const Batch& batch) { ... }"});
+  }
+  ModelOutput out = loss(*model, batch);
+  out.loss = smoothed_loss(out, batch);
+  return out;
+}
+
+at::Tensor Trainer::Impl::smoothed_loss(const ModelOutput& out, TrainerBatch& batch) const {
+  if (args.label_smoothing_factor == 0) return out.loss;
   const at::Tensor labels = labels_of(batch);
-  if (args.label_smoothing_factor == 0 || !labels.defined() || labels.is_floating_point())
-    return out.loss;
+  if (!labels.defined() || labels.is_floating_point()) return out.loss;
+  if (!out.logits.defined()) throw_no_logits("label_smoothing_factor");
   const std::int64_t classes = out.logits.size(-1);
   // (1 - e) * cross entropy + e * its mean over all classes, averaged over labels
   // that are not -100.
@@ -204,22 +259,55 @@ at::Tensor Trainer::Impl::loss_of(const ModelOutput& out, const TensorDict& batc
   return each.masked_fill(counted.logical_not(), 0).sum() / counted.sum();
 }
 
-at::Tensor Trainer::Impl::logits_of(const ModelOutput& out, const TensorDict& given) const {
-  if (!traits().needs_static_shapes) return out.logits;
-  return without_padding(out.logits, rows_of(given), model->row_length(given));
+void Trainer::Impl::check_loss(const at::Tensor& loss) const {
+  if (!loss.defined()) {
+    const bool own = static_cast<bool>(parts.compute_loss);
+    throw UsageError("trainer.no-loss",
+                     {.what = "training",
+                      .got = own ? "an undefined loss from compute_loss" : "a batch without labels",
+                      .expected = own ? "a loss for each batch" : "labels",
+                      .hint = own ? "" : "name the label column (--label_column)"});
+  }
+  if (loss.numel() != 1) {
+    throw UsageError("trainer.loss-shape",
+                     {.what = "the loss of a batch",
+                      .got = str("a tensor of ", loss.numel(), " numbers"),
+                      .expected = "one number, the mean over the rows or labels of the batch",
+                      .hint = "end compute_loss with .mean(), or leave out reduction = kNone"});
+  }
+  if (!loss.requires_grad()) {
+    throw UsageError("trainer.loss-without-gradient",
+                     {.what = "the loss of a batch",
+                      .got = "a tensor without a gradient",
+                      .expected = "a loss that depends on a parameter that requires a gradient",
+                      .hint = "compute it from the module's outputs, without detach(), item() or a "
+                              "NoGradGuard"});
+  }
+}
+
+TrainerBatch Trainer::Impl::to_device(const TrainerBatch& batch, std::int64_t rows) const {
+  if (const TensorDict* const columns = batch.get_if<TensorDict>())
+    return TrainerBatch(accelerator.to_device(*columns, rows));
+  return accelerator.to_device(batch.copy());
+}
+
+at::Tensor Trainer::Impl::logits_of(const ModelOutput& out, const TrainerBatch& given) const {
+  const TensorDict* const columns = given.get_if<TensorDict>();
+  if (!traits().needs_static_shapes || columns == nullptr) return out.logits;
+  const std::int64_t length = model_traits() != nullptr ? model_traits()->row_length(*columns) : 0;
+  return without_padding(out.logits, rows_of(*columns), length);
 }
 
 std::optional<double> Trainer::Impl::evaluation_loop(
     const TrainerDataset& dataset,
     const std::function<void(const at::Tensor&, const at::Tensor&)>& each, const Stops& stops) {
-  auto loader = std::get<0>(
-      accelerator.prepare(dataset.loader(loader_options(args.per_device_eval_batch_size))));
+  auto loader = std::get<0>(accelerator.prepare(trainer.get_eval_dataloader(dataset)));
   const bool was_training = model->is_training();
   model->eval();
   const torch::NoGradGuard no_grad;
   const Precision precision = args.bf16_full_eval ? Precision::bf16 : accelerator.mixed_precision();
   struct Restore {
-    PreTrainedModel& model;
+    torch::nn::Module& model;
     bool training;
     ~Restore() { model.train(training); }
   } const restore{*model, was_training};
@@ -227,14 +315,15 @@ std::optional<double> Trainer::Impl::evaluation_loop(
   for (const auto& callback : parts.callbacks) callback->on_evaluate_begin(event(), loader.size());
   try {
     for (const auto& [host_batch, info] : with_info(loader)) {
-      const RealRows real = real_rows(host_batch, info);
-      const TensorDict batch = accelerator.to_device(real.batch, args.per_device_eval_batch_size);
+      RealRows real = real_rows(host_batch, info);
+      TrainerBatch batch = to_device(real.batch, args.per_device_eval_batch_size);
       const AutocastGuard guard(precision, accelerator.device().type());
-      const ModelOutput out = model->forward(batch);
+      const ModelOutput out = trainer.prediction_step(batch);
       const at::Tensor labels = labels_of(traits().needs_static_shapes ? real.batch : batch);
-      const at::Tensor mean = loss_of(out, batch);  // some models compute it without labels
+      const at::Tensor mean = out.loss;  // some models compute it without labels
       if (mean.defined() && real.count > 0) {
-        const auto count = static_cast<double>(labels.defined() ? labels.size(0) : real.count);
+        const auto count =
+            static_cast<double>(labels.defined() && labels.dim() > 0 ? labels.size(0) : real.count);
         loss += mean.item<double>() * count;
         rows += count;
       }
@@ -255,7 +344,8 @@ std::optional<double> Trainer::Impl::evaluation_loop(
 void Trainer::Impl::add_to_metric(const at::Tensor& logits, const at::Tensor& labels) const {
   EvalMetric& metric = *parts.compute_metrics;
   if (group().size() > 1 && metric.counts().empty())
-    return metric.add(gather_rows(group(), logits), gather_rows(group(), labels));
+    return metric.add(gather_padded_rows(accelerator, logits),
+                      gather_padded_rows(accelerator, labels));
   if (logits.size(0) > 0) metric.add(logits, labels);
 }
 
@@ -280,8 +370,9 @@ std::optional<Metrics> Trainer::Impl::evaluate(const TrainerDataset& dataset,
       dataset,
       [&](const at::Tensor& logits, const at::Tensor& labels) {
         ++batches;
-        if (parts.compute_metrics && labels.defined() && !args.prediction_loss_only)
-          add_to_metric(logits.detach(), labels);
+        if (!parts.compute_metrics || !labels.defined() || args.prediction_loss_only) return;
+        if (!logits.defined()) throw_no_logits("compute_metrics");
+        add_to_metric(logits.detach(), labels);
       },
       [&] { return stopped = stops(); });
   if (stopped) return std::nullopt;
@@ -293,31 +384,26 @@ std::optional<Metrics> Trainer::Impl::evaluate(const TrainerDataset& dataset,
   metrics.merge(speed_metrics(prefix, seconds, static_cast<double>(dataset.size()),
                               static_cast<double>(batches)));
   broadcast_metrics(group(), metrics);
-  log(metrics);
+  trainer.log(metrics);
   metrics["epoch"] = state.epoch;
   notify_callbacks(&TrainerCallback::on_evaluate, metrics);
   return metrics;
 }
 
-void Trainer::Impl::log(Metrics logs) {
-  logs["epoch"] = state.epoch;
-  if (args.include_num_input_tokens_seen != CountTokens::no)
-    logs["num_input_tokens_seen"] = static_cast<double>(state.num_input_tokens_seen);
-  LogEntry entry = logs;
-  entry["step"] = static_cast<double>(state.global_step);
-  state.log_history.push_back(std::move(entry));
-  notify_callbacks(&TrainerCallback::on_log, logs);
-}
-
 void Trainer::Impl::write_model(const std::filesystem::path& folder) const {
-  model->save_pretrained(folder);
+  save_module(*model, folder);
   for (const auto& [name, bytes] : extra_files) write_file_atomically(folder / name, bytes);
   write_file_atomically(folder / "training_args.json", to_json(args));
 }
 
 Trainer::Trainer(std::shared_ptr<PreTrainedModel> model, TrainingArguments arguments,
                  TrainerParts parts)
-    : impl_(std::make_unique<Impl>(std::move(model), std::move(arguments), std::move(parts))) {}
+    : Trainer(std::shared_ptr<torch::nn::Module>(std::move(model)),
+              detail::forward_of<PreTrainedModel>(), std::move(arguments), std::move(parts)) {}
+Trainer::Trainer(std::shared_ptr<torch::nn::Module> model, ComputeLoss forward,
+                 TrainingArguments arguments, TrainerParts parts)
+    : impl_(std::make_unique<Impl>(*this, std::move(model), std::move(forward),
+                                   std::move(arguments), std::move(parts))) {}
 Trainer::~Trainer() = default;
 
 Metrics Trainer::evaluate(const std::string& prefix) {
@@ -340,8 +426,8 @@ PredictionOutput Trainer::predict(const TrainerDataset& dataset, const std::stri
       [&](const at::Tensor& of_batch, const at::Tensor& wanted) {
         ++batches;
         if (impl_->args.prediction_loss_only) return;
-        logits.add(gather_rows(impl_->group(), of_batch));
-        if (wanted.defined()) labels.add(gather_rows(impl_->group(), wanted));
+        if (of_batch.defined()) logits.add(gather_padded_rows(impl_->accelerator, of_batch));
+        if (wanted.defined()) labels.add(gather_padded_rows(impl_->accelerator, wanted));
       },
       Impl::never);
   PredictionOutput out{.predictions = concatenate_padded(logits.take()),
@@ -349,6 +435,7 @@ PredictionOutput Trainer::predict(const TrainerDataset& dataset, const std::stri
                        .metrics = {}};
   if (loss) out.metrics[prefix + "_loss"] = *loss;
   if (impl_->parts.compute_metrics && out.label_ids.defined()) {
+    if (!out.predictions.defined()) throw_no_logits("compute_metrics");
     impl_->parts.compute_metrics->reset();
     impl_->parts.compute_metrics->add(out.predictions, out.label_ids);
     add_scores(out.metrics, impl_->parts.compute_metrics->compute(), prefix);
@@ -383,5 +470,7 @@ bool Trainer::is_world_process_zero() const { return impl_->accelerator.is_main_
 bool Trainer::is_local_process_zero() const { return impl_->accelerator.is_local_main_process(); }
 const TrainerState& Trainer::state() const { return impl_->state; }
 const TrainingArguments& Trainer::args() const { return impl_->args; }
+torch::nn::Module& Trainer::model() const { return *impl_->model; }
+Accelerator& Trainer::accelerator() const { return impl_->accelerator; }
 
 }  // namespace hasten

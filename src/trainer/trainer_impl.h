@@ -7,11 +7,13 @@
 #include "hasten/accelerator.h"
 #include "hasten/checkpoint/training_state.h"
 #include "hasten/trainer/trainer.h"
+#include "trainer/rows.h"
 
 namespace hasten {
 
 struct Trainer::Impl {
-  Impl(std::shared_ptr<PreTrainedModel> model, TrainingArguments arguments, TrainerParts parts);
+  Impl(Trainer& trainer, std::shared_ptr<torch::nn::Module> model, ComputeLoss forward,
+       TrainingArguments arguments, TrainerParts parts);
 
   // Called in all processes after each batch of an evaluation. True ends it.
   using Stops = std::function<bool()>;
@@ -30,16 +32,24 @@ struct Trainer::Impl {
   void add_to_metric(const at::Tensor& logits, const at::Tensor& labels) const;
   // Returns the metrics over all processes. A collective.
   Metrics computed_metrics() const;
-  // The column that label_names names; undefined if the batch has none.
-  at::Tensor labels_of(const TensorDict& batch) const;
+  // Undefined if the batch has none.
+  at::Tensor labels_of(TrainerBatch& batch) const;
   // The logits of the batch without the padding for a device of static shapes. They then come on the
   // CPU, as each other number of rows would be another program there.
-  at::Tensor logits_of(const ModelOutput& out, const TensorDict& given) const;
+  at::Tensor logits_of(const ModelOutput& out, const TrainerBatch& given) const;
   // The number that a loss is a mean over: labels that are not -100, or rows.
-  double count_items(const TensorDict& batch) const;
-  // The model's loss, or the one with label smoothing.
-  at::Tensor loss_of(const ModelOutput& out, const TensorDict& batch) const;
+  double count_items(RealRows& real) const;
+  // The outputs of compute_loss or of the module, with label smoothing if that is asked for.
+  ModelOutput compute_loss(TrainerBatch& batch) const;
+  // The loss with label smoothing, or that of the module.
+  at::Tensor smoothed_loss(const ModelOutput& out, TrainerBatch& batch) const;
+  // Throws UsageError "trainer.*" unless the loss is a number, and has gradients if it is trained.
+  void check_loss(const at::Tensor& loss) const;
+  // Moves a batch to the device; `rows` is the size of a full batch.
+  TrainerBatch to_device(const TrainerBatch& batch, std::int64_t rows) const;
   LoaderOptions loader_options(std::int64_t batch_size) const;
+  // What the module tells about itself; null: nothing.
+  const TrainingTraits* model_traits() const { return traits_of(*model); }
 
   const Group& group() const { return accelerator.group(); }
   const DeviceTraits& traits() const { return device_of(accelerator.device()).traits(); }
@@ -50,7 +60,6 @@ struct Trainer::Impl {
   // Sets the fields that say which process this is.
   void note_process(TrainerState& state) const;
 
-  void log(Metrics logs);
   void write_model(const std::filesystem::path& folder) const;
 
   TrainerEvent event() { return {.args = args, .state = state, .model = *model}; }
@@ -62,7 +71,9 @@ struct Trainer::Impl {
       ((*callback).*hook)(event(), control, arguments...);
   }
 
-  std::shared_ptr<PreTrainedModel> model;
+  Trainer& trainer;  // its steps may be those of a class that derives from it
+  std::shared_ptr<torch::nn::Module> model;
+  ComputeLoss forward;  // the module's own
   TrainingArguments args;
   TrainerParts parts;
   Accelerator accelerator;
@@ -70,6 +81,8 @@ struct Trainer::Impl {
   std::map<std::string, std::string> extra_files;  // bytes by name, in the process that writes
   TrainerState state;
   TrainerControl control;
+  // During train(): the module as the Accelerator has prepared it.
+  std::optional<PreparedModel<torch::nn::Module>> prepared;
 };
 
 // Runtime and rates, rounded to 4 and 3 decimals as in the Hugging Face Trainer.

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <iostream>
 #include <optional>
-#include <set>
 
 #include "base/signal_text.h"
 #include "hasten/base/error.h"
@@ -16,12 +15,12 @@
 #include "hasten/optim/adamw.h"
 #include "hasten/optim/scheduler.h"
 #include "hasten/process/once.h"
+#include "models/module_weights.h"
 #include "trainer/agreement.h"
 #include "trainer/loss_record.h"
 #include "trainer/optimizer_of.h"
 #include "trainer/plan.h"
 #include "trainer/resume_checks.h"
-#include "trainer/rows.h"
 #include "trainer/trainer_impl.h"
 
 namespace hasten {
@@ -29,16 +28,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 namespace fs = std::filesystem;
-
-// A tensor that is registered twice has its first name.
-ParameterNames names_of(const PreTrainedModel& model) {
-  ParameterNames out;
-  std::set<const at::TensorImpl*> seen;
-  for (const auto& item : model.named_parameters()) {
-    if (seen.insert(item.value().unsafeGetTensorImpl()).second) out[item.key()] = item.value();
-  }
-  return out;
-}
 
 std::string names_of(const std::vector<fs::path>& folders) {
   std::vector<std::string> names;
@@ -53,38 +42,34 @@ class Trainer::Run {
   explicit Run(Impl& trainer)
       : trainer_(trainer),
         args_(trainer.args),
+        parameters_(trained_parameters()),
         loader_(std::get<0>(trainer.accelerator.prepare(make_loader()))),
         losses_(args_, trainer.group(), trainer.accelerator.device(),
                 trainer.traits().reads_scalars_late && !args_.stop_on_nonfinite_loss,
                 [this](const LossRecord::Nonfinite& bad) { report_nonfinite_loss(bad); }),
         plan_(plan_of(args_, trainer.parts.train_dataset.size(), loader_.size(),
                       trainer.group().size())),
-        parameters_(names_of(*trainer.model)),
-        optimizer_(std::get<0>(
-            trainer.accelerator.prepare(optimizer_of(args_, *trainer.model, parameters_)))),
-        scheduler_(
-            get_scheduler(args_.lr_scheduler_type, optimizer_.unwrap(),
-                          {.num_warmup_steps = absolute_steps(args_.warmup_steps, plan_.max_steps),
-                           .num_training_steps = plan_.max_steps,
-                           .kwargs = args_.lr_scheduler_kwargs})) {
+        optimizer_(std::get<0>(trainer.accelerator.prepare(trainer.trainer.create_optimizer()))),
+        scheduler_(trainer.trainer.create_scheduler(optimizer_.unwrap(), plan_.max_steps)) {
     for (const auto& [name, parameter] : parameters_) {
       if (parameter.requires_grad()) trained_.push_back(parameter);
     }
     // Sparse gradients are exact in hasten::AdamW. Over an accumulation window dense ones add up
     // faster, and some devices have no sparse tensors.
-    trainer_.model->set_sparse_gradients(dynamic_cast<AdamW*>(&optimizer_.unwrap()) != nullptr &&
-                                         args_.gradient_accumulation_steps == 1 &&
-                                         trainer_.traits().has_sparse_tensors);
+    set_sparse_gradients(dynamic_cast<AdamW*>(&optimizer_.unwrap()) != nullptr &&
+                         args_.gradient_accumulation_steps == 1 &&
+                         trainer_.traits().has_sparse_tensors);
   }
 
-  // Other optimizers do not take sparse gradients.
-  ~Run() { trainer_.model->set_sparse_gradients(false); }
+  ~Run() {
+    set_sparse_gradients(false);  // other optimizers do not take them
+    trainer_.prepared.reset();
+  }
 
   TrainOutput train() {
     once(trainer_.group(), trainer_.writes(), [&] { check_output(); });
     if (args_.eval_strategy != IntervalStrategy::no)
-      (void)trainer_.parts.eval_dataset.loader(
-          trainer_.loader_options(args_.per_device_eval_batch_size));
+      (void)trainer_.trainer.get_eval_dataloader(trainer_.parts.eval_dataset);
     TrainerState& state = trainer_.state;
     state = trainer_.new_state();
     trainer_.control = TrainerControl{};
@@ -119,15 +104,57 @@ class Trainer::Run {
   }
 
  private:
-  Loader<TensorDict> make_loader() const {
+  ParameterNames trained_parameters() const {
+    ParameterNames parameters = parameters_of(*trainer_.model);
+    const bool any = std::any_of(parameters.begin(), parameters.end(),
+                                 [](const auto& each) { return each.second.requires_grad(); });
+    if (!any) {
+      throw UsageError(
+          "trainer.no-parameters",
+          {.what = "train()",
+           .got = parameters.empty() ? "a module without parameters"
+                                     : "a module whose parameters all have requires_grad false",
+           .expected = "a parameter to train",
+           .hint = "register the layers of the module with register_module, and its own tensors "
+                   "with register_parameter"});
+    }
+    return parameters;
+  }
+
+  Loader<TrainerBatch> make_loader() const {
     if (!trainer_.parts.train_dataset)
       throw UsageError(
           "trainer.no-train-data",
           {.what = "train()", .got = "no training data", .hint = "pass train_dataset"});
-    LoaderOptions options = trainer_.loader_options(args_.per_device_train_batch_size);
-    options.shuffle = args_.train_sampling_strategy == SamplingStrategy::random;
-    options.drop_last = args_.dataloader_drop_last;
-    return trainer_.parts.train_dataset.loader(options);
+    return trainer_.trainer.get_train_dataloader();
+  }
+
+  void set_sparse_gradients(bool sparse) {
+    if (TrainingTraits* const traits = traits_of(*trainer_.model))
+      traits->set_sparse_gradients(sparse);
+  }
+
+  // Throws if a parameter has been added, replaced or removed since the start: the optimizer would
+  // not train it.
+  void check_parameters() const {
+    const ParameterNames now = parameters_of(*trainer_.model);
+    const auto throw_changed = [&](const std::string& name, const std::string& change) {
+      throw UsageError(
+          "trainer.parameters-changed",
+          {.what = str("parameter ", name, " at step ", trainer_.state.global_step),
+           .got = change,
+           .expected = "the parameters that the module had when train() was called",
+           .hint = "create all parameters in the module's constructor, and change their values in "
+                   "place, with copy_()"});
+    };
+    for (const auto& [name, parameter] : now) {
+      const auto before = parameters_.find(name);
+      if (before == parameters_.end()) throw_changed(name, "a new parameter");
+      if (!before->second.is_same(parameter)) throw_changed(name, "another tensor");
+    }
+    for (const auto& [name, parameter] : parameters_) {
+      if (!now.contains(name)) throw_changed(name, "a module without it");
+    }
   }
 
   void check_output() const {
@@ -194,7 +221,7 @@ class Trainer::Run {
     const TrainingPosition& position = checkpoint.position;
     check_resumable(checkpoint, args_, trainer_.group().size(),
                     trainer_.parts.train_dataset.size());
-    const LoadReport report = trainer_.model->load_weights(load_weights(folder), folder.string());
+    const LoadReport report = load_module(*trainer_.model, load_weights(folder), folder.string());
     if (!report.missing.empty()) {
       throw DataError("trainer.incomplete-weights", {.what = folder.string(),
                                                      .got = "no tensor " + report.missing.front(),
@@ -286,12 +313,15 @@ class Trainer::Run {
     trainer_.control.should_epoch_stop = agreed_.stops_epoch = false;
     const std::int64_t number = loader_->epoch();
     trainer_.notify_callbacks(&TrainerCallback::on_epoch_begin);
-    if (!model_) model_.emplace(std::get<0>(trainer_.accelerator.prepare(trainer_.model)));
+    // The model is prepared when the weights are those that training begins with.
+    if (!trainer_.prepared)
+      trainer_.prepared.emplace(std::get<0>(trainer_.accelerator.prepare(trainer_.model)));
     for (const auto& [batch, info] : with_info(loader_)) {
       micro_batch(real_rows(batch, info));
       // A stop waits for the end of the step: a checkpoint inside its window would lose gradients.
       if (window_batches_ == 0 && (stops_training() || stops_epoch())) break;
     }
+    check_parameters();
     if (stops_epoch()) loader_->set_epoch(number + 1);
     trainer_.notify_callbacks(&TrainerCallback::on_epoch_end);
     // Applies also if max_steps ended the epoch early, so that its last steps are logged,
@@ -304,22 +334,14 @@ class Trainer::Run {
     log_evaluate_save();
   }
 
-  void micro_batch(const RealRows& real) {
-    const TensorDict batch =
-        trainer_.accelerator.to_device(real.batch, args_.per_device_train_batch_size);
+  void micro_batch(RealRows real) {
+    TrainerBatch batch = trainer_.to_device(real.batch, args_.per_device_train_batch_size);
     within_memory(str("training step ", trainer_.state.global_step + 1), [&] {
-      const auto guard = trainer_.accelerator.accumulate(*model_);
+      const auto guard = trainer_.accelerator.accumulate(*trainer_.prepared);
       if (window_batches_++ == 0) trainer_.notify_callbacks(&TrainerCallback::on_step_begin);
-      const double items = real.count > 0 ? trainer_.count_items(real.batch) : 0;
-      const ModelOutput out = (*model_)(batch);
-      const at::Tensor loss = trainer_.loss_of(out, batch);
-      if (!loss.defined()) {
-        throw UsageError("trainer.no-loss", {.what = "training",
-                                             .got = "a batch without labels",
-                                             .expected = "labels",
-                                             .hint = "name the label column (--label_column)"});
-      }
-      trainer_.accelerator.backward(loss, items);
+      const double items = real.count > 0 ? trainer_.count_items(real) : 0;
+      const at::Tensor loss = trainer_.trainer.training_step(batch, items);
+      trainer_.check_loss(loss);
       if (items > 0) losses_.add(loss, items);
       window_.items += items;
     });
@@ -332,10 +354,14 @@ class Trainer::Run {
     log_evaluate_save();
   }
 
-  // Counts FLOP and tokens. What is unknown is not counted, which is reported once.
+  // Counts FLOP and tokens of a module that knows them. What is unknown is not counted, which is
+  // reported once.
   void count(const RealRows& real) {
-    const std::optional<double> flos = trainer_.model->floating_point_ops(real.batch);
-    if (!flos && std::exchange(counts_flos_, false)) {
+    const TrainingTraits* const traits = trainer_.model_traits();
+    const TensorDict* const columns = real.batch.get_if<TensorDict>();
+    const bool asks = traits != nullptr && columns != nullptr;
+    const std::optional<double> flos = asks ? traits->floating_point_ops(*columns) : std::nullopt;
+    if (!flos && std::exchange(counts_flos_, false) && traits != nullptr) {
       trainer_.logger.warning(
           "total_flos is not counted: the model does not know the floating-point operations of its "
           "batches. Override TrainingTraits::floating_point_ops to count them");
@@ -343,9 +369,12 @@ class Trainer::Run {
     if (real.count == 0) return;
     window_.flos += flos.value_or(0);
     if (args_.include_num_input_tokens_seen == CountTokens::no) return;
-    const auto tokens = args_.include_num_input_tokens_seen == CountTokens::non_padding
-                            ? trainer_.model->real_token_count(real.batch)
-                            : trainer_.model->token_count(real.batch);
+    std::optional<std::int64_t> tokens;
+    if (asks) {
+      tokens = args_.include_num_input_tokens_seen == CountTokens::non_padding
+                   ? traits->real_token_count(*columns)
+                   : traits->token_count(*columns);
+    }
     if (!tokens) {
       trainer_.logger.warning_once(
           "num_input_tokens_seen is not counted: the model finds no tokens in its batches");
@@ -372,6 +401,7 @@ class Trainer::Run {
       empty_device_cache();
     trainer_.state.epoch = epochs_seen();
     close_window();
+    if (trainer_.state.global_step == started_at_step_ + 1) check_parameters();
     trainer_.notify_callbacks(&TrainerCallback::on_step_end, losses_.latest());
     if (anatomy_ && anatomy_->finished()) report_anatomy();
   }
@@ -536,7 +566,7 @@ class Trainer::Run {
         {"loss", since.loss}, {"grad_norm", grad_norm_}, {"learning_rate", learning_rate_}};
     if (since.nonfinite > 0) logs["nonfinite_losses"] = static_cast<double>(since.nonfinite);
     last_logged_ = trainer_.state.global_step;
-    trainer_.log(std::move(logs));
+    trainer_.trainer.log(std::move(logs));
   }
 
   bool note_best(const Metrics& metrics) {
@@ -568,6 +598,7 @@ class Trainer::Run {
   }
 
   void save_checkpoint() {
+    check_parameters();
     const fs::path target = checkpoint_folder();
     for (const auto& callback : trainer_.parts.callbacks) {
       if (!callback->name().empty())
@@ -633,11 +664,11 @@ class Trainer::Run {
     if (losses_.nonfinite() > 0)
       metrics["nonfinite_losses"] = static_cast<double>(losses_.nonfinite());
     broadcast_metrics(trainer_.group(), metrics);
-    trainer_.log(metrics);
+    trainer_.trainer.log(metrics);
     metrics["epoch"] = state.epoch;
     if (args_.load_best_model_at_end && !state.best_model_checkpoint.empty()) {
-      trainer_.model->load_weights(load_weights(state.best_model_checkpoint),
-                                   state.best_model_checkpoint);
+      load_module(*trainer_.model, load_weights(state.best_model_checkpoint),
+                  state.best_model_checkpoint);
       trainer_.logger.info(str("loaded the best model: ", state.best_model_checkpoint, " (",
                                args_.metric_for_best_model, " ", *state.best_metric, ")"));
     }
@@ -651,13 +682,11 @@ class Trainer::Run {
 
   Impl& trainer_;
   const TrainingArguments& args_;
-  PreparedLoader<Loader<TensorDict>> loader_;
+  ParameterNames parameters_;
+  PreparedLoader<Loader<TrainerBatch>> loader_;
   LossRecord losses_;
   Plan plan_;
-  ParameterNames parameters_;
   std::vector<at::Tensor> trained_;
-  // Prepared in the first epoch, when the weights are those that training begins with.
-  std::optional<PreparedModel<PreTrainedModel>> model_;
   PreparedOptimizer optimizer_;
   std::unique_ptr<LambdaLR> scheduler_;
   std::optional<Anatomy> anatomy_;  // of the first steps

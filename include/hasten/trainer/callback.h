@@ -12,6 +12,8 @@
 // function does nothing. Thread rule: called on the training thread.
 #pragma once
 
+#include <torch/nn/module.h>
+
 #include <cstdint>
 #include <string>
 
@@ -20,13 +22,11 @@
 
 namespace hasten {
 
-class PreTrainedModel;
-
-// The state that a callback may look at.
+// The state that a callback may look at. `model.as<Net>()` is the module as its own class, or null.
 struct TrainerEvent {
   const TrainingArguments& args;
   const TrainerState& state;
-  PreTrainedModel& model;
+  torch::nn::Module& model;
 };
 
 // The actions that a callback may ask for. A flag is cleared when its action is done.

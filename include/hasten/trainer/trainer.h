@@ -9,6 +9,20 @@
 //   TrainOutput result = trainer.train();
 //   print_summary(result);
 //
+// It trains any LibTorch module. A module whose forward() takes a batch and returns a ModelOutput,
+// such as hasten's own models, needs nothing else; for any other one, compute_loss computes the loss
+// of a batch (hasten/trainer/compute_loss.h). Batches are of any type that a loader carries:
+//
+//   using Batch = std::pair<at::Tensor, at::Tensor>;
+//   Trainer own(net, arguments,
+//               {.train_dataset = train_rows, .compute_loss = [](Net& net, const Batch& batch) {
+//                  return torch::nn::functional::cross_entropy(net.forward(batch.first),
+//                                                              batch.second);
+//                }});
+//
+// A class that derives from Trainer replaces steps of the run, as with the Hugging Face Trainer: see
+// docs/trainer.md.
+//
 // Behaviour, names and files are those of transformers' Trainer (5.23). docs/design/ lists the
 // differences: gradients of an accumulation window are weighted by their labels; losses that are
 // not finite are counted and reported; the memory of an evaluation is bounded; a checkpoint is
@@ -25,30 +39,48 @@
 // once per process: generators, the number of threads, deterministic algorithms.
 #pragma once
 
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <ostream>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "hasten/anatomy/report.h"
 #include "hasten/base/log.h"
 #include "hasten/metrics/classification.h"
 #include "hasten/models/pretrained_model.h"
+#include "hasten/optim/scheduler.h"
 #include "hasten/options/training_arguments.h"
+#include "hasten/prepare/prepare.h"
 #include "hasten/trainer/callback.h"
+#include "hasten/trainer/compute_loss.h"
+#include "hasten/trainer/trainer_batch.h"
 #include "hasten/trainer/trainer_dataset.h"
 #include "hasten/trainer/trainer_state.h"
 
 namespace hasten {
+
+class Accelerator;
 
 // The objects that a Trainer works with. Only train() needs train_dataset, and only evaluations
 // without a dataset of their own need eval_dataset.
 struct TrainerParts {
   TrainerDataset train_dataset = {};
   TrainerDataset eval_dataset = {};
+  // Computes the loss of a batch, instead of the module's forward().
+  ComputeLoss compute_loss = {};
+  // Returns the labels of a batch, for metrics and predictions, and to weight a batch by its labels
+  // that are not -100. Without it they are the column "labels" (or the one that label_names names)
+  // of a TensorDict, the second tensor of a pair, or the target of an example of torch::data. A
+  // batch without labels is weighted by its rows.
+  LabelsOf labels = {};
   std::shared_ptr<EvalMetric> compute_metrics = nullptr;
   std::vector<std::shared_ptr<TrainerCallback>> callbacks = {};
   // Files that are saved with each model, such as a tokenizer's. They are read when the Trainer is
@@ -83,10 +115,30 @@ struct PredictionOutput {
   Metrics metrics;         // named test_*, or with another prefix
 };
 
+namespace detail {
+
+template <class Object>
+using ModuleOf =
+    typename decltype(shared(std::declval<std::remove_cvref_t<Object>&>()))::element_type;
+
+// A module, a pointer to one, or a TORCH_MODULE holder.
+template <class Object>
+concept ModuleObject = std::is_class_v<std::remove_cvref_t<Object>> &&
+    std::is_base_of_v<torch::nn::Module, ModuleOf<Object>>;
+
+}  // namespace detail
+
 class Trainer {
  public:
+  // Takes what Accelerator::prepare takes as a module: a TORCH_MODULE holder, a std::shared_ptr, or
+  // a module itself, which must outlive the Trainer.
+  template <detail::ModuleObject Model>
+  Trainer(Model&& model, TrainingArguments arguments, TrainerParts parts)
+      : Trainer(detail::shared(std::forward<Model>(model)),
+                detail::forward_of<detail::ModuleOf<Model>>(), std::move(arguments),
+                std::move(parts)) {}
   Trainer(std::shared_ptr<PreTrainedModel> model, TrainingArguments arguments, TrainerParts parts);
-  ~Trainer();
+  virtual ~Trainer();
 
   // Trains, or continues the run that resume_from_checkpoint names.
   TrainOutput train();
@@ -118,8 +170,41 @@ class Trainer {
   bool is_local_process_zero() const;
   const TrainerState& state() const;
   const TrainingArguments& args() const;
+  torch::nn::Module& model() const;
+  // The Accelerator of the run (hasten/accelerator.h).
+  Accelerator& accelerator() const;
+
+  // The steps of a run. A class that derives from Trainer may replace each, and may call that of
+  // Trainer in it. Their names are those of the Hugging Face Trainer. docs/trainer.md has an example
+  // of each.
+
+  // Returns the loss of a batch on the device, and the logits if the module has them. Calls
+  // TrainerParts::compute_loss or the module's forward(), and applies label_smoothing_factor.
+  // Called in the precision of the run, in training and in evaluations.
+  virtual ModelOutput compute_loss(TrainerBatch& batch);
+  // Computes the gradients of a micro-batch with compute_loss() and Accelerator::backward(), and
+  // returns the loss, which is logged. `items` is the number of labels (or rows) that the loss is a
+  // mean over, its weight in the step; 0 in a process whose rows do not count.
+  virtual at::Tensor training_step(TrainerBatch& batch, double items);
+  // Returns the loss and the logits of a batch of an evaluation or a prediction; both may be
+  // undefined. Called without gradients, with the module in evaluation mode.
+  virtual ModelOutput prediction_step(TrainerBatch& batch);
+  // Makes the optimizer that the arguments name, with weight decay for the parameters that decay.
+  virtual std::unique_ptr<torch::optim::Optimizer> create_optimizer();
+  // Makes the schedule that the arguments name, for a run of that many optimizer steps.
+  virtual std::unique_ptr<LambdaLR> create_scheduler(torch::optim::Optimizer& optimizer,
+                                                     std::int64_t num_training_steps);
+  // Adds the logs to the history with the epoch and the step, and calls on_log of the callbacks.
+  virtual void log(Metrics logs);
+  // Make the loaders of this process's batches; the Trainer prepares them. The Trainer gives the
+  // training loader its position when a run resumes.
+  virtual Loader<TrainerBatch> get_train_dataloader();
+  virtual Loader<TrainerBatch> get_eval_dataloader(const TrainerDataset& dataset);
 
  private:
+  Trainer(std::shared_ptr<torch::nn::Module> model, ComputeLoss forward,
+          TrainingArguments arguments, TrainerParts parts);
+
   class Run;
   struct Impl;
   std::unique_ptr<Impl> impl_;

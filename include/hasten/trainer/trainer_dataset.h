@@ -1,44 +1,92 @@
 // File: hasten/trainer/trainer_dataset.h
-// A dataset for the Trainer: any dataset of hasten/data with a collator that returns named tensors.
+// A dataset for the Trainer: any dataset of hasten/data or torch::data, with the collator that makes
+// its batches.
 //
 //   TrainerDataset train(tokens, DataCollatorWithPadding{.pad_token_id = 0});  // a TokenDataset
-//   TrainerDataset eval{ColumnDataset(columns)};
+//   TrainerDataset eval{ColumnDataset(columns)};                               // of TensorDicts
 //
-// Copies share the data. Its batches have the names that the model takes (input_ids,
-// attention_mask, labels and others). Thread rule: that of the dataset; several loaders may read it
-// at once.
+// A batch may be of any type that a loader carries: tensors, pairs, maps, structs. The Trainer's
+// module, or TrainerParts::compute_loss, takes batches of that type; hasten's own models take
+// TensorDicts with input_ids, attention_mask, labels and others. Copies share the data. Thread rule:
+// that of the dataset; several loaders may read it at once.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
+#include <typeinfo>
 #include <utility>
 
 #include "hasten/data/loader.h"
+#include "hasten/trainer/trainer_batch.h"
 
 namespace hasten {
+
+namespace detail {
+
+// Makes each batch a TrainerBatch.
+template <class D, class Collator>
+class TrainerSource : public TypedSource<D, Collator> {
+  using Typed = TypedSource<D, Collator>;
+
+ public:
+  using Batch = typename Typed::Batch;
+  using Typed::Typed;
+
+  AnyBatch make(std::span<const std::int64_t> indices, const BatchContext& context) override {
+    return wrapped(Typed::make(indices, context));
+  }
+  AnyBatch make_from_read(std::int64_t first, std::int64_t rows,
+                          const BatchContext& context) override {
+    return wrapped(Typed::make_from_read(first, rows, context));
+  }
+  at::Tensor to_bytes(const AnyBatch& batch) const override {
+    Batch& inner = static_cast<const TrainerBatch*>(batch.get())->template as<Batch>();
+    return Typed::to_bytes(AnyBatch(batch, &inner));
+  }
+  AnyBatch from_bytes(const at::Tensor& bytes) const override {
+    return wrapped(Typed::from_bytes(bytes));
+  }
+
+ private:
+  static AnyBatch wrapped(const AnyBatch& batch) {
+    if (!batch) return nullptr;
+    return std::make_shared<TrainerBatch>(std::static_pointer_cast<Batch>(batch));
+  }
+};
+
+}  // namespace detail
 
 class TrainerDataset {
  public:
   // No dataset: operator bool returns false, and loader() must not be called.
   TrainerDataset() = default;
 
+  // Takes the datasets and collators that make_loader takes.
   template <class Dataset, class Collator = DefaultCollator>
   requires(!std::is_same_v<std::remove_cvref_t<Dataset>, TrainerDataset>) explicit TrainerDataset(
       Dataset dataset, Collator collator = {}) {
-    auto shared = std::make_shared<Dataset>(std::move(dataset));
+    const auto shared = detail::shared_dataset(std::move(dataset));
+    using Source = detail::TrainerSource<detail::DatasetOf<Dataset>, Collator>;
     rows_ = static_cast<std::int64_t>(shared->size());
+    batch_type_ = &typeid(typename Source::Batch);
     make_ = [shared, collator](const LoaderOptions& options) {
-      return make_loader(shared, options, collator);
+      auto source = std::make_unique<Source>(shared, collator, options.pin_memory);
+      return Loader<TrainerBatch>(std::make_shared<detail::LoaderCore>(std::move(source), options));
     };
   }
 
   explicit operator bool() const { return static_cast<bool>(make_); }
   std::int64_t size() const { return rows_; }
-  Loader<TensorDict> loader(const LoaderOptions& options) const { return make_(options); }
+  Loader<TrainerBatch> loader(const LoaderOptions& options) const { return make_(options); }
+  // The type of its batches; null: no dataset.
+  const std::type_info* batch_type() const { return batch_type_; }
 
  private:
   std::int64_t rows_ = 0;
-  std::function<Loader<TensorDict>(const LoaderOptions&)> make_;
+  const std::type_info* batch_type_ = nullptr;
+  std::function<Loader<TrainerBatch>(const LoaderOptions&)> make_;
 };
 
 }  // namespace hasten

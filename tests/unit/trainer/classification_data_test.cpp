@@ -86,7 +86,7 @@ class LabelledFiles {
  private:
   static at::Tensor labels_in(const TrainerDataset& dataset) {
     auto loader = dataset.loader({.batch_size = dataset.size()});
-    const TensorDict batch = *loader.begin();
+    const TensorDict batch = loader.begin()->as<TensorDict>();
     const auto found = batch.find("labels");
     return found == batch.end() ? at::Tensor() : found->second.clone();
   }
@@ -303,7 +303,7 @@ TEST_CASE("labels: a prediction needs no labels") {
     const ClassificationFiles for_prediction(files.options, EvalLabels::optional);
     const LoadedModel loaded = load_model(files.options.model, for_prediction.model_options());
     auto loader = for_prediction.eval(*loaded.model).loader({.batch_size = 2});
-    return TensorDict(*loader.begin());
+    return loader.begin()->as<TensorDict>();
   };
   CHECK(predicted().count("labels") == 0);
   files.evaluate_on({"", ""});

@@ -393,7 +393,7 @@ TEST_CASE("trainer: text files become rows, and the model's configuration has th
   const LoadedModel loaded = load_model(options.model, files.model_options());
   CHECK(nlohmann::json::parse(loaded.model->config_json())["id2label"]["1"] == "sky");
   auto loader = files.train(*loaded.model).loader({.batch_size = 3});
-  const TensorDict batch = *loader.begin();
+  const TensorDict batch = loader.begin()->as<TensorDict>();
   CHECK(at::equal(batch.at("input_ids"),
                   at::tensor({2, 5, 6, 3, 2, 7, 3, 0, 2, 5, 3, 0}, at::kLong).view({3, 4})));
   CHECK(at::equal(batch.at("labels"), at::tensor({0, 1, 0}, at::kLong)));

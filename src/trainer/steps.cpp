@@ -1,0 +1,56 @@
+// The steps of a run that a class derived from Trainer may replace.
+#include "trainer/optimizer_of.h"
+#include "trainer/plan.h"
+#include "trainer/trainer_impl.h"
+
+namespace hasten {
+
+ModelOutput Trainer::compute_loss(TrainerBatch& batch) { return impl_->compute_loss(batch); }
+
+at::Tensor Trainer::training_step(TrainerBatch& batch, double items) {
+  const ModelOutput out =
+      impl_->prepared->call([&](torch::nn::Module&) { return compute_loss(batch); });
+  impl_->check_loss(out.loss);
+  impl_->accelerator.backward(out.loss, items);
+  return out.loss;
+}
+
+ModelOutput Trainer::prediction_step(TrainerBatch& batch) { return compute_loss(batch); }
+
+std::unique_ptr<torch::optim::Optimizer> Trainer::create_optimizer() {
+  return optimizer_of(impl_->args, *impl_->model, parameters_of(*impl_->model));
+}
+
+std::unique_ptr<LambdaLR> Trainer::create_scheduler(torch::optim::Optimizer& optimizer,
+                                                    std::int64_t num_training_steps) {
+  const TrainingArguments& args = impl_->args;
+  return get_scheduler(args.lr_scheduler_type, optimizer,
+                       {.num_warmup_steps = absolute_steps(args.warmup_steps, num_training_steps),
+                        .num_training_steps = num_training_steps,
+                        .kwargs = args.lr_scheduler_kwargs});
+}
+
+void Trainer::log(Metrics logs) {
+  TrainerState& state = impl_->state;
+  logs["epoch"] = state.epoch;
+  if (impl_->args.include_num_input_tokens_seen != CountTokens::no)
+    logs["num_input_tokens_seen"] = static_cast<double>(state.num_input_tokens_seen);
+  LogEntry entry = logs;
+  entry["step"] = static_cast<double>(state.global_step);
+  state.log_history.push_back(std::move(entry));
+  impl_->notify_callbacks(&TrainerCallback::on_log, logs);
+}
+
+Loader<TrainerBatch> Trainer::get_train_dataloader() {
+  const TrainingArguments& args = impl_->args;
+  LoaderOptions options = impl_->loader_options(args.per_device_train_batch_size);
+  options.shuffle = args.train_sampling_strategy == SamplingStrategy::random;
+  options.drop_last = args.dataloader_drop_last;
+  return impl_->parts.train_dataset.loader(options);
+}
+
+Loader<TrainerBatch> Trainer::get_eval_dataloader(const TrainerDataset& dataset) {
+  return dataset.loader(impl_->loader_options(impl_->args.per_device_eval_batch_size));
+}
+
+}  // namespace hasten
