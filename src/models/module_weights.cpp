@@ -54,7 +54,8 @@ void check_type(const std::string& tensor, const at::Tensor& in_file, const at::
 
 }  // namespace
 
-NamedTensors tensors_of(const torch::nn::Module& model, std::map<std::string, std::string> tied) {
+NamedTensors named_tensors_of(const torch::nn::Module& model,
+                              std::map<std::string, std::string> tied) {
   std::vector<std::pair<std::string, at::Tensor>> all;
   for (const auto& item : model.named_parameters()) all.emplace_back(item.key(), item.value());
   for (const auto& item : model.named_buffers()) {
@@ -121,7 +122,8 @@ void save_module(const torch::nn::Module& module, const std::filesystem::path& f
   if (const auto* const pretrained = dynamic_cast<const PreTrainedModel*>(&module))
     return pretrained->save_pretrained(folder);
   TensorDict weights;
-  for (const auto& [name, tensor] : tensors_of(module).tensors) weights[name] = tensor.detach();
+  for (const auto& [name, tensor] : named_tensors_of(module).tensors)
+    weights[name] = tensor.detach();
   make_directories(folder);
   save_weights(folder, weights);
 }
@@ -130,7 +132,7 @@ LoadReport load_module(torch::nn::Module& module, const TensorDict& weights,
                        const std::string& where) {
   if (auto* const pretrained = dynamic_cast<PreTrainedModel*>(&module))
     return pretrained->load_weights(weights, where);
-  const NamedTensors own = tensors_of(module);
+  const NamedTensors own = named_tensors_of(module);
   std::map<std::string, std::string> source;
   std::vector<std::string> unexpected;
   for (const auto& [name, tensor] : weights) {

@@ -26,8 +26,8 @@ struct NamedTensors {
   std::map<std::string, std::string> aliases;  // another name -> the name in `tensors`
 };
 // `tied` are the additional names that PreTrainedModel::tied_parameters() describes.
-NamedTensors tensors_of(const torch::nn::Module& module,
-                        std::map<std::string, std::string> tied = {});
+NamedTensors named_tensors_of(const torch::nn::Module& module,
+                              std::map<std::string, std::string> tied = {});
 
 // Copies tensors into the module's, from the names that `source` has by the module's names. Throws
 // as PreTrainedModel::load_weights, before anything is copied. Reports what is missing and

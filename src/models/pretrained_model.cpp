@@ -83,7 +83,7 @@ std::map<std::string, std::string> sources_of(const NamedTensors& model, const s
 
 LoadReport PreTrainedModel::load_weights(const TensorDict& weights, const std::string& where,
                                          bool ignore_mismatched_sizes) {
-  const NamedTensors own = tensors_of(*this, tied_parameters());
+  const NamedTensors own = named_tensors_of(*this, tied_parameters());
   std::vector<std::string> unexpected;
   const auto source = sources_of(own, base_prefix(), weights, unexpected);
   LoadReport report = copy_weights(own, source, weights, where, ignore_mismatched_sizes);
@@ -128,7 +128,7 @@ std::optional<double> PreTrainedModel::floating_point_ops(const TensorDict& batc
 
 TensorDict PreTrainedModel::state_dict() const {
   TensorDict out;
-  for (const auto& [name, tensor] : tensors_of(*this, tied_parameters()).tensors)
+  for (const auto& [name, tensor] : named_tensors_of(*this, tied_parameters()).tensors)
     out[name] = tensor.detach();
   return out;
 }
