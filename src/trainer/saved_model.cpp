@@ -13,7 +13,7 @@ void save_model_files(const torch::nn::Module& module, const std::filesystem::pa
 }
 
 std::vector<std::string> load_model_files(torch::nn::Module& module,
-                                           const std::filesystem::path& folder) {
+                                          const std::filesystem::path& folder) {
   if (auto* const pretrained = dynamic_cast<PreTrainedModel*>(&module))
     return pretrained->load_weights(load_weights(folder), folder.string()).missing;
   return load_weights(module, folder, {.strict = false}).missing;

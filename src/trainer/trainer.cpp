@@ -15,8 +15,8 @@
 #include "hasten/process/once.h"
 #include "hasten/trainer/tracking_callback.h"
 #include "trainer/agreement.h"
-#include "trainer/saved_model.h"
 #include "trainer/prediction_buffer.h"
+#include "trainer/saved_model.h"
 #include "trainer/trainer_impl.h"
 
 namespace hasten {

@@ -17,10 +17,10 @@
 #include "hasten/process/once.h"
 #include "trainer/agreement.h"
 #include "trainer/loss_record.h"
-#include "trainer/saved_model.h"
 #include "trainer/optimizer_of.h"
 #include "trainer/plan.h"
 #include "trainer/resume_checks.h"
+#include "trainer/saved_model.h"
 #include "trainer/trainer_impl.h"
 
 namespace hasten {

@@ -54,7 +54,7 @@ at::Tensor labels_in(const Batch& batch, [[maybe_unused]] const std::string& col
 }  // namespace detail
 
 // A namespace of its own, because visit_tensors below would otherwise have the name of hasten's.
-namespace batches {
+namespace detail::erased {
 
 class TrainerBatch {
  public:
@@ -127,8 +127,8 @@ class TrainerBatch {
   std::shared_ptr<Content> content_;
 };
 
-}  // namespace batches
+}  // namespace detail::erased
 
-using batches::TrainerBatch;
+using detail::erased::TrainerBatch;
 
 }  // namespace hasten
