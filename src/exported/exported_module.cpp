@@ -5,6 +5,7 @@
 
 #include <set>
 #include <tuple>
+#include <variant>
 
 #include "exported/exported_parts.h"
 #include "exported/interpreter.h"
@@ -31,6 +32,22 @@ auto sharing_key(const exported::Payload& payload) {
 
 bool can_require_grad(const at::Tensor& tensor) {
   return tensor.is_floating_point() || tensor.is_complex();
+}
+
+// The operators were exported for the shapes of the program, so kernels may rely on them.
+void check_shape(const StateInput& input, const at::Tensor& tensor, const std::string& file) {
+  const auto fits = [&](std::int64_t i) {
+    const exported::Size& size = input.meta.sizes[static_cast<std::size_t>(i)];
+    return std::holds_alternative<std::int64_t>(size) &&
+           std::get<std::int64_t>(size) == tensor.size(i);
+  };
+  bool same = tensor.scalar_type() == input.meta.dtype &&
+              tensor.dim() == static_cast<std::int64_t>(input.meta.sizes.size());
+  for (std::int64_t i = 0; same && i < tensor.dim(); ++i) same = fits(i);
+  if (same) return;
+  throw DataError("exported.payload", {.what = file + ": the tensor " + input.name,
+                                       .got = "another shape or type than in the program",
+                                       .expected = "the same"});
 }
 
 // Returns the value of an input that the caller gives.
@@ -131,6 +148,7 @@ void ExportedModule::bind() {
     for (const StateInput& input : binding.program->state) {
       const bool is_constant = input.kind == StateInput::Kind::constant;
       binding.state.push_back(take(is_constant ? constants : tensors_, input.name));
+      check_shape(input, binding.state.back(), parts_->archive.file());
     }
     binding.file_type = binding.current_type();
     bindings_.push_back(std::move(binding));

@@ -106,8 +106,8 @@ struct Graph {
 struct StateInput {
   enum class Kind { parameter, buffer, constant };
   Kind kind = Kind::parameter;
-  std::string name;        // Python's name: "encoder.weight"
-  bool persistent = true;  // state_dict() contains the buffer
+  std::string name;  // Python's name: "encoder.weight"
+  TensorMeta meta;
 };
 
 struct Program {

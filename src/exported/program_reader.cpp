@@ -57,16 +57,20 @@ struct SignatureReader {
   std::vector<GraphInput> inputs;
 
   void add_state(const JsonCursor& spec, StateInput::Kind kind, const char* name_field) {
-    StateInput state{kind, spec[name_field].text(), true};
+    StateInput state{kind, spec[name_field].text(), {}};
     GraphInput input{spec["arg"]["name"].text(), ValueKind::tensor, "", ""};
+    state.meta = meta_of(input.name, spec);
     if (kind == StateInput::Kind::parameter) input.parameter = state.name;
-    if (kind == StateInput::Kind::buffer) {
-      input.buffer = state.name;
-      state.persistent = spec["persistent"].boolean();
-    }
+    if (kind == StateInput::Kind::buffer) input.buffer = state.name;
     program.state_position.push_back(static_cast<int>(inputs.size()));
     program.state.push_back(std::move(state));
     inputs.push_back(std::move(input));
+  }
+
+  TensorMeta meta_of(const std::string& name, const JsonCursor& place) const {
+    const auto meta = graph["tensor_values"].find(name);
+    if (!meta) place.fail("no tensor_values", "those of the input " + name);
+    return read_tensor_meta(*meta);
   }
 
   void add_user(UserInput input, ValueKind kind) {
@@ -80,9 +84,7 @@ struct SignatureReader {
     UserInput input;
     if (tag == "as_tensor") {
       input.name = value["name"].text();
-      const auto meta = graph["tensor_values"].find(input.name);
-      if (!meta) value.fail("no tensor_values", "those of the input " + input.name);
-      input.meta = read_tensor_meta(*meta);
+      input.meta = meta_of(input.name, value);
       return add_user(std::move(input), ValueKind::tensor);
     }
     if (tag != "as_sym_int") argument.fail(tag, "a tensor or an integer");
