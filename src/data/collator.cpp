@@ -61,7 +61,7 @@ std::vector<at::Tensor> detail::stack_places(const std::vector<std::vector<at::T
     std::vector<at::Tensor> column;
     for (std::size_t row = 0; row < rows.size(); ++row) {
       if (rows[row].size() != rows[0].size()) {
-        fail(row, "", str(rows[row].size(), " tensors"), str(rows[0].size(), ", as in row 0"));
+        fail_collate(row, "", str(rows[row].size(), " tensors"), str(rows[0].size(), ", as in row 0"));
       }
       column.push_back(rows[row][place]);
     }

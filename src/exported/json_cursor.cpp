@@ -94,8 +94,8 @@ void JsonCursor::fail(const std::string& got, const std::string& expected) const
 
 JsonDocument JsonDocument::parse(std::string_view text, const std::string& place) {
   using Json = nlohmann::json;
-  const auto check_keys = unique_keys<Json>([&](int, const std::string& key) {
-    fail_at(place, "the key \"" + key + "\" twice in one object", "each key once");
+  const auto check_keys = unique_keys<Json>([&](const KeyPath& path) {
+    fail_at(place, "the key \"" + path.back() + "\" twice in one object", "each key once");
   });
   JsonDocument document;
   document.place_ = place;

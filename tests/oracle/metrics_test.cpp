@@ -13,6 +13,8 @@
 #include "hasten/metrics/classification.h"
 #include "hasten/metrics/regression.h"
 
+namespace oracle_metrics_test {
+
 using namespace hasten;
 
 namespace {
@@ -119,3 +121,5 @@ TEST_CASE("metrics: regressions have the scores of scikit-learn and SciPy") {
     check_scores(metric->compute(), item.at("scores"));
   }
 }
+
+}  // namespace oracle_metrics_test

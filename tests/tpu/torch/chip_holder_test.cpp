@@ -10,6 +10,8 @@
 #include <fstream>
 #include <string>
 
+namespace torch_chip_holder_test {
+
 using namespace hasten;
 namespace fs = std::filesystem;
 
@@ -47,3 +49,5 @@ TEST_CASE("chip holder: the process that has a file open is named, except this o
   close(own);
   fs::remove(file);
 }
+
+}  // namespace torch_chip_holder_test

@@ -9,6 +9,8 @@
 
 #include "hasten/base/error.h"
 
+namespace torch_opened_tpu_test {
+
 using namespace hasten;
 namespace fs = std::filesystem;
 
@@ -39,3 +41,5 @@ TEST_CASE("tpu: an index beyond the devices is refused, also without devices") {
                        "device tpu: got index 0, expected none, as the plugin has no devices",
                        UsageError);
 }
+
+}  // namespace torch_opened_tpu_test

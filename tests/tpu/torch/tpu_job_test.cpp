@@ -9,6 +9,8 @@
 #include "tpu/module/scoped_variables.h"
 #include "unit/code_of.h"
 
+namespace torch_tpu_job_test {
+
 using namespace hasten;
 
 namespace {
@@ -98,3 +100,5 @@ TEST_CASE("tpu job: variables have their old values after their scope") {
   CHECK(std::getenv("HASTEN_TEST_UNSET") == nullptr);
   unsetenv("HASTEN_TEST_SET");
 }
+
+}  // namespace torch_tpu_job_test

@@ -14,6 +14,8 @@
 #include "hasten/optim/adamw.h"
 #include "unit/code_of.h"
 
+namespace anatomy_anatomy_test {
+
 using namespace hasten;
 using anatomy::Component;
 using anatomy::OperationGroup;
@@ -343,3 +345,5 @@ TEST_CASE("anatomy: caches of keys and values are separate from temporary memory
   CHECK(bytes_of(memory.at_peak, anatomy::Component::activations) == 0);
   CHECK(bytes_of(memory.at_peak, anatomy::Component::unknown) == 0);
 }
+
+}  // namespace anatomy_anatomy_test

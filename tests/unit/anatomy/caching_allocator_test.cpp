@@ -6,6 +6,8 @@
 #include <random>
 #include <vector>
 
+namespace anatomy_caching_allocator_test {
+
 using hasten::anatomy::CachingAllocator;
 using Block = CachingAllocator::Block;
 
@@ -96,3 +98,5 @@ TEST_CASE("caching allocator: no memory is lost in any order of calls") {
   memory.empty_cache();
   CHECK(memory.reserved() == 0);
 }
+
+}  // namespace anatomy_caching_allocator_test

@@ -10,6 +10,8 @@
 #include "hasten/trainer/estimate.h"
 #include "unit/code_of.h"
 
+namespace anatomy_dry_gpu_test {
+
 using namespace hasten;
 using anatomy::Component;
 
@@ -184,3 +186,5 @@ TEST_CASE("dry GPU: the error for an unknown device names the nearest name") {
     CHECK(gpu.multiprocessors > 0);
   }
 }
+
+}  // namespace anatomy_dry_gpu_test

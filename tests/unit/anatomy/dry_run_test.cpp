@@ -15,6 +15,8 @@
 #include "hasten/trainer/estimate.h"
 #include "unit/code_of.h"
 
+namespace anatomy_dry_run_test {
+
 using namespace hasten;
 using anatomy::Component;
 
@@ -436,3 +438,5 @@ TEST_CASE("dry run: inference keeps nothing for a backward pass, and is predicte
       CHECK(bytes_of(measured.at_peak, none) == 0);
   }
 }
+
+}  // namespace anatomy_dry_run_test

@@ -8,6 +8,8 @@
 #include "hasten/anatomy/anatomy.h"
 #include "hasten/anatomy/dry_run.h"
 
+namespace anatomy_kernels_test {
+
 using namespace hasten;
 
 namespace {
@@ -322,3 +324,5 @@ TEST_CASE("kernels: memory that an operator allocates for itself is predicted to
   MESSAGE("peaks inside a kernel: ", inside);
   CHECK(inside >= 10);
 }
+
+}  // namespace anatomy_kernels_test

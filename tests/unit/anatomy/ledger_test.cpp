@@ -4,6 +4,8 @@
 
 #include <array>
 
+namespace anatomy_ledger_test {
+
 using namespace hasten::anatomy;
 
 namespace {
@@ -69,3 +71,5 @@ TEST_CASE("ledger: foreign releases and reused addresses do no harm") {
   CHECK(ledger.live() == 0);
   CHECK(ledger.peak() == 16);
 }
+
+}  // namespace anatomy_ledger_test

@@ -14,6 +14,8 @@
 #include "hasten/anatomy/anatomy.h"
 #include "hasten/anatomy/dry_run.h"
 
+namespace anatomy_op_rules_test {
+
 using namespace hasten;
 using anatomy::OperationGroup;
 using anatomy::OperationTotal;
@@ -449,3 +451,5 @@ TEST_CASE("op rules: a recurrent layer counts the weight matrices of all directi
   call.first = {0, 1, 9};
   CHECK(anatomy::flops_of(*rule, call) == 2.0 * 5 * 3 * 2 * (16 * 7 + 16 * 4));
 }
+
+}  // namespace anatomy_op_rules_test

@@ -10,6 +10,8 @@
 #include "hasten/anatomy/dry_run.h"
 #include "hasten/optim/adamw.h"
 
+namespace anatomy_textbook_test {
+
 using namespace hasten;
 using anatomy::Component;
 using anatomy::Memory;
@@ -286,3 +288,5 @@ TEST_CASE("anatomy: parameters that share one storage each count") {
   CHECK(memory.parameters == 100);
   CHECK(memory.trained_parameters == 40);
 }
+
+}  // namespace anatomy_textbook_test

@@ -5,6 +5,8 @@
 
 #include <vector>
 
+namespace anatomy_workspaces_test {
+
 using namespace hasten;
 
 TEST_CASE("workspaces: a kernel that throws does so in every call with these arguments") {
@@ -19,3 +21,5 @@ TEST_CASE("workspaces: a kernel that throws does so in every call with these arg
     CHECK(anatomy::shapes_from_kernel(op, arguments(0))->size() == 1);
   }
 }
+
+}  // namespace anatomy_workspaces_test

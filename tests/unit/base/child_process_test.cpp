@@ -11,6 +11,8 @@
 #include "base/poll_timeout.h"
 #include "base/process_state.h"
 
+namespace base_child_process_test {
+
 using namespace hasten;
 using namespace std::chrono_literals;
 
@@ -77,3 +79,5 @@ TEST_CASE("poll timeout: rounds up and ends at the deadline") {
   CHECK(poll_timeout(now + 10min) > 590'000);
   CHECK(poll_timeout(now + 24h * 365) == 1'000'000);
 }
+
+}  // namespace base_child_process_test

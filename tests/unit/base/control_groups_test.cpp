@@ -7,6 +7,8 @@
 #include <fstream>
 #include <string>
 
+namespace base_control_groups_test {
+
 using namespace hasten;
 namespace fs = std::filesystem;
 
@@ -78,3 +80,5 @@ TEST_CASE("memory allowance: version 1 uses other file names") {
   container.file(folder + "memory.stat", "inactive_file 9\ntotal_inactive_file 400\n");
   CHECK(container.allowance() == 3400);
 }
+
+}  // namespace base_control_groups_test

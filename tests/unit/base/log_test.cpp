@@ -6,6 +6,8 @@
 #include <sstream>
 #include <string>
 
+namespace base_log_test {
+
 using namespace hasten;
 
 TEST_CASE("log: lines go to standard error unless the program sets another sink") {
@@ -20,3 +22,5 @@ TEST_CASE("log: lines go to standard error unless the program sets another sink"
   CHECK(seen == "first");
   CHECK(standard_error.str() == "second\n");
 }
+
+}  // namespace base_log_test

@@ -10,6 +10,8 @@
 #include <chrono>
 #include <thread>
 
+namespace base_process_state_test {
+
 using namespace hasten;
 using namespace std::chrono_literals;
 
@@ -73,3 +75,5 @@ TEST_CASE("process state: a process runs as long as one of its threads") {
   close(pipe[0]);
   close(pipe[1]);
 }
+
+}  // namespace base_process_state_test

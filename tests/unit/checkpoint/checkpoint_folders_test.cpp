@@ -13,6 +13,8 @@
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 
+namespace checkpoint_checkpoint_folders_test {
+
 using namespace hasten;
 namespace fs = std::filesystem;
 
@@ -113,3 +115,5 @@ TEST_CASE("checkpoints: unfinished saves of a killed process are removed, other 
   CHECK(fs::exists(alive.path()));
   CHECK(fs::exists(run.folder.path() / "checkpoint-10"));
 }
+
+}  // namespace checkpoint_checkpoint_folders_test

@@ -14,6 +14,8 @@
 #include "hasten/optim/adamw.h"
 #include "unit/code_of.h"
 
+namespace checkpoint_training_state_test {
+
 using namespace hasten;
 namespace fs = std::filesystem;
 
@@ -290,3 +292,5 @@ TEST_CASE("training state: the losses and the data's fingerprint are restored ex
   CHECK(read.data->rows == 40);
   CHECK(read.data->sample == "0123456789abcdef");
 }
+
+}  // namespace checkpoint_training_state_test

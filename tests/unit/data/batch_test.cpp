@@ -9,6 +9,8 @@
 
 #include "hasten/formats/tensor_dict.h"
 
+namespace data_batch_test {
+
 namespace game {
 
 struct Move {
@@ -180,3 +182,5 @@ TEST_CASE("batch: structs whose members cannot be enumerated are recognized") {
   static_assert(!has_unreachable_members<at::Tensor>());
   static_assert(!has_unreachable_members<std::string>());
 }
+
+}  // namespace data_batch_test

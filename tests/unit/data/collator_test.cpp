@@ -8,6 +8,8 @@
 #include "hasten/data/loader.h"
 #include "unit/data/error_of.h"
 
+namespace data_collator_test {
+
 using namespace hasten;
 
 namespace {
@@ -175,3 +177,5 @@ TEST_CASE("token dataset: an encoding is added without its padding, on either si
   CHECK(dataset.get(1).input_ids[0] == 9);
   CHECK(dataset.get(1).token_type_ids[0] == 1);
 }
+
+}  // namespace data_collator_test

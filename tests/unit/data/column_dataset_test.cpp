@@ -9,6 +9,8 @@
 #include "hasten/formats/safetensors.h"
 #include "unit/data/error_of.h"
 
+namespace data_column_dataset_test {
+
 using namespace hasten;
 
 namespace {
@@ -182,3 +184,5 @@ TEST_CASE("columns: rows that are too long, and columns without tokens, are refu
   CHECK(contains(error_of([&] { check_lengths(flat, 4); }),
                  "data.lengths | input_ids: got one number per row, expected [rows, tokens]"));
 }
+
+}  // namespace data_column_dataset_test

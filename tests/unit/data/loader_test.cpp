@@ -12,6 +12,8 @@
 #include "hasten/data/column_dataset.h"
 #include "unit/code_of.h"
 
+namespace data_loader_test {
+
 using namespace hasten;
 
 namespace {
@@ -417,3 +419,5 @@ TEST_CASE("loader: the info of a batch says how many rows it has and whether it 
   check(map);
   check(stream);
 }
+
+}  // namespace data_loader_test

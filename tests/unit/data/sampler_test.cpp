@@ -11,6 +11,8 @@
 #include "hasten/data/loader.h"
 #include "hasten/data/row_lengths.h"
 
+namespace data_sampler_test {
+
 using namespace hasten;
 
 namespace {
@@ -174,3 +176,5 @@ TEST_CASE("sampler: lengths come from a column, or from the tokens of the rows")
   const ColumnDataset without({{"x", at::ones({2})}});
   CHECK_THROWS_AS(row_lengths(without, "length"), DataError);
 }
+
+}  // namespace data_sampler_test

@@ -5,6 +5,8 @@
 
 #include "hasten/base/error.h"
 
+namespace data_static_shapes_test {
+
 using namespace hasten;
 
 namespace {
@@ -112,3 +114,5 @@ TEST_CASE("static shapes: the padding is removed from outputs") {
   CHECK(without_padding(outputs.select(2, 0), 5, 20).sizes() == at::IntArrayRef{5, 32});
   CHECK(without_padding(at::rand({2}), 5, 20).sizes() == at::IntArrayRef{2});
 }
+
+}  // namespace data_static_shapes_test

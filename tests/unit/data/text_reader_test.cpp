@@ -7,6 +7,8 @@
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 
+namespace data_text_reader_test {
+
 using namespace hasten;
 
 namespace {
@@ -200,3 +202,5 @@ TEST_CASE("text: 3,000 random texts give a table or an error of hasten") {
   }
   CHECK(tables > 30);
 }
+
+}  // namespace data_text_reader_test

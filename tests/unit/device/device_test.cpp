@@ -6,6 +6,8 @@
 
 #include "device/collective_backend.h"
 
+namespace device_device_test {
+
 using namespace hasten;
 
 TEST_CASE("device: each kind of device is found by its type, and an unknown one has the defaults") {
@@ -54,3 +56,5 @@ TEST_CASE("device: the backends of devices have the names of their options") {
   }
   CHECK(names == std::set<std::string>{"nccl", "tpu_dist"});
 }
+
+}  // namespace device_device_test

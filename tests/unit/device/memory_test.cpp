@@ -7,6 +7,8 @@
 #include <sstream>
 #include <vector>
 
+namespace device_memory_test {
+
 using namespace hasten;
 
 TEST_CASE("memory: touched memory appears in the host's figures and stays in the peak") {
@@ -50,3 +52,5 @@ TEST_CASE("memory: NVML's figures are read if the library exists, or else absent
     CHECK(gpu_memory_used().has_value() == gpu_memory_total().has_value());
   }
 }
+
+}  // namespace device_memory_test

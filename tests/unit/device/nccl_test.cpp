@@ -7,6 +7,8 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+namespace device_nccl_test {
+
 using namespace hasten;
 
 TEST_CASE("nccl: a missing library is reported, and no backend is created") {
@@ -20,3 +22,5 @@ TEST_CASE("nccl: a missing library is reported, and no backend is created") {
                                     .timeout = std::chrono::seconds(1)};
   CHECK_THROWS_AS(nccl().make(settings), c10::Error);
 }
+
+}  // namespace device_nccl_test

@@ -6,6 +6,8 @@
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 
+namespace machine_model_folder_test {
+
 using namespace hasten;
 
 namespace {
@@ -110,3 +112,5 @@ TEST_CASE("model folder: paths and other texts stay as they are") {
   CHECK(model_folder("org/name", environment) == "org/name");
   fs::current_path(before);
 }
+
+}  // namespace machine_model_folder_test

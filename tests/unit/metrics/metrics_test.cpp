@@ -8,6 +8,8 @@
 #include "hasten/metrics/classification.h"
 #include "hasten/metrics/regression.h"
 
+namespace metrics_metrics_test {
+
 using namespace hasten;
 
 namespace {
@@ -109,3 +111,5 @@ TEST_CASE("metrics: tensors and settings that cannot be scored are refused") {
   twice->add(logits, torch::tensor({0, 1}));
   CHECK(error_code([&] { twice->compute(); }) == "metrics.name");
 }
+
+}  // namespace metrics_metrics_test

@@ -9,6 +9,8 @@
 #include "hasten/models/pretrained_model.h"
 #include "unit/code_of.h"
 
+namespace models_bert_config_test {
+
 using namespace hasten;
 using Json = nlohmann::json;
 
@@ -129,3 +131,5 @@ TEST_CASE("models: a name that is not a model is refused before anything is crea
   write_file_atomically(folder.path() / "model.safetensors", "not a safetensors file");
   CHECK(load(folder.path()).substr(0, 12) == "safetensors.");
 }
+
+}  // namespace models_bert_config_test

@@ -17,6 +17,8 @@
 #include "hasten/tokenizers/bert_tokenizer.h"
 #include "unit/code_of.h"
 
+namespace models_pretrained_model_test {
+
 using namespace hasten;
 
 namespace {
@@ -381,3 +383,5 @@ TEST_CASE("bert: total_flos counts a tied weight once") {
   CHECK(model.floating_point_ops({{"input_ids", at::zeros({2, 3}, at::kLong)}}).value() ==
         6 * 6 * multiplied);
 }
+
+}  // namespace models_pretrained_model_test

@@ -6,6 +6,8 @@
 
 #include "hasten/models/bert.h"
 
+namespace models_training_traits_test {
+
 using namespace hasten;
 
 namespace {
@@ -55,3 +57,5 @@ TEST_CASE("traits: a BERT counts input_ids, and the mask's entries without paddi
   CHECK(!model.token_count({{"pixels", ids}}).has_value());
   CHECK(model.row_length({{"pixels", ids}}) == 0);
 }
+
+}  // namespace models_training_traits_test

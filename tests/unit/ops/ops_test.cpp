@@ -14,6 +14,8 @@
 #include "hasten/base/error.h"
 #include "ops/kernels/kernels.h"
 
+namespace ops_ops_test {
+
 using namespace hasten;
 using at::Tensor;
 
@@ -443,3 +445,5 @@ TEST_CASE("ops: a product of rows with gaps between them is about as fast as one
   CHECK(distance(ops::linear(strided, w, {}), ops::linear(dense, w, {})) < 1e-3);
   CHECK(milliseconds(strided) < 10 * milliseconds(dense) + 1);
 }
+
+}  // namespace ops_ops_test

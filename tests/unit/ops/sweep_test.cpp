@@ -12,6 +12,8 @@
 #include "hasten/ops/ops.h"
 #include "ops/kernels/kernels.h"
 
+namespace ops_sweep_test {
+
 using namespace hasten;
 using at::Tensor;
 
@@ -676,3 +678,5 @@ TEST_CASE("ops sweep: the norm of a row of equal values is 0 on every instructio
     }
   }
 }
+
+}  // namespace ops_sweep_test

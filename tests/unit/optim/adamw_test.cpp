@@ -5,6 +5,8 @@
 
 #include "hasten/base/error.h"
 
+namespace optim_adamw_test {
+
 using namespace hasten;
 using at::Tensor;
 using torch::optim::AdamWOptions;
@@ -310,3 +312,5 @@ TEST_CASE("adamw: the norm of gradients in several types equals LibTorch's") {
   CHECK(double(clip_grad_norm_(all, 1.0)) == doctest::Approx(8));
   CHECK(gradient_norm(all) == doctest::Approx(1).epsilon(1e-2));
 }
+
+}  // namespace optim_adamw_test

@@ -4,6 +4,8 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
+namespace prepare_accumulation_window_test {
+
 using namespace hasten;
 
 TEST_CASE("window value: it is due at its capacity or with the last batch of the data") {
@@ -44,3 +46,5 @@ TEST_CASE("window value: it is of its models while they exist") {
   model.reset();
   CHECK(window.has_destroyed_model());
 }
+
+}  // namespace prepare_accumulation_window_test

@@ -8,6 +8,8 @@
 #include "hasten/base/text.h"
 #include "unit/process/counting_store.h"
 
+namespace process_arrival_test {
+
 using namespace hasten;
 using namespace std::chrono_literals;
 
@@ -39,3 +41,5 @@ TEST_CASE("arrival: every rank names the missing ranks, and only one rank looks 
   CHECK(told == kSize - 2);
   CHECK(store.messages < 8 * kSize);
 }
+
+}  // namespace process_arrival_test

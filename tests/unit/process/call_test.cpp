@@ -4,6 +4,8 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
+namespace process_call_test {
+
 using namespace hasten;
 
 TEST_CASE("call: its text has the collective and the tensors") {
@@ -59,3 +61,5 @@ TEST_CASE("call log: running calls are kept, however many others end meanwhile")
   CHECK(log.snapshot().begun == 201);
   CHECK(log.snapshot().entries.back().number == 201);
 }
+
+}  // namespace process_call_test

@@ -12,6 +12,8 @@
 #include "hasten/process/notebook_launcher.h"
 #include "unit/code_of.h"
 
+namespace process_group_test {
+
 using namespace hasten;
 
 TEST_CASE("group: in a group of one, collectives return their input") {
@@ -62,3 +64,5 @@ TEST_CASE("process: one process is the first, the last and the main one") {
   CHECK_FALSE(second.is_local_main_process());
   CHECK_FALSE(second.is_last_process());
 }
+
+}  // namespace process_group_test

@@ -7,6 +7,8 @@
 
 #include "hasten/base/text.h"
 
+namespace process_late_report_test {
+
 using namespace hasten;
 
 namespace {
@@ -151,3 +153,5 @@ TEST_CASE("late report: a process note is used only for the same process") {
   other.host += "?";
   CHECK(process_state_text(other, here).empty());
 }
+
+}  // namespace process_late_report_test

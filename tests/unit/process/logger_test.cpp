@@ -7,6 +7,8 @@
 
 #include "unit/code_of.h"
 
+namespace process_logger_test {
+
 using namespace hasten;
 
 namespace {
@@ -71,3 +73,5 @@ TEST_CASE("logger: the default level is warning, and an unknown word is refused"
     CHECK(code_of([] { Logger("a"); }) == "process.log-level");
   }
 }
+
+}  // namespace process_logger_test

@@ -22,6 +22,8 @@
 #include "hasten/tpu/machine/installed_tpus.h"
 #include "unit/code_of.h"
 
+namespace process_notebook_launcher_test {
+
 using namespace hasten;
 
 namespace {
@@ -317,3 +319,5 @@ TEST_CASE("notebook_launcher: eight processes share the pages of one model") {
   MESSAGE("a model of ", model_kb / 1024, " MiB; eight processes have ", all / 1024,
           " MiB of separate memory in total");
 }
+
+}  // namespace process_notebook_launcher_test

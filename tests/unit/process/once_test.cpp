@@ -13,6 +13,8 @@
 #include "hasten/base/text.h"
 #include "hasten/process/notebook_launcher.h"
 
+namespace process_once_test {
+
 using namespace hasten;
 
 namespace {
@@ -70,3 +72,5 @@ TEST_CASE("once: the text and the exception of the main process reach all proces
       },
       {.num_processes = 3});
 }
+
+}  // namespace process_once_test

@@ -9,6 +9,8 @@
 #include "process/consensus/arrival.h"
 #include "unit/process/counting_store.h"
 
+namespace process_report_exchange_test {
+
 using namespace hasten;
 using namespace std::chrono_literals;
 
@@ -78,3 +80,5 @@ TEST_CASE("report exchange: a rank that cannot reach the others reports its own 
   CHECK(report.text.find("rank 0: does not answer; neither does the job's store") !=
         std::string::npos);
 }
+
+}  // namespace process_report_exchange_test

@@ -16,6 +16,8 @@
 #include "process/consensus/store_exchange.h"
 #include "unit/process/counting_store.h"
 
+namespace process_shared_memory_test {
+
 using namespace hasten;
 
 namespace {
@@ -159,3 +161,5 @@ TEST_CASE("shared memory: it is not executable, if the system supports that") {
   if (probe >= 0) CHECK((state.st_mode & 0111) == 0);
   close(probe);
 }
+
+}  // namespace process_shared_memory_test

@@ -12,6 +12,8 @@
 #include "hasten/process/group.h"
 #include "hasten/process/notebook_launcher.h"
 
+namespace process_shared_model_test {
+
 using namespace hasten;
 namespace fs = std::filesystem;
 
@@ -81,3 +83,5 @@ TEST_CASE("notebook_launcher: a model is in memory once if it is created before"
   CHECK(copies > kRanks - 1 - 0.15);
   CHECK(copies < kRanks - 1 + 0.3);
 }
+
+}  // namespace process_shared_model_test

@@ -8,6 +8,8 @@
 
 #include "unit/code_of.h"
 
+namespace process_split_test {
+
 using namespace hasten;
 
 TEST_CASE("split: every length and world gives each entry once, padded to equal length") {
@@ -44,3 +46,5 @@ TEST_CASE("split: maps of lists and of tensors are split by their values") {
   const std::map<std::string, std::vector<int>> uneven = {{"a", {1}}, {"b", {4, 5}}};
   CHECK(code_of([&] { split_between_processes(uneven, second); }) == "process.split");
 }
+
+}  // namespace process_split_test

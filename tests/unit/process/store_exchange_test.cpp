@@ -6,6 +6,8 @@
 #include "hasten/base/text.h"
 #include "unit/process/counting_store.h"
 
+namespace process_store_exchange_test {
+
 using namespace hasten;
 
 TEST_CASE("ask all: the answer is yes if every rank says so, at three messages per rank") {
@@ -62,3 +64,5 @@ TEST_CASE("ask all: the existence of many keys is checked with few messages") {
   CHECK(keys_exist(store, {}).empty());
   CHECK(keys_exist(store, {"nothing", "of it"}) == std::vector<bool>(2, false));
 }
+
+}  // namespace process_store_exchange_test

@@ -13,6 +13,8 @@
 
 #include "process/watch/symbol_table.h"
 
+namespace process_thread_stack_test {
+
 using namespace hasten;
 
 namespace {
@@ -111,3 +113,5 @@ TEST_CASE("thread stack: a thread that is interrupted continues, and others are 
   waitpid(child, &status, 0);
   CHECK(status == 0);
 }
+
+}  // namespace process_thread_stack_test

@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+namespace process_waiting_time_test {
+
 using hasten::WaitingTime;
 using namespace std::chrono_literals;
 
@@ -55,3 +57,5 @@ TEST_CASE("waiting time: a hanging call is found although the process is suspend
   CHECK(suspensions >= 18);  // at most two seconds of each hour
   CHECK(suspensions <= 21);
 }
+
+}  // namespace process_waiting_time_test

@@ -11,6 +11,8 @@
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 
+namespace track_progress_bar_test {
+
 using namespace hasten;
 
 namespace {
@@ -132,3 +134,5 @@ TEST_CASE("progress bar: a total of zero and more steps than the total do no har
   few.update(5);
   for (const std::string& line : lines_of(log.text())) CHECK(starts_with(line, "100% "));
 }
+
+}  // namespace track_progress_bar_test

@@ -13,6 +13,8 @@
 #include "hasten/models/bert.h"
 #include "unit/trainer/tiny.h"
 
+namespace trainer_classification_data_test {
+
 using namespace hasten;
 
 namespace {
@@ -360,3 +362,5 @@ TEST_CASE("labels: dummy rows use the ids of the model's vocabulary") {
   files.options.num_labels = 1;
   CHECK((files.train().scalar_type() == at::kFloat));
 }
+
+}  // namespace trainer_classification_data_test

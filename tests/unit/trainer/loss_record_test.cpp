@@ -12,6 +12,8 @@
 #include "hasten/process/notebook_launcher.h"
 #include "unit/prepare/forked.h"
 
+namespace trainer_loss_record_test {
+
 using namespace hasten;
 using namespace hasten::forked;
 
@@ -52,3 +54,5 @@ TEST_CASE("loss record: a step's loss is not finite if one process's share is no
     run_four_steps(true, bad);
   }
 }
+
+}  // namespace trainer_loss_record_test

@@ -8,6 +8,8 @@
 
 #include "unit/trainer/tiny.h"
 
+namespace trainer_optimizer_of_test {
+
 using namespace hasten;
 
 namespace {
@@ -69,3 +71,5 @@ TEST_CASE("optimizer: a BERT's matrices and tables decay") {
     CHECK(found.count(item.key()) == (item.value().dim() > 1 ? 1 : 0));
   }
 }
+
+}  // namespace trainer_optimizer_of_test
