@@ -1,3 +1,4 @@
+// Names that the examples of hasten/models use without declaring them.
 #pragma once
 
 #include "header_examples/contexts/any.h"
