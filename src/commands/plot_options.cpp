@@ -4,7 +4,6 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "options/messages.h"
 #include "options/sources.h"
 
 namespace hasten {
