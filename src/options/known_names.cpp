@@ -126,8 +126,8 @@ Words unsupported_optimizers() {
 }
 
 Words unsupported_trackers() {
-  return {"azure_ml", "clearml", "codecarbon", "comet_ml", "dagshub", "dvclive", "flyte",
-          "mlflow",   "neptune", "swanlab",    "trackio",  "wandb",   "kubeflow"};
+  return {"azure_ml", "clearml", "codecarbon", "comet_ml", "dagshub", "dvclive",
+          "flyte",    "neptune", "swanlab",    "trackio",  "wandb",   "kubeflow"};
 }
 
 void describe_known_names(ArgumentDescriber& d) {
