@@ -33,6 +33,7 @@
 #include "hasten/process/notebook_launcher.h"
 #include "hasten/tokenizers/bert_tokenizer.h"
 #include "hasten/track/file_trackers.h"
+#include "hasten/track/mlflow_tracker.h"
 #include "hasten/track/progress_bar.h"
 #include "hasten/track/tracker.h"
 #include "hasten/trainer/progress_callback.h"

@@ -22,7 +22,7 @@ constexpr std::string_view kOptimizers =
     "schedule_free_radam schedule_free_adamw schedule_free_sgd apollo_adamw "
     "apollo_adamw_layerwise stable_adamw";
 constexpr std::string_view kTrackers =
-    "azure_ml clearml codecarbon comet_ml dagshub dvclive flyte mlflow neptune swanlab trackio "
+    "azure_ml clearml codecarbon comet_ml dagshub dvclive flyte neptune swanlab trackio "
     "wandb "
     "kubeflow";
 

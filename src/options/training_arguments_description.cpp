@@ -150,8 +150,9 @@ void logging(ArgumentDescriber& d) {
   d("report_to", &TrainingArguments::report_to,
     "Report to these trackers: tensorboard writes event files, jsonl and csv write metrics.jsonl "
     "and "
-    "metrics.csv; all means all of them.")
-      .one_of({"none", "all", "tensorboard", "jsonl", "csv"})
+    "metrics.csv, mlflow sends to the server of MLFLOW_TRACKING_URI; all means all that can be "
+    "used.")
+      .one_of({"none", "all", "tensorboard", "jsonl", "csv", "mlflow"})
       .not_yet_choices(config::unsupported_trackers());
   d("logging_dir", &TrainingArguments::logging_dir,
     "Write the files of trackers to this folder. If unset, the variable TENSORBOARD_LOGGING_DIR, "

@@ -2,7 +2,9 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "hasten/options/environment.h"
 #include "hasten/track/file_trackers.h"
+#include "hasten/track/mlflow_tracker.h"
 #include "hasten/track/tracker.h"
 
 namespace hasten {
@@ -29,10 +31,12 @@ const std::filesystem::path& folder_of_run(const std::string& tracker,
   return options.folder;
 }
 
+bool has_mlflow_server() { return config::whole_environment().count("MLFLOW_TRACKING_URI") > 0; }
+
 }  // namespace
 
 const std::vector<std::string>& tracker_names() {
-  static const std::vector<std::string> names = {"tensorboard", "jsonl", "csv"};
+  static const std::vector<std::string> names = {"tensorboard", "jsonl", "csv", "mlflow"};
   return names;
 }
 
@@ -45,7 +49,9 @@ std::vector<std::string> expanded_tracker_names(const std::vector<std::string>& 
     const auto& known = tracker_names();
     if (name == "none") continue;
     if (name == "all") {
-      std::for_each(known.begin(), known.end(), add);
+      for (const std::string& each : known) {
+        if (each != "mlflow" || has_mlflow_server()) add(each);
+      }
     } else if (std::find(known.begin(), known.end(), name) == known.end()) {
       throw_unknown_tracker(name);
     } else {
@@ -60,6 +66,7 @@ std::shared_ptr<Tracker> make_tracker(const std::string& name, const TrackerOpti
     return std::make_shared<TensorBoardTracker>(folder_of_run(name, options));
   if (name == "jsonl") return std::make_shared<JsonLinesTracker>(folder_of_run(name, options));
   if (name == "csv") return std::make_shared<CsvTracker>(folder_of_run(name, options));
+  if (name == "mlflow") return std::make_shared<MLflowTracker>(mlflow_options(options));
   throw_unknown_tracker(name);
 }
 

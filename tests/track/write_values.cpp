@@ -25,6 +25,6 @@ void log_all(hasten::Tracker& tracker) {
 }  // namespace
 
 int main(int, char** argv) {
-  for (const std::string& name : hasten::expanded_tracker_names({"all"}))
+  for (const std::string& name : hasten::expanded_tracker_names({"tensorboard", "jsonl", "csv"}))
     log_all(*hasten::make_tracker(name, {.folder = std::filesystem::path(argv[1]) / "run"}));
 }

@@ -75,6 +75,7 @@ struct TrackerOptions {
 std::shared_ptr<Tracker> make_tracker(const std::string& name, const TrackerOptions& options);
 const std::vector<std::string>& tracker_names();
 // Returns the names without duplicates, with "all" replaced by every tracker that can be used here
+// (mlflow with the variable MLFLOW_TRACKING_URI)
 // and without "none". Throws ConfigError "track.unknown".
 std::vector<std::string> expanded_tracker_names(const std::vector<std::string>& names);
 

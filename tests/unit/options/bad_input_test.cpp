@@ -89,7 +89,8 @@ const std::vector<BadLine> bad_lines = {
     {"--hidden_dropout 1", "config.out-of-range", "expected a number in [0, 1), or none"},
     {"--max_length 0", "config.out-of-range", "--max_length"},
     {"--report_to dashboard", "config.out-of-range",
-     "--report_to: got 'dashboard', expected one or more of none, all, tensorboard, jsonl, csv"},
+     "--report_to: got 'dashboard', expected one or more of none, all, tensorboard, jsonl, csv, "
+     "mlflow"},
     {"--logging_steps 0", "config.out-of-range", "logging_steps: got 0"},
     // known, but not supported yet
     {"--fp16", "config.not-supported", "--fp16 is not supported yet. Hint: use bf16"},

@@ -31,7 +31,7 @@ TEST_CASE("contradictions: the error for a struct filled in C++ says what is wro
       {{.adam_beta1 = 1}, out_of_range, "adam_beta1: got 1, expected a number in [0, 1)"},
       {{.report_to = {"wandb"}},
        out_of_range,
-       "report_to: got wandb, expected one or more of none, all, tensorboard, jsonl, csv"},
+       "report_to: got wandb, expected one or more of none, all, tensorboard, jsonl, csv, mlflow"},
       {{.output_dir = ""}, out_of_range, "output_dir: got '', expected a folder"},
       {{.num_train_epochs = 0},
        contradiction,

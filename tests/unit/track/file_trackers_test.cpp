@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -254,6 +255,12 @@ TEST_CASE("make_tracker: names, \"all\" and what is missing") {
   CHECK(std::filesystem::exists(folder.path() / "sst2" / "metrics.csv"));
   CHECK(code_of([&] { make_tracker("wandb", options); }) == "track.unknown");
   CHECK(code_of([] { make_tracker("csv", {.project = "a"}); }) == "track.logging-dir");
+  ::unsetenv("MLFLOW_TRACKING_URI");
+  CHECK(code_of([&] { make_tracker("mlflow", options); }) == "track.mlflow-uri");
+  ::setenv("MLFLOW_TRACKING_URI", "https://localhost:1", 1);
+  CHECK(code_of([&] { make_tracker("mlflow", options); }) == "track.http-address");
+  CHECK(expanded_tracker_names({"all"}).back() == "mlflow");
+  ::unsetenv("MLFLOW_TRACKING_URI");
   CHECK(expanded_tracker_names({"none"}).empty());
   CHECK(expanded_tracker_names({"csv", "all", "csv"}) ==
         std::vector<std::string>{"csv", "tensorboard", "jsonl"});
