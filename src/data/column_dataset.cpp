@@ -9,6 +9,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "hasten/data/dataset.h"
 #include "hasten/formats/safetensors.h"
 
 namespace hasten {
@@ -46,13 +47,6 @@ bool is_contiguous_range(std::span<const std::int64_t> indices) {
   return !indices.empty();
 }
 
-void check_index(std::int64_t index, std::int64_t rows) {
-  if (index >= 0 && index < rows) return;
-  throw UsageError("data.row", {.what = "a row of the dataset",
-                                .got = std::to_string(index),
-                                .expected = str("0 to ", rows - 1)});
-}
-
 [[noreturn]] void fail_columns(const std::string& what, const std::string& got,
                                const std::string& expected) {
   throw DataError("data.columns", {.what = what, .got = got, .expected = expected});
@@ -80,7 +74,7 @@ ColumnDataset::ColumnDataset(TensorDict columns) : columns_(std::move(columns)) 
 }
 
 TensorDict ColumnDataset::get(std::int64_t index) const {
-  check_index(index, rows_);
+  detail::require_row(index, rows_);
   TensorDict row;
   for (const auto& [name, column] : columns_) {
     row.emplace_hint(row.end(), name, column.select(0, index));
@@ -89,7 +83,7 @@ TensorDict ColumnDataset::get(std::int64_t index) const {
 }
 
 TensorDict ColumnDataset::get_batch(std::span<const std::int64_t> indices) const {
-  for (const std::int64_t index : indices) check_index(index, rows_);
+  for (const std::int64_t index : indices) detail::require_row(index, rows_);
   const bool range = is_contiguous_range(indices);
   const auto count = static_cast<std::int64_t>(indices.size());
   TensorDict batch;

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "data/padding.h"
-#include "hasten/data/row_random.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "hasten/data/row_random.h"
 
 namespace hasten {
 namespace {

@@ -2,6 +2,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "hasten/data/dataset.h"
 
 namespace hasten {
 namespace {
@@ -70,11 +71,7 @@ std::int64_t TokenDataset::length(std::int64_t index) const {
 }
 
 TokenRow TokenDataset::get(std::int64_t index) const {
-  if (index < 0 || index >= size()) {
-    throw UsageError("data.row", {.what = "a row of the dataset",
-                                  .got = std::to_string(index),
-                                  .expected = str("0 to ", size() - 1)});
-  }
+  detail::require_row(index, size());
   const auto count = static_cast<std::size_t>(length(index));
   const std::size_t first =
       static_cast<std::size_t>(ends_[static_cast<std::size_t>(index)]) - count;

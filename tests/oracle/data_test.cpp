@@ -10,7 +10,9 @@
 
 #include "hasten/data/language_modeling.h"
 #include "hasten/data/sampler.h"
+#include "hasten/data/streams.h"
 #include "hasten/data/task_collators.h"
+#include "hasten/data/views.h"
 
 namespace oracle_data_test {
 
@@ -89,6 +91,20 @@ DataCollatorForLanguageModeling language_model(const Json& options) {
   return collator;
 }
 
+// The rows first, first + 1, ..., as a dataset and as a stream.
+struct CountingRows {
+  std::int64_t first, rows;
+  std::int64_t size() const { return rows; }
+  std::int64_t get(std::int64_t index) const { return first + index; }
+};
+struct CountingStream {
+  std::int64_t first, rows, at = 0;
+  std::optional<std::int64_t> next() {
+    return at < rows ? std::optional(first + at++) : std::nullopt;
+  }
+  void rewind(std::int64_t) { at = 0; }
+};
+
 std::vector<std::int64_t> all_of(std::int64_t rows, const Json& one, const OrderFunction& order) {
   return order(rows, one.at("seed").get<std::uint64_t>(), 0);
 }
@@ -158,6 +174,29 @@ TEST_CASE("samplers: orders equal those of transformers and torch with the same 
                                                 .replacement = one.at("replacement").get<bool>()});
     CHECK(all_of(static_cast<std::int64_t>(weights.size()), one, order) ==
           one.at("order").get<std::vector<std::int64_t>>());
+  }
+}
+
+TEST_CASE("datasets: interleaved rows equal those of datasets") {
+  const Json all = cases().at("interleaved");
+  REQUIRE(all.at("sizes") == Json({3, 4, 5}));
+  for (const auto& [name, strategy] :
+       {std::pair{"first_exhausted", StoppingStrategy::first_exhausted},
+        std::pair{"all_exhausted", StoppingStrategy::all_exhausted},
+        std::pair{"all_exhausted_without_replacement",
+                  StoppingStrategy::all_exhausted_without_replacement}}) {
+    INFO(name);
+    const InterleaveOptions options{.stopping_strategy = strategy};
+    const auto rows = interleave_datasets(options, CountingRows{0, 3}, CountingRows{100, 4},
+                                          CountingRows{200, 5});
+    std::vector<std::int64_t> read, streamed;
+    for (std::int64_t row = 0; row < rows.size(); ++row) read.push_back(rows.get(row, {}));
+    CHECK(read == all.at("rows").at(name).get<std::vector<std::int64_t>>());
+    auto stream = interleave_datasets(options, CountingStream{0, 3}, CountingStream{100, 4},
+                                      CountingStream{200, 5});
+    stream.rewind(0);
+    while (const auto row = stream.next()) streamed.push_back(*row);
+    CHECK(streamed == all.at("streams").at(name).get<std::vector<std::int64_t>>());
   }
 }
 

@@ -38,6 +38,9 @@ namespace hasten {
 
 namespace detail {
 
+// Throws UsageError "data.row" unless 0 <= index < rows.
+void require_row(std::int64_t index, std::int64_t rows);
+
 template <class D>
 concept GetsRow = requires(D& dataset, std::int64_t index) {
   dataset.get(index);
