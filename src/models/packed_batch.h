@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "hasten/data/batch.h"
+#include "hasten/formats/tensor_dict.h"
 #include "hasten/ops/ops.h"
 
 namespace hasten {
