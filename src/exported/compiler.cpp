@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "exported/recurrent_checks.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 
@@ -254,6 +255,7 @@ void Compiler::compile_call(const JsonCursor& node, const OperatorName& name,
   }
   if (!given.empty())
     node.fail("the argument " + given.begin()->first, "the arguments of " + instruction.target);
+  if (name.space == "aten") instruction.recurrent_gates = recurrent_gates(name.base);
   set_mode(name, instruction);
 }
 

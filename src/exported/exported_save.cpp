@@ -1,6 +1,7 @@
 // Writes the tensors of an exported module: into a copy of its file, or as safetensors.
 #include <caffe2/serialize/inline_container.h>
 
+#include <cstring>
 #include <set>
 
 #include "exported/exported_parts.h"
@@ -62,9 +63,11 @@ void ExportedModule::save(const std::filesystem::path& path) const {
 }
 
 void ExportedModule::save_weights(const std::filesystem::path& folder) const {
-  TensorDict state = state_dict();
-  drop_shared(state);
-  hasten::save_weights(folder, state);
+  const auto parameters = named_parameters(), buffers = named_buffers();
+  TensorDict weights;
+  for (const auto& [name, tensor] : state_dict())
+    if (parameters.contains(name) || buffers.contains(name)) weights[name] = tensor;
+  hasten::save_weights(folder, weights);
 }
 
 }  // namespace hasten

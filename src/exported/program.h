@@ -86,7 +86,8 @@ struct Instruction {
   SymbolFunction symbol = nullptr;
   std::vector<Operand> operands;
   std::vector<Output> outputs;
-  std::vector<int> frees;  // slots whose last use this is
+  std::vector<int> frees;                       // slots whose last use this is
+  std::optional<std::int64_t> recurrent_gates;  // of an LSTM, GRU or RNN
   std::optional<ModeArgument> mode;
   // The instruction counts batches, so evaluation leaves it out.
   bool is_skipped_in_evaluation = false;

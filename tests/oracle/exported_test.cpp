@@ -10,6 +10,7 @@
 #include "hasten/exported/exported_module.h"
 #include "hasten/formats/safetensors.h"
 #include "hasten/formats/weights.h"
+#include "skip.h"
 
 namespace oracle_exported_test {
 
@@ -121,6 +122,95 @@ TEST_CASE("exported: a batch of another size gives the outputs of eager PyTorch"
     torch::manual_seed(kSeed);
     check_near("logits", logits_of(model->forward(part(expected, "other."))),
                expected.at("other_logits"));
+  }
+}
+
+TEST_CASE("exported: a saved module continues like the one that was saved") {
+  for (const std::string& name : kAll) {
+    CAPTURE(name);
+    const TemporaryDirectory scratch;
+    const TensorDict expected = load_safetensors(kData / (name + ".safetensors"));
+    const auto model = load_exported(kData / (name + ".pt2"));
+    train_and_check(*model, expected);
+    model->save(scratch.path() / "trained.pt2");
+    const auto again = load_exported(scratch.path() / "trained.pt2");
+    const TensorDict before = named_tensors(*model), after = named_tensors(*again);
+    REQUIRE(before.size() == after.size());
+    for (const auto& [key, tensor] : before) CHECK(at::equal(tensor, after.at(key)));
+    model->save_weights(scratch.path());
+    const TensorDict weights = load_weights(scratch.path()), state = again->state_dict();
+    for (const auto& [key, tensor] : weights) CHECK(at::equal(tensor, state.at(key)));
+    CHECK(weights.size() == (name == "tied" ? state.size() - 1 : state.size()));
+  }
+}
+
+TEST_CASE("exported: Python loads a saved module and computes the same") {
+  const char* const python = std::getenv("HASTEN_REFERENCE_PYTHON");
+  if (python == nullptr) return skip_test("HASTEN_REFERENCE_PYTHON names no Python with torch");
+  for (const std::string name : {"cnn", "tied", "transformer"}) {
+    CAPTURE(name);
+    const TemporaryDirectory scratch;
+    const TensorDict expected = load_safetensors(kData / (name + ".safetensors"));
+    const auto model = load_exported(kData / (name + ".pt2"));
+    train_and_check(*model, expected);
+    model->save(scratch.path() / "trained.pt2");
+    model->save_weights(scratch.path());
+    TensorDict outputs;
+    for (const auto& [key, tensor] : part(expected, "input.0.")) outputs["input." + key] = tensor;
+    outputs["logits"] = logits_of(model->forward(part(expected, "input.0."))).detach();
+    save_safetensors(scratch.path() / "outputs.safetensors", outputs);
+    const std::string command =
+        str(python, " -W ignore " HASTEN_TEST_DATA "/oracle/check_exported.py ",
+            (scratch.path() / "trained.pt2").string(), " ",
+            (scratch.path() / "model.safetensors").string(), " ",
+            (scratch.path() / "outputs.safetensors").string());
+    CHECK(std::system(command.c_str()) == 0);
+  }
+}
+
+TEST_CASE("exported: an accumulated window trains like one batch") {
+  const TensorDict expected = load_safetensors(kData / "transformer.safetensors");
+  const auto train = [&](std::int64_t parts) {
+    Accelerator accelerator({.gradient_accumulation_steps = parts, .cpu = true});
+    const auto net = load_exported(kData / "transformer.pt2");
+    torch::optim::SGD sgd(net->parameters(), 0.05);
+    auto [model, optimizer] = accelerator.prepare(net, sgd);
+    for (std::int64_t step = 0; step < kSteps; ++step) {
+      for (std::int64_t i = 0; i < parts; ++i) {
+        const auto guard = accelerator.accumulate(model);
+        optimizer.zero_grad();
+        TensorDict batch = part(expected, str("input.", step, '.'));
+        for (auto& [name, tensor] : batch)
+          tensor = tensor.chunk(parts)[static_cast<std::size_t>(i)];
+        accelerator.backward(model(batch).at("loss"));
+        optimizer.step();
+      }
+    }
+    return named_tensors(*net);
+  };
+  const TensorDict whole = train(1), accumulated = train(2);
+  for (const auto& [name, tensor] : whole) check_near(name, accumulated.at(name), tensor.detach());
+}
+
+TEST_CASE("exported: mixed precision trains to losses near those of float") {
+  for (const std::string name : {"mlp", "cnn", "lstm", "gru", "transformer", "tied", "branches"}) {
+    CAPTURE(name);
+    const TensorDict expected = load_safetensors(kData / (name + ".safetensors"));
+    Accelerator accelerator({.mixed_precision = Precision::bf16, .cpu = true});
+    const auto net = load_exported(kData / (name + ".pt2"));
+    torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
+    auto [model, optimizer] = accelerator.prepare(net, sgd);
+    torch::manual_seed(kSeed);
+    for (std::int64_t step = 0; step < kSteps; ++step) {
+      optimizer.zero_grad();
+      TensorDict outputs = model(part(expected, str("input.", step, '.')));
+      for (auto& [key, tensor] : outputs) tensor = tensor.to(at::kFloat);
+      const at::Tensor loss = loss_of(outputs, expected.at(str("target.", step)));
+      accelerator.backward(loss);
+      optimizer.step();
+      CHECK(loss.item<double>() ==
+            doctest::Approx(expected.at("losses")[step].item<double>()).epsilon(0.05));
+    }
   }
 }
 

@@ -78,8 +78,8 @@ class ExportedModule : public torch::nn::Module {
   // appears complete or not at all.
   void save(const std::filesystem::path& path) const;
   using torch::nn::Module::save;
-  // Writes state_dict() to model.safetensors in the folder, shared tensors once, as transformers
-  // does.
+  // Writes state_dict() to model.safetensors in the folder, shared tensors once, under the name that
+  // named_parameters() has.
   void save_weights(const std::filesystem::path& folder) const;
 
  private:

@@ -222,4 +222,24 @@ TEST_CASE("exported: tensors that lie about their size or are pickled are refuse
   CHECK(code_with_weight([](Json& w) { w["tensor_meta"]["layout"] = 1; }) == "exported.graph");
 }
 
+TEST_CASE("exported: recurrent layers with wrong weights are refused before a kernel reads them") {
+  const auto code_of_run = [](std::size_t argument, const Json& value) {
+    EditedArchive archive(kModels / "lstm.pt2");
+    Json program = archive.program();
+    first_node(program, "torch.ops.aten.lstm.input")["inputs"][argument]["arg"] = value;
+    archive.set_program(program);
+    const TemporaryDirectory scratch;
+    write_file_atomically(scratch.path() / "model.pt2", archive.bytes());
+    const auto model = load_exported(scratch.path() / "model.pt2");
+    return code_of([&] { model->forward(torch::zeros({4, 6}, at::kLong)); });
+  };
+  const Json bias = {{"name", "p_rnn_bias_ih_l0"}};
+  CHECK(code_of_run(4, {{"as_int", 2}}) == "none");  // as it was
+  CHECK(code_of_run(4, {{"as_int", 3}}) == "exported.graph");
+  CHECK(code_of_run(4, {{"as_int", 1000000}}) == "exported.graph");
+  CHECK(code_of_run(2, {{"as_tensors", Json::array()}}) == "exported.graph");
+  CHECK(code_of_run(2, {{"as_tensors", Json(std::vector<Json>(16, bias))}}) == "exported.graph");
+  CHECK(code_of_run(7, {{"as_bool", false}}) == "exported.graph");
+}
+
 }  // namespace exported_hostile_files_test
