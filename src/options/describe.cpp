@@ -114,6 +114,7 @@ Option& Option::one_of(std::vector<std::string> words) {
 
 Option& Option::not_yet_choices(std::vector<std::string> words) {
   choices_not_yet = std::move(words);
+  std::erase_if(choices, [&](const auto& word) { return contains(choices_not_yet, word); });
   return *this;
 }
 

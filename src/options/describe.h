@@ -107,7 +107,7 @@ struct Option {
   Option& at_most(double value);
   Option& below(double value);
   Option& one_of(std::vector<std::string> words);
-  // Adds to choices_not_yet.
+  // Sets choices_not_yet, and removes these words from the choices.
   Option& not_yet_choices(std::vector<std::string> words);
   Option& alias(std::string word, std::string means);
   // For a list of texts that may contain commas, such as commands of a shell.
