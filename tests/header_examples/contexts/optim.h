@@ -6,5 +6,6 @@
 namespace names_of_optim {
 
 extern std::shared_ptr<example_names::Net> model;
+extern double evaluation_loss;
 
 }  // namespace names_of_optim
