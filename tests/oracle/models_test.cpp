@@ -122,8 +122,8 @@ TEST_CASE("models: MiniLM's hidden states of tokens differ by at most 3e-5 from 
   const at::Tensor difference = (out.last_hidden_state - expected.at("last_hidden_state")).abs();
   CHECK((difference * attended).max().item<double>() <= 3e-5);
   // At padding positions, which nothing reads, transformers itself differs by 7e-5 from the model in
-  // double.
-  CHECK(difference.max().item<double>() <= 1e-4);
+  // double, and LibTorch's kernels for a CPU without AVX2 by 1.1e-4 from transformers.
+  CHECK(difference.max().item<double>() <= 2e-4);
 }
 
 TEST_CASE("models: weights and names of save_pretrained are read back equal, whole and in shards") {
