@@ -1,5 +1,5 @@
 // File: data/collate_columns.h (internal)
-// What the collators share: columns of rows, checked, stacked or padded.
+// Functions that the collators share: they check, stack and pad the columns of rows.
 //
 //   std::vector<at::Tensor> ids = column_of(rows, "input_ids");
 //   at::Tensor batch = padded_column("input_ids", ids, 16, pad_token_id, lengths);

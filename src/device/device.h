@@ -65,7 +65,7 @@ struct DeviceTraits {
   // Metrics in bfloat16 are gathered in float, because its 8 bits are too few for a metric.
   bool gathers_bf16_as_float = false;
 
-  // LibTorch is told of every allocation.
+  // The allocator reports every allocation to LibTorch's observers.
   bool reports_allocations = true;
   // A caching allocator reserves the device's memory, next to a context.
   bool has_reserved_memory = false;

@@ -1,6 +1,6 @@
 // File: exported/exported_parts.h (internal)
-// What the modules of one exported file share: the file, its programs, and the places of its
-// tensors.
+// The parts that the modules of one exported file share: the file, its programs, and the places of
+// its tensors.
 //
 //   auto parts = std::make_shared<const ExportedModule::Parts>("model.pt2", options);
 //   ExportedModule module(parts);

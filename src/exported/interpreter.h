@@ -19,7 +19,7 @@
 
 namespace hasten::exported {
 
-// What differs between the calls of a program.
+// The settings that differ between the calls of a program.
 struct RunContext {
   bool training = true;
   at::Device device = at::kCPU;  // replaces the device of the export

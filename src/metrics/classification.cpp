@@ -252,7 +252,8 @@ void RocAuc::reset() {
 
 void RocAuc::add(const at::Tensor& logits, const at::Tensor& labels) {
   const bool one_score = logits.dim() > 0 && logits.size(-1) == 1 && !labels.is_floating_point();
-  // A single logit stands for class 1; the zero beside it makes the probability monotonic in it.
+  // A single logit is the score of class 1. With a zero as the logit of class 0, the difference of
+  // both is that score.
   const LabelledRows rows =
       labelled_rows(one_score ? at::cat({at::zeros_like(logits), logits}, -1) : logits, labels);
   at::Tensor scores = rows.logits.to(at::kCPU, at::kDouble);

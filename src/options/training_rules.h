@@ -1,5 +1,5 @@
 // File: options/training_rules.h (internal)
-// What holds for training arguments beyond the description of each: the names that hasten only
+// The rules for training arguments beyond the description of each: the names that hasten only
 // knows, the keys of their maps, contradictions between values, and values that follow from others.
 //
 //   check_contradictions(arguments);

@@ -48,7 +48,7 @@ struct Trainer::Impl {
   // Moves a batch to the device; `rows` is the size of a full batch.
   TrainerBatch to_device(const TrainerBatch& batch, std::int64_t rows) const;
   LoaderOptions loader_options(std::int64_t batch_size) const;
-  // What the module tells about itself; null: nothing.
+  // The module's own answers about its training; null if it gives none.
   const TrainingTraits* model_traits() const { return traits_of(*model); }
 
   const Group& group() const { return accelerator.group(); }

@@ -135,7 +135,7 @@ struct Report {
   std::vector<Operation> operations;  // By descending time.
   std::vector<Span> spans;            // In the order in which the calls ended; at most a million.
   std::vector<std::string> without_formula;  // Operators with calls whose FLOP are unknown.
-  Roofs roofs;                               // Of this machine or GPU; zeros: not measured.
+  Roofs roofs;                               // Those of the machine or GPU; zeros: not measured.
   std::vector<Alternative> alternatives;
   std::vector<std::string> notes;  // Remarks for the reader; one sentence each.
 };

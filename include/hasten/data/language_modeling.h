@@ -36,7 +36,7 @@
 
 namespace hasten {
 
-// What masking must know of a vocabulary.
+// The facts about a vocabulary that masking needs.
 struct MaskingVocabulary {
   MaskingVocabulary() = default;
   explicit MaskingVocabulary(const BertTokenizer& tokenizer);

@@ -21,7 +21,7 @@
 
 namespace hasten {
 
-// Pads `input_ids` [tokens] and the columns beside it like DataCollatorWithPadding, and `labels`
+// Pads `input_ids` [tokens] and the other token columns like DataCollatorWithPadding, and `labels`
 // [target tokens] to a length of their own, with label_pad_token_id. Rows need not have labels.
 struct DataCollatorForSeq2Seq {
   std::int64_t pad_token_id = 0;

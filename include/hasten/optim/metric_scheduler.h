@@ -43,7 +43,8 @@ class MetricScheduler {
   virtual void step(double metric) = 0;
   // The current learning rate of each group.
   std::vector<double> get_last_lr() const;
-  // What a resumed run needs, all finite, and its inverse, which also sets the learning rates.
+  // The state that a resumed run needs; all values are finite. set_state() restores it, and sets the
+  // learning rates.
   virtual std::map<std::string, double> state() const = 0;
   virtual void set_state(const std::map<std::string, double>& state) = 0;
 

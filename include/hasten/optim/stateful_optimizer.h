@@ -91,7 +91,7 @@ class ParamGroupOptionsOf : public ParamGroupOptions {
   }
 };
 
-// What an optimizer keeps for one parameter.
+// The state of an optimizer for one parameter.
 class ParamState : public torch::optim::OptimizerCloneableParamState<ParamState> {
  public:
   std::int64_t step = 0;

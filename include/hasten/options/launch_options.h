@@ -123,7 +123,7 @@ struct Machines {
   std::int64_t min_count = 1;
   std::int64_t max_count = 1;
   std::int64_t rank = -1;  // From 0; -1: assigned when the machines meet.
-  std::string host;        // Where the machines meet; empty with one machine.
+  std::string host;        // The machine that the others connect to; empty with one machine.
   int port = 0;            // The port there. With one machine: MASTER_PORT; 0: a free port.
   bool has_several() const { return max_count > 1; }
 };

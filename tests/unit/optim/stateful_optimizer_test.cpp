@@ -1,4 +1,4 @@
-// What all optimizers of hasten/optim have in common, and the modes of the schedule-free ones.
+// The behaviour that all optimizers of hasten/optim share, and the modes of the schedule-free ones.
 #include "hasten/optim/stateful_optimizer.h"
 
 #include <doctest/doctest.h>
