@@ -256,9 +256,10 @@ def guardian_of(run):
 
 def guardian_attacked():
     """A launcher ends although its guardian is stopped, and replaces a killed guardian."""
-    for number, text, code in ((signal.SIGTERM, "echo up\nexec sleep 60\n", 143), (None, "echo up\nsleep 1\n", 0)):
+    for number, text, code in ((signal.SIGTERM, "echo up\nexec sleep 60\n", 143), (None, "echo up\nsleep 5\n", 0)):
         run = launch("-n", "1", "--grace_period", "2", program(text), stdout=subprocess.PIPE)
         run.stdout.readline()
+        check(until(lambda run=run: guardian_of(run), 4), "a launcher has a guardian")
         guardian = guardian_of(run)
         os.kill(guardian, signal.SIGSTOP)
         if number:
