@@ -4,7 +4,6 @@
 //
 //   $ loader [ROWS] [LENGTH] [PASSES]            # by default 4096 512 5
 #include <ATen/Parallel.h>
-#include <sys/resource.h>
 
 #include <chrono>
 #include <cstdio>
@@ -12,6 +11,7 @@
 #include <limits>
 #include <string>
 
+#include "cpu_seconds.h"
 #include "hasten/data/column_dataset.h"
 #include "hasten/data/loader.h"
 
@@ -19,15 +19,6 @@ namespace {
 
 double wall_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-double cpu_seconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
 struct Rate {

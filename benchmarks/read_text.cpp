@@ -3,7 +3,6 @@
 // JSON line per format, with the rate of the fastest pass.
 //
 //   $ read_text [MEGABYTES] [PASSES]            # by default 64 3
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,20 +14,12 @@
 #include <limits>
 #include <string>
 
+#include "cpu_seconds.h"
 #include "hasten/data/text_reader.h"
 
 namespace {
 
 namespace fs = std::filesystem;
-
-double cpu_seconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
 
 std::string sentence(std::uint64_t& state) {
   std::string text;
