@@ -64,18 +64,6 @@ Trained train_on_tokens(const fs::path& folder, std::int64_t batch, std::int64_t
   return out;
 }
 
-TrainingArguments arguments(const fs::path& folder) {
-  TrainingArguments args;
-  args.output_dir = folder.string();
-  args.per_device_train_batch_size = 2;
-  args.per_device_eval_batch_size = 2;
-  args.max_steps = 20;
-  args.logging_steps = 1;
-  args.save_strategy = SaveStrategy::no;
-  args.use_cpu = true;
-  return args;
-}
-
 // Makes a request at step 5, in one process only.
 struct RequestingCallback : TrainerCallback {
   RequestingCallback(bool active, bool TrainerControl::*what) : active(active), what(what) {}
@@ -98,7 +86,7 @@ TEST_CASE("distributed trainer: all processes follow the request of one callback
         for (const auto what : {&TrainerControl::should_training_stop,
                                 &TrainerControl::should_evaluate, &TrainerControl::should_save}) {
           Trainer trainer(
-              new_model(kNoDropout), arguments(folder.path),
+              new_model(kNoDropout), twenty_steps(folder.path),
               {.train_dataset = TrainerDataset(rows(40)), .eval_dataset = TrainerDataset(rows(7))});
           const auto callback =
               std::make_shared<RequestingCallback>(!trainer.is_world_process_zero(), what);
@@ -154,7 +142,7 @@ TEST_CASE("distributed trainer: the Trainer uses the precision set by hasten lau
       [&] {
         const auto losses = [&](const char* precision, bool bf16) {
           setenv("ACCELERATE_MIXED_PRECISION", precision, 1);
-          TrainingArguments args = arguments(folder.path);
+          TrainingArguments args = twenty_steps(folder.path);
           args.max_steps = 3;
           args.bf16 = bf16;
           Trainer trainer(new_model(kNoDropout), args, {.train_dataset = TrainerDataset(rows(40))});
@@ -180,7 +168,7 @@ TEST_CASE("distributed trainer: if one process requests the end, all end at the 
     CAPTURE(static_cast<int>(place));
     notebook_launcher(
         [&, place = place, last = last] {
-          TrainingArguments args = arguments(folder.path);
+          TrainingArguments args = twenty_steps(folder.path);
           args.gradient_accumulation_steps = 2;
           args.overwrite_output_dir = true;
           args.save_strategy = SaveStrategy::steps;
@@ -200,7 +188,7 @@ TEST_CASE("distributed trainer: a single process ends at the same step as severa
   for (const auto& [place, last] : std::vector<std::pair<Place, std::int64_t>>{
            {Place::step_begin, 6}, {Place::substep_end, 6}, {Place::log, 5}}) {
     CAPTURE(static_cast<int>(place));
-    TrainingArguments args = arguments(folder.path);
+    TrainingArguments args = twenty_steps(folder.path);
     args.gradient_accumulation_steps = 2;
     args.overwrite_output_dir = true;
     args.save_strategy = SaveStrategy::epoch;
@@ -220,7 +208,7 @@ TEST_CASE("distributed trainer: a metric of all predictions sees every row once,
   const auto data = rows(23);  // the last step of three processes has five of six rows
   const auto model = new_model(kNoDropout);
   const PredictionOutput expected =
-      Trainer(model, arguments(folder.path), {}).predict(TrainerDataset(data));
+      Trainer(model, twenty_steps(folder.path), {}).predict(TrainerDataset(data));
   notebook_launcher(
       [&] {
         EvalPrediction seen;
@@ -228,7 +216,8 @@ TEST_CASE("distributed trainer: a metric of all predictions sees every row once,
           seen = all;
           return Metrics{{"rows", static_cast<double>(all.label_ids.size(0))}};
         });
-        Trainer trainer(new_model(kNoDropout), arguments(folder.path), {.compute_metrics = metric});
+        Trainer trainer(new_model(kNoDropout), twenty_steps(folder.path),
+                        {.compute_metrics = metric});
         const Metrics metrics = trainer.evaluate(TrainerDataset(data));
         require(metrics.at("eval_rows") == 23, str(metrics.at("eval_rows"), " rows"));
         require(at::equal(seen.label_ids, expected.label_ids), "the labels differ");
@@ -275,7 +264,7 @@ TEST_CASE("distributed trainer: a metric that is a mean of each process is refus
   const Folder folder;
   notebook_launcher(
       [&] {
-        TrainingArguments args = arguments(folder.path);
+        TrainingArguments args = twenty_steps(folder.path);
         args.average_tokens_across_devices = false;
         require(
             code_of([&] { Trainer(new_model(kNoDropout), args, {}); }) == "trainer.average-tokens",

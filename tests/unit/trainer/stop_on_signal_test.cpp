@@ -25,18 +25,6 @@ using hasten::forked::require;
 
 namespace {
 
-TrainingArguments twenty_steps(const Folder& folder) {
-  TrainingArguments args;
-  args.output_dir = folder.path.string();
-  args.per_device_train_batch_size = 2;
-  args.per_device_eval_batch_size = 2;
-  args.max_steps = 20;
-  args.logging_steps = 1;
-  args.save_strategy = SaveStrategy::no;
-  args.use_cpu = true;
-  return args;
-}
-
 enum class Moment { train_begin, step, evaluation };
 
 // Raises a signal at step 5, in the middle of `moment`.
@@ -117,7 +105,7 @@ TEST_CASE("stop on signal: the run stops after the step in which the signal arri
   for (const int number : {SIGTERM, SIGINT, SIGUSR1}) {
     CAPTURE(number);
     const Folder folder;
-    const SignalledRun run = run_with(Moment::step, number, twenty_steps(folder));
+    const SignalledRun run = run_with(Moment::step, number, twenty_steps(folder.path));
     CHECK(run.out.global_step == 5);
     CHECK(run.out.stop_signal == number);
     const std::string line = str("signal ", number, " (SIG", sigabbrev_np(number),
@@ -126,12 +114,12 @@ TEST_CASE("stop on signal: the run stops after the step in which the signal arri
     CHECK(run.log.find(line) == run.log.rfind(line));
   }
   const Folder folder;
-  CHECK(run_with(Moment::train_begin, SIGTERM, twenty_steps(folder)).out.global_step == 0);
+  CHECK(run_with(Moment::train_begin, SIGTERM, twenty_steps(folder.path)).out.global_step == 0);
 }
 
 TEST_CASE("stop on signal: a run without a signal is unchanged") {
   const Folder folder;
-  const SignalledRun run = run_with(Moment::step, SIGURG, twenty_steps(folder));
+  const SignalledRun run = run_with(Moment::step, SIGURG, twenty_steps(folder.path));
   CHECK(run.out.global_step == 20);
   CHECK(run.out.stop_signal == 0);
   CHECK(run.log.find("was received") == std::string::npos);
@@ -139,7 +127,7 @@ TEST_CASE("stop on signal: a run without a signal is unchanged") {
 
 TEST_CASE("stop on signal: the accumulation window is completed, and saved as usual") {
   const Folder folder;
-  TrainingArguments args = twenty_steps(folder);
+  TrainingArguments args = twenty_steps(folder.path);
   args.gradient_accumulation_steps = 3;
   args.save_strategy = SaveStrategy::steps;
   args.save_steps = 5;
@@ -150,7 +138,7 @@ TEST_CASE("stop on signal: the accumulation window is completed, and saved as us
 
 TEST_CASE("stop on signal: an evaluation ends after the current batch and reports nothing") {
   const Folder folder;
-  TrainingArguments args = twenty_steps(folder);
+  TrainingArguments args = twenty_steps(folder.path);
   args.eval_strategy = IntervalStrategy::steps;
   args.eval_steps = 5;
   const SignalledRun run = run_with(Moment::evaluation, SIGTERM, args);
@@ -164,7 +152,7 @@ TEST_CASE("stop on signal: an evaluation ends after the current batch and report
 
 TEST_CASE("stop on signal: the run begins no evaluation after it") {
   const Folder folder;
-  TrainingArguments args = twenty_steps(folder);
+  TrainingArguments args = twenty_steps(folder.path);
   args.eval_strategy = IntervalStrategy::epoch;
   args.eval_on_start = true;
   CHECK(run_with(Moment::step, SIGTERM, args).raiser->evaluated == 1);  // the one at the start
@@ -176,7 +164,7 @@ TEST_CASE("stop on signal: the run begins no evaluation after it") {
 TEST_CASE("stop on signal: an evaluation that the program calls itself is completed") {
   const Folder folder;
   const auto stop = std::make_shared<StopOnSignal>();
-  Trainer trainer(new_model(0), twenty_steps(folder),
+  Trainer trainer(new_model(0), twenty_steps(folder.path),
                   {.eval_dataset = TrainerDataset(rows(24)), .callbacks = {stop}});
   std::raise(SIGTERM);
   CHECK(stop->received() == SIGTERM);
@@ -254,7 +242,7 @@ TEST_CASE("stop on signal: all processes stop at the same step, whichever receiv
     notebook_launcher(
         [&] {
           const ProcessState process = ProcessState::of(worker_of(config::whole_environment()));
-          const SignalledRun run = run_with(Moment::step, SIGUSR1, twenty_steps(folder),
+          const SignalledRun run = run_with(Moment::step, SIGUSR1, twenty_steps(folder.path),
                                             process.process_index == receiver);
           require(run.out.global_step == 5, str("stopped at step ", run.out.global_step));
           require(run.out.stop_signal == SIGUSR1, str("stopped by signal ", run.out.stop_signal));
@@ -270,7 +258,7 @@ TEST_CASE("stop on signal: all processes leave an evaluation before its end") {
   notebook_launcher(
       [&] {
         const ProcessState process = ProcessState::of(worker_of(config::whole_environment()));
-        TrainingArguments args = twenty_steps(folder);
+        TrainingArguments args = twenty_steps(folder.path);
         args.eval_strategy = IntervalStrategy::steps;
         args.eval_steps = 5;
         const SignalledRun run =

@@ -10,6 +10,7 @@
 #include "hasten/base/text.h"
 #include "hasten/data/column_dataset.h"
 #include "hasten/models/bert.h"
+#include "hasten/options/training_arguments.h"
 
 namespace hasten::tiny_runs {
 
@@ -50,6 +51,19 @@ inline ColumnDataset rows(std::int64_t count) {
   return ColumnDataset({{"input_ids", ids},
                         {"attention_mask", at::ones_like(ids)},
                         {"labels", ids.select(1, 0).gt(30).to(at::kLong)}});
+}
+
+// The arguments of a short run on the CPU that saves nothing.
+inline TrainingArguments twenty_steps(const std::filesystem::path& folder) {
+  TrainingArguments args;
+  args.output_dir = folder.string();
+  args.per_device_train_batch_size = 2;
+  args.per_device_eval_batch_size = 2;
+  args.max_steps = 20;
+  args.logging_steps = 1;
+  args.save_strategy = SaveStrategy::no;
+  args.use_cpu = true;
+  return args;
 }
 
 }  // namespace hasten::tiny_runs
