@@ -1,9 +1,8 @@
 #include "exported/zip_archive.h"
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 
+#include "base/crc32.h"
 #include "base/utf8.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -20,25 +19,6 @@ constexpr std::size_t kEndSize = 22, kEnd64Size = 56, kLocatorSize = 20, kEntryS
 constexpr std::uint64_t kIn64BitExtension = 0xFFFFFFFF;
 constexpr std::uint64_t kEncryptedFlag = 1, kStored = 0, kExtensionId = 1;
 
-// Eight tables, so that a step of the checksum takes eight bytes.
-using ChecksumTables = std::array<std::array<std::uint32_t, 256>, 8>;
-constexpr ChecksumTables make_checksum_tables() {
-  ChecksumTables tables{};
-  for (std::uint32_t byte = 0; byte < 256; ++byte) {
-    std::uint32_t value = byte;
-    for (int bit = 0; bit < 8; ++bit) value = (value >> 1) ^ ((value & 1) ? 0xEDB88320u : 0u);
-    tables[0][byte] = value;
-  }
-  for (std::size_t table = 1; table < 8; ++table) {
-    for (std::size_t byte = 0; byte < 256; ++byte) {
-      const std::uint32_t before = tables[table - 1][byte];
-      tables[table][byte] = (before >> 8) ^ tables[0][before & 0xFF];
-    }
-  }
-  return tables;
-}
-constexpr ChecksumTables kChecksumTables = make_checksum_tables();
-
 // A relative path without "", ".", ".." and backslashes.
 bool is_plain_name(const std::string& name) {
   if (!is_utf8(name) || name.find('\\') != std::string::npos ||
@@ -51,23 +31,6 @@ bool is_plain_name(const std::string& name) {
 }
 
 }  // namespace
-
-std::uint32_t crc32(std::string_view bytes) noexcept {
-  const ChecksumTables& t = kChecksumTables;
-  std::uint32_t sum = ~0u;
-  std::size_t at = 0;
-  for (; at + 8 <= bytes.size(); at += 8) {
-    std::uint32_t low = 0, high = 0;
-    std::memcpy(&low, bytes.data() + at, 4);
-    std::memcpy(&high, bytes.data() + at + 4, 4);
-    low ^= sum;
-    sum = t[7][low & 0xFF] ^ t[6][low >> 8 & 0xFF] ^ t[5][low >> 16 & 0xFF] ^ t[4][low >> 24] ^
-          t[3][high & 0xFF] ^ t[2][high >> 8 & 0xFF] ^ t[1][high >> 16 & 0xFF] ^ t[0][high >> 24];
-  }
-  for (; at < bytes.size(); ++at)
-    sum = (sum >> 8) ^ t[0][(sum ^ static_cast<unsigned char>(bytes[at])) & 0xFF];
-  return ~sum;
-}
 
 // The list of all entries: its place in the file and their number.
 struct ZipArchive::Directory {

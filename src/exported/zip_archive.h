@@ -58,7 +58,4 @@ class ZipArchive {
   std::map<std::string, Record> records_;
 };
 
-// The checksum of zip: CRC-32 with the polynomial of IEEE 802.3.
-std::uint32_t crc32(std::string_view bytes) noexcept;
-
 }  // namespace hasten::exported

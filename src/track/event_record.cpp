@@ -1,29 +1,16 @@
 #include "track/event_record.h"
 
-#include <array>
 #include <cstdint>
 #include <cstring>
+
+#include "base/crc32.h"
 
 namespace hasten {
 namespace {
 
-constexpr std::array<std::uint32_t, 256> crc32c_table() {
-  constexpr std::uint32_t kPolynomial = 0x82f63b78;  // Castagnoli's, with its bits reversed.
-  std::array<std::uint32_t, 256> table{};
-  for (std::uint32_t byte = 0; byte < 256; ++byte) {
-    table[byte] = byte;
-    for (int bit = 0; bit < 8; ++bit)
-      table[byte] = table[byte] >> 1 ^ ((table[byte] & 1) != 0 ? kPolynomial : 0);
-  }
-  return table;
-}
-
+// TensorBoard rotates the checksum, so that a record may contain checksums.
 std::uint32_t masked_crc32c(std::string_view bytes) {
-  static constexpr auto kTable = crc32c_table();
-  std::uint32_t crc = ~0u;
-  for (const char byte : bytes)
-    crc = crc >> 8 ^ kTable[(crc ^ static_cast<unsigned char>(byte)) & 0xff];
-  crc = ~crc;
+  const std::uint32_t crc = crc32c(bytes);
   return (crc >> 15 | crc << 17) + 0xa282ead8;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "base/crc32.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 
@@ -13,16 +14,6 @@ std::string big_endian(std::uint32_t value) {
   std::string out;
   for (int shift = 24; shift >= 0; shift -= 8) out += static_cast<char>(value >> shift & 0xff);
   return out;
-}
-
-// PNG's checksum (CRC-32), which TensorBoard's CRC-32C is not.
-std::uint32_t crc32(std::string_view bytes) {
-  std::uint32_t crc = ~0u;
-  for (const char byte : bytes) {
-    crc ^= static_cast<unsigned char>(byte);
-    for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ ((crc & 1) != 0 ? 0xedb88320 : 0);
-  }
-  return ~crc;
 }
 
 std::uint32_t adler32(std::string_view bytes) {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/crc32.h"
 #include "exported/zip_archive.h"
 #include "hasten/base/files.h"
 
@@ -34,7 +35,7 @@ struct EditedArchive {
       const std::string path = folder + "/" + name;
       const std::size_t offset = out.size();
       const std::string common = number(20, 2) + number(0, 2) + number(method, 2) + number(0, 4) +
-                                 number(exported::crc32(content), 4) + number(content.size(), 4) +
+                                 number(crc32(content), 4) + number(content.size(), 4) +
                                  number(content.size(), 4) + number(path.size(), 2) + number(0, 2);
       out += number(0x04034b50, 4) + common + path + content;
       directory += number(0x02014b50, 4) + number(20, 2) + common + number(0, 2) + number(0, 2) +

@@ -1,0 +1,18 @@
+// File: base/crc32.h (internal)
+// Checksums of files: CRC-32 of zip and PNG, and CRC-32C of TensorBoard's records.
+//
+//   if (crc32(bytes) != entry.checksum) fail("the checksum is wrong");
+//
+// They detect damage, not forgery. Thread rule: pure functions, which throw nothing.
+// Source: IEEE 802.3 (CRC-32) and RFC 3720 (CRC-32C).
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace hasten {
+
+std::uint32_t crc32(std::string_view bytes) noexcept;
+std::uint32_t crc32c(std::string_view bytes) noexcept;
+
+}  // namespace hasten

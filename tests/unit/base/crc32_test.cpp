@@ -1,0 +1,32 @@
+// The check values of both checksums, and every length around the eight bytes of a step.
+#include "base/crc32.h"
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+namespace base_crc32_test {
+
+using namespace hasten;
+
+TEST_CASE("crc32: the check values of the catalogue of checksums") {
+  CHECK(crc32("") == 0);
+  CHECK(crc32c("") == 0);
+  CHECK(crc32("123456789") == 0xCBF43926);
+  CHECK(crc32c("123456789") == 0xE3069283);
+  CHECK(crc32c(std::string(32, '\0')) == 0x8A9136AA);  // RFC 3720, B.4
+}
+
+TEST_CASE("crc32: a changed byte changes the checksum wherever it is") {
+  for (std::size_t size = 1; size < 20; ++size) {
+    const std::string text(size, 'a');
+    for (std::size_t at = 0; at < size; ++at) {
+      std::string other = text;
+      other[at] = 'b';
+      CHECK(crc32(other) != crc32(text));
+      CHECK(crc32c(other) != crc32c(text));
+    }
+  }
+}
+
+}  // namespace base_crc32_test
