@@ -1,20 +1,18 @@
 #include "anatomy/recorder.h"
 
-#include <ATen/SequenceNumber.h>
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <c10/core/GradMode.h>
 #include <torch/torch.h>
 
 #include <algorithm>
 #include <set>
 
-#include "anatomy/dry_tensor.h"
 #include "anatomy/engine.h"
+#include "anatomy/recorder_frame.h"
+#include "anatomy/tensor_shapes.h"
 #include "device/device.h"
 #include "hasten/anatomy/dry_run.h"
 #include "hasten/base/error.h"
-#include "hasten/optim/stateful_optimizer.h"
 #include "hasten/process/group.h"
+#include "prepare/placement.h"
 
 namespace hasten {
 
@@ -22,22 +20,6 @@ using namespace anatomy;
 using Clock = std::chrono::steady_clock;
 
 Anatomy::Recorder* Anatomy::Recorder::active_ = nullptr;
-
-struct Anatomy::Recorder::Frame : at::ObserverContext {
-  Frame* below = nullptr;
-  const Operator* op = nullptr;  // null: a node of the backward pass
-  const OpRule* rule = nullptr;  // the one that applies to this call, or null
-  std::int64_t call = -1;        // its number among all operator calls
-  std::int32_t module = -1;
-  Phase phase = Phase::other, phase_before = Phase::other;
-  Clock::time_point began;
-  Clock::duration inside{};     // time in operators that it calls
-  bool counted_inside = false;  // some of these are counted
-  CallShapes shapes;
-  std::int64_t read = 0, written = 0;
-  bool copies_weight = false;
-  bool half = false;  // an operand has 16-bit numbers
-};
 
 struct Anatomy::Recorder::Allocations : c10::MemoryReportingInfoBase {
   explicit Allocations(Recorder& recorder) : recorder(recorder) {}
@@ -50,95 +32,6 @@ struct Anatomy::Recorder::Allocations : c10::MemoryReportingInfoBase {
   bool memoryProfilingEnabled() const override { return true; }
   Recorder& recorder;
 };
-
-namespace {
-
-constexpr std::size_t kMaxCalls = 1'000'000;  // 24 bytes each
-
-const void* storage_of(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.has_storage() ? tensor.storage().data() : nullptr;
-}
-
-// True if the sizes show what is computed with the tensor: it is neither sparse nor nested.
-bool is_plain(const at::Tensor& tensor) {
-  return !tensor.defined() || (!tensor.is_nested() &&
-                               (tensor.layout() == at::kStrided || tensor.layout() == at::kMkldnn));
-}
-
-// Bytes in memory. An expanded dimension counts once, overlapping windows at most as their storage.
-std::int64_t memory_bytes(const at::Tensor& tensor) {
-  std::int64_t bytes = static_cast<std::int64_t>(tensor.element_size());
-  const bool strided = tensor.layout() == at::kStrided;
-  for (std::int64_t i = 0; i < tensor.dim(); ++i)
-    bytes *= strided && tensor.stride(i) == 0 ? std::min<std::int64_t>(1, tensor.size(i))
-                                              : tensor.size(i);
-  return strided && tensor.has_storage()
-             ? std::min(bytes, static_cast<std::int64_t>(tensor.storage().nbytes()))
-             : bytes;
-}
-
-TensorShape shape_of(const at::Tensor& tensor) {
-  if (!tensor.defined()) return {};
-  if (tensor.is_sparse()) {
-    const TensorShape values = shape_of(tensor._values()), indices = shape_of(tensor._indices());
-    return {.sizes = tensor.sizes().vec(),
-            .numel = values.numel,
-            .bytes = values.bytes + indices.bytes,
-            .type = values.type};
-  }
-  if (!is_plain(tensor)) return {.type = tensor.scalar_type()};
-  return {.sizes = tensor.sizes().vec(),
-          .numel = tensor.numel(),
-          .bytes = memory_bytes(tensor),
-          .type = tensor.scalar_type()};
-}
-
-template <class Visit>
-void for_each_tensor(const c10::IValue& value, Visit visit) {
-  if (value.isTensor()) {
-    visit(value.toTensor());
-  } else if (value.isTensorList()) {
-    for (const at::Tensor& each : value.toTensorVector()) visit(each);
-  } else if (value.isOptionalTensorList()) {
-    for (const auto& each : value.toOptionalTensorVector()) visit(each.value_or(at::Tensor()));
-  }
-}
-
-// Visits the storages of a tensor with their bytes; a sparse tensor has two.
-template <class Visit>
-void for_each_storage(const at::Tensor& tensor, Visit visit) {
-  if (!tensor.defined()) return;
-  if (tensor.is_sparse()) {
-    for_each_storage(tensor._indices(), visit);
-    for_each_storage(tensor._values(), visit);
-  } else if (const void* storage = storage_of(tensor)) {
-    visit(storage, allocated_bytes(tensor));
-  }
-}
-
-// LibTorch also records its engine's work and some calls that are no operators.
-bool is_operator(std::string_view name) {
-  return name.find("::") != name.npos && name.rfind("autograd::", 0) != 0;
-}
-
-std::vector<at::Tensor> tensors_of(torch::optim::OptimizerParamState& state) {
-  using namespace torch::optim;
-  if (auto* adamw = dynamic_cast<AdamWParamState*>(&state))
-    return {adamw->exp_avg(), adamw->exp_avg_sq(), adamw->max_exp_avg_sq()};
-  if (auto* adam = dynamic_cast<AdamParamState*>(&state))
-    return {adam->exp_avg(), adam->exp_avg_sq(), adam->max_exp_avg_sq()};
-  if (auto* sgd = dynamic_cast<SGDParamState*>(&state)) return {sgd->momentum_buffer()};
-  if (auto* rms = dynamic_cast<RMSpropParamState*>(&state))
-    return {rms->square_avg(), rms->momentum_buffer(), rms->grad_avg()};
-  if (auto* adagrad = dynamic_cast<AdagradParamState*>(&state)) return {adagrad->sum()};
-  std::vector<at::Tensor> all;
-  if (auto* own = dynamic_cast<ParamState*>(&state)) {
-    for (const auto& [name, tensor] : own->tensors) all.push_back(tensor);
-  }
-  return all;
-}
-
-}  // namespace
 
 Anatomy::Recorder::Recorder(AnatomyOptions options) : options_(options) {}
 
@@ -221,7 +114,7 @@ void Anatomy::Recorder::on_optimizer(const std::shared_ptr<torch::optim::Optimiz
   assign_states();
 }
 
-// Assigns the states of LibTorch's optimizers to the layers of their parameters.
+// Assigns the states of the optimizers to the layers of their parameters.
 void Anatomy::Recorder::assign_states() {
   std::map<const void*, std::int32_t> modules;
   for (const at::Tensor& parameter : parameters())
@@ -232,7 +125,7 @@ void Anatomy::Recorder::assign_states() {
     textbooks_[i] = textbook_states(*optimizer);  // its options may change from step to step
     for (const auto& [parameter, state] : optimizer->state()) {
       const auto found = modules.find(parameter);
-      for (const at::Tensor& tensor : tensors_of(*state))
+      for (const at::Tensor& tensor : state_tensors(*state))
         add_existing(tensor, Component::optimizer_states,
                      found == modules.end() ? -1 : found->second);
     }
@@ -330,7 +223,7 @@ std::map<Anatomy::Recorder::Key, Anatomy::Recorder::RowFigures> Anatomy::Recorde
   return all;
 }
 
-// Callbacks from LibTorch.
+// What the allocator and autograd report. The operators are in recorder_operators.cpp.
 
 CallSite Anatomy::Recorder::call_site() const {
   CallSite site{.phase = phase_, .module = modules_.current()};
@@ -369,196 +262,6 @@ void Anatomy::Recorder::on_saved(const at::Tensor& tensor) {
   for_each_storage(tensor, [&](const void* storage, std::int64_t) {
     ledger_.assign(storage, Component::activations);
   });
-}
-
-std::unique_ptr<at::ObserverContext> Anatomy::Recorder::begin(const at::RecordFunction& function) {
-  if (active_ == nullptr) return nullptr;
-  return function.scope() == at::RecordScope::BACKWARD_FUNCTION ? active_->begin_node(function)
-                                                                : active_->begin_operator(function);
-}
-
-void Anatomy::Recorder::end(const at::RecordFunction& function, at::ObserverContext* context) {
-  if (context == nullptr || active_ == nullptr) return;
-  auto& frame = static_cast<Frame&>(*context);
-  frame.op ? active_->end_operator(function, frame) : active_->end_node(frame);
-}
-
-std::unique_ptr<at::ObserverContext> Anatomy::Recorder::begin_node(
-    const at::RecordFunction& function) {
-  auto frame = std::make_unique<Frame>();
-  frame->below = top_;
-  frame->phase_before = phase_;
-  phase_ = Phase::backward;
-  frame->phase = Phase::backward;
-  frame->module = modules_.layer_of_node(function.seqNr());
-  frame->began = Clock::now();
-  top_ = frame.get();
-  return frame;
-}
-
-void Anatomy::Recorder::end_node(Frame& frame) {
-  phase_ = frame.phase_before;
-  top_ = frame.below;
-}
-
-const Anatomy::Recorder::Operator& Anatomy::Recorder::operator_for(
-    const at::RecordFunction& function) {
-  auto& slot = operators_[function.name()];
-  if (slot) return *slot;
-  slot = std::make_unique<Operator>();
-  slot->name = function.name();
-  slot->number = static_cast<std::int32_t>(numbered_.size());
-  const auto operator_name = function.operator_name();
-  const std::string overload = operator_name ? operator_name->overload_name : "";
-  slot->rule = device_of(device_).traits().has_linear_kernel
-                   ? find_rule_with_linear_kernel(slot->name, overload)
-                   : find_rule(slot->name, overload);
-  if (operator_name) {
-    const auto handle = c10::Dispatcher::singleton().findOp(*operator_name);
-    slot->own_kernel = handle && handle->hasKernelForDispatchKey(c10::DispatchKey::CPU);
-  }
-  if (const auto schema = function.operator_schema()) {
-    for (const c10::Argument& result : schema->returns()) {
-      slot->views |= result.alias_info() != nullptr && !result.alias_info()->isWrite();
-      slot->returns_argument.push_back(result.alias_info() != nullptr);
-    }
-    // hasten's operators have what they only write after what they read; LibTorch's name it out=.
-    const bool ours = slot->name.rfind("hasten::", 0) == 0 && slot->name != "hasten::adamw" &&
-                      slot->name != "hasten::adamw_rows";
-    bool reads = false;
-    for (const c10::Argument& argument : schema->arguments()) {
-      const bool writes = argument.alias_info() != nullptr && argument.alias_info()->isWrite();
-      slot->writes.push_back(writes);
-      const bool overwritten =
-          slot->rule != nullptr && slot->rule->overwrites && slot->writes.size() == 1;
-      slot->only_writes.push_back(writes &&
-                                  (argument.kwarg_only() || overwritten || (ours && reads)));
-      reads |= !writes;
-    }
-  }
-  numbered_.push_back(slot.get());
-  return *slot;
-}
-
-// Returns the layer that made the operands, or for a product the module that several have in
-// common; else -1.
-std::int32_t Anatomy::Recorder::producing_layer(c10::ArrayRef<const c10::IValue> operands,
-                                                const Operator& op) const {
-  std::set<std::int32_t> makers;
-  for (const c10::IValue& operand : operands) {
-    for_each_tensor(operand, [&](const at::Tensor& tensor) {
-      const Block* const block = ledger_.find(storage_of(tensor));
-      if (block != nullptr && block->site.module >= 0) makers.insert(block->site.module);
-    });
-  }
-  if (makers.size() == 1) return *makers.begin();
-  const bool product = op.rule && op.rule->group == OperationGroup::tensor_contraction;
-  return product && !makers.empty() ? modules_.shared_parent(makers) : -1;
-}
-
-std::unique_ptr<at::ObserverContext> Anatomy::Recorder::begin_operator(
-    const at::RecordFunction& function) {
-  if (!is_operator(function.name())) return nullptr;
-  // Skips operators inside one that is counted as a whole.
-  if (top_ != nullptr && top_->op != nullptr && top_->rule != nullptr &&
-      top_->rule->group != OperationGroup::none)
-    return nullptr;
-  auto frame = std::make_unique<Frame>();
-  frame->op = &operator_for(function);
-  frame->call = call_count_++;
-  const Operator& op = *frame->op;
-  const auto inputs = function.inputs();
-  std::int32_t owner = -1;
-  const bool counts = options_.operations && !op.views;
-  const bool has_formula =
-      op.rule != nullptr && (op.rule->flops || op.rule->reads || op.rule->writes);
-  bool plain = true;
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (counts) frame->shapes.first.push_back(frame->shapes.inputs.size());
-    for_each_tensor(inputs[i], [&](const at::Tensor& tensor) {
-      if (owner < 0 && phase_ != Phase::backward) owner = modules_.owner(storage_of(tensor));
-      if (!counts) return;
-      frame->half |= tensor.defined() && at::isReducedFloatingType(tensor.scalar_type());
-      plain &= is_plain(tensor);
-      const TensorShape shape = shape_of(tensor);
-      const bool writes = i < op.writes.size() && op.writes[i];
-      if (!(i < op.only_writes.size() && op.only_writes[i])) frame->read += shape.bytes;
-      if (writes) frame->written += shape.bytes;
-      // An undefined tensor is a missing argument; in a list it keeps its place.
-      if (tensor.defined() || !inputs[i].isTensor()) frame->shapes.inputs.push_back(shape);
-    });
-    // Tensors are not kept, because autograd reuses those that nobody else holds.
-    if (counts && has_formula) {
-      const bool tensors =
-          inputs[i].isTensor() || inputs[i].isTensorList() || inputs[i].isOptionalTensorList();
-      frame->shapes.values.push_back(tensors ? c10::IValue() : inputs[i]);
-    }
-  }
-  if (counts) frame->shapes.first.push_back(frame->shapes.inputs.size());
-  // A formula over all numbers of a tensor does not hold for a sparse one.
-  frame->rule = plain || !has_formula || op.rule->takes_sparse ? op.rule : nullptr;
-  frame->copies_weight = owner >= 0 && op.name == "aten::_to_copy";
-  if (owner < 0 && phase_ == Phase::forward && !op.views) owner = producing_layer(inputs, op);
-  if (owner >= 0 && phase_ == Phase::forward) {
-    // Inside an autograd function gradients are off, and its node already has its number.
-    const auto next = static_cast<std::int64_t>(at::sequence_number::peek());
-    modules_.enter(owner, c10::GradMode::is_enabled() ? next : next - 1);
-  }
-  frame->below = top_;
-  frame->phase = phase_;
-  frame->module = phase_ == Phase::backward ? (top_ ? top_->module : -1) : modules_.current();
-  if (phase_ == Phase::optimizer) frame->module = -1;
-  frame->began = Clock::now();
-  top_ = frame.get();
-  return frame;
-}
-
-void Anatomy::Recorder::end_operator(const at::RecordFunction& function, Frame& frame) {
-  const auto took = Clock::now() - frame.began;
-  top_ = frame.below;
-  if (frame.copies_weight) {
-    for (const c10::IValue& output : function.outputs()) {
-      for_each_tensor(output, [&](const at::Tensor& tensor) {
-        ledger_.assign(storage_of(tensor), Component::model_weights, frame.module);
-      });
-    }
-  }
-  if (top_ != nullptr && top_->op != nullptr) top_->inside += took;
-  if (!options_.operations) return;
-  const Operator& op = *frame.op;
-  // An operator without a rule computes what its callees compute, unless it has a kernel of its
-  // own.
-  const bool is_composed = frame.rule == nullptr && frame.counted_inside;
-  const bool computes_nothing =
-      op.views || is_composed ||
-      (frame.rule != nullptr && frame.rule->group == OperationGroup::none);
-  if (is_composed && op.own_kernel && !op.views) op.uncounted = true;
-  Operation& row = rows_[{&op, frame.module, frame.phase}];
-  row.seconds += std::chrono::duration<double>(took - frame.inside).count();
-  ++row.count;
-  if (calls_.size() < kMaxCalls) calls_.push_back({&row, frame.began, took});
-  if (top_ != nullptr && (!computes_nothing || frame.counted_inside)) top_->counted_inside = true;
-  if (computes_nothing) return;
-  const auto& outputs = function.outputs();
-  for (std::size_t i = 0; i < outputs.size(); ++i) {
-    const bool made = i >= op.returns_argument.size() || !op.returns_argument[i];
-    for_each_tensor(outputs[i], [&](const at::Tensor& tensor) {
-      frame.shapes.outputs.push_back(shape_of(tensor));
-      if (made) frame.written += frame.shapes.outputs.back().bytes;
-    });
-  }
-  row.group = frame.rule ? frame.rule->group : OperationGroup::element_wise;
-  const std::optional<double> flops =
-      frame.rule ? flops_of(*frame.rule, frame.shapes) : std::nullopt;
-  if (!flops) op.uncounted = true;  // its bytes are known all the same
-  row.flops += flops.value_or(0);
-  if (frame.half) row.half_flops += flops.value_or(0);
-  const auto bytes_moved = [&](Formula formula, std::int64_t all) {
-    const std::optional<double> known = formula ? formula(frame.shapes) : std::nullopt;
-    return known ? static_cast<std::int64_t>(*known) : all;
-  };
-  row.bytes_read += bytes_moved(frame.rule ? frame.rule->reads : nullptr, frame.read);
-  row.bytes_written += bytes_moved(frame.rule ? frame.rule->writes : nullptr, frame.written);
 }
 
 }  // namespace hasten

@@ -239,6 +239,27 @@ Report steps_and_more(bool more) {
 
 }  // namespace
 
+TEST_CASE("textbook: a history from before the recording belongs to the optimizer, too") {
+  torch::nn::Linear net(32, 1);
+  torch::optim::LBFGS lbfgs(net->parameters(), torch::optim::LBFGSOptions(0.1).max_iter(4));
+  const at::Tensor x = at::rand({16, 32});
+  lbfgs.step([&] {
+    lbfgs.zero_grad();
+    const at::Tensor loss = (net(x) - 1).square().mean();
+    loss.backward();
+    return loss;
+  });
+  Anatomy anatomy;
+  anatomy.watch(*net);
+  anatomy.watch(lbfgs);
+  {
+    const PhaseScope phase = anatomy.forward();
+    net(x);
+  }
+  anatomy.step();
+  CHECK(bytes_of(anatomy.report().memory.at_peak, Component::optimizer_states) >= 2 * 33 * 4);
+}
+
 TEST_CASE("anatomy: rates use only the steps, not the work before and after") {
   Report plain = steps_and_more(false), with_more = steps_and_more(true);
   CHECK(plain.samples == 8);

@@ -1,0 +1,26 @@
+// File: anatomy/recorder_frame.h (internal)
+// The operators and backward nodes that are running, the innermost first. Thread rule: as for
+// Anatomy.
+#pragma once
+
+#include "anatomy/recorder.h"
+
+namespace hasten {
+
+struct Anatomy::Recorder::Frame : at::ObserverContext {
+  Frame* below = nullptr;
+  const Operator* op = nullptr;           // null: a node of the backward pass
+  const anatomy::OpRule* rule = nullptr;  // the one that applies to this call, or null
+  std::int64_t call = -1;                 // its number among all operator calls
+  std::int32_t module = -1;
+  anatomy::Phase phase = anatomy::Phase::other, phase_before = anatomy::Phase::other;
+  std::chrono::steady_clock::time_point began;
+  std::chrono::steady_clock::duration inside{};  // time in operators that it calls
+  bool counted_inside = false;                   // some of these are counted
+  anatomy::CallShapes shapes;
+  std::int64_t read = 0, written = 0;
+  bool copies_weight = false;
+  bool half = false;  // an operand has 16-bit numbers
+};
+
+}  // namespace hasten

@@ -1,0 +1,220 @@
+// The callbacks that LibTorch makes at the start and the end of operators and backward nodes.
+#include <ATen/SequenceNumber.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/GradMode.h>
+#include <torch/torch.h>
+
+#include <set>
+
+#include "anatomy/recorder.h"
+#include "anatomy/recorder_frame.h"
+#include "anatomy/tensor_shapes.h"
+#include "device/device.h"
+
+namespace hasten {
+
+using namespace anatomy;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+constexpr std::size_t kMaxCalls = 1'000'000;  // 24 bytes each
+
+// LibTorch also records its engine's work and some calls that are no operators.
+bool is_operator(std::string_view name) {
+  return name.find("::") != name.npos && name.rfind("autograd::", 0) != 0;
+}
+
+}  // namespace
+
+std::unique_ptr<at::ObserverContext> Anatomy::Recorder::begin(const at::RecordFunction& function) {
+  if (active_ == nullptr) return nullptr;
+  return function.scope() == at::RecordScope::BACKWARD_FUNCTION ? active_->begin_node(function)
+                                                                : active_->begin_operator(function);
+}
+
+void Anatomy::Recorder::end(const at::RecordFunction& function, at::ObserverContext* context) {
+  if (context == nullptr || active_ == nullptr) return;
+  auto& frame = static_cast<Frame&>(*context);
+  frame.op ? active_->end_operator(function, frame) : active_->end_node(frame);
+}
+
+std::unique_ptr<at::ObserverContext> Anatomy::Recorder::begin_node(
+    const at::RecordFunction& function) {
+  auto frame = std::make_unique<Frame>();
+  frame->below = top_;
+  frame->phase_before = phase_;
+  phase_ = Phase::backward;
+  frame->phase = Phase::backward;
+  frame->module = modules_.layer_of_node(function.seqNr());
+  frame->began = Clock::now();
+  top_ = frame.get();
+  return frame;
+}
+
+void Anatomy::Recorder::end_node(Frame& frame) {
+  phase_ = frame.phase_before;
+  top_ = frame.below;
+}
+
+const Anatomy::Recorder::Operator& Anatomy::Recorder::operator_for(
+    const at::RecordFunction& function) {
+  auto& slot = operators_[function.name()];
+  if (slot) return *slot;
+  slot = std::make_unique<Operator>();
+  slot->name = function.name();
+  slot->number = static_cast<std::int32_t>(numbered_.size());
+  const auto operator_name = function.operator_name();
+  const std::string overload = operator_name ? operator_name->overload_name : "";
+  slot->rule = device_of(device_).traits().has_linear_kernel
+                   ? find_rule_with_linear_kernel(slot->name, overload)
+                   : find_rule(slot->name, overload);
+  if (operator_name) {
+    const auto handle = c10::Dispatcher::singleton().findOp(*operator_name);
+    slot->own_kernel = handle && handle->hasKernelForDispatchKey(c10::DispatchKey::CPU);
+  }
+  if (const auto schema = function.operator_schema()) {
+    for (const c10::Argument& result : schema->returns()) {
+      slot->views |= result.alias_info() != nullptr && !result.alias_info()->isWrite();
+      slot->returns_argument.push_back(result.alias_info() != nullptr);
+    }
+    // hasten's operators have what they only write after what they read; LibTorch's name it out=.
+    const bool ours = slot->name.rfind("hasten::", 0) == 0 && slot->name != "hasten::adamw" &&
+                      slot->name != "hasten::adamw_rows";
+    bool reads = false;
+    for (const c10::Argument& argument : schema->arguments()) {
+      const bool writes = argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+      slot->writes.push_back(writes);
+      const bool overwritten =
+          slot->rule != nullptr && slot->rule->overwrites && slot->writes.size() == 1;
+      slot->only_writes.push_back(writes &&
+                                  (argument.kwarg_only() || overwritten || (ours && reads)));
+      reads |= !writes;
+    }
+  }
+  numbered_.push_back(slot.get());
+  return *slot;
+}
+
+// Returns the layer that made the operands, or for a product the module that several have in
+// common; else -1.
+std::int32_t Anatomy::Recorder::producing_layer(c10::ArrayRef<const c10::IValue> operands,
+                                                const Operator& op) const {
+  std::set<std::int32_t> makers;
+  for (const c10::IValue& operand : operands) {
+    for_each_tensor(operand, [&](const at::Tensor& tensor) {
+      const Block* const block = ledger_.find(storage_of(tensor));
+      if (block != nullptr && block->site.module >= 0) makers.insert(block->site.module);
+    });
+  }
+  if (makers.size() == 1) return *makers.begin();
+  const bool product = op.rule && op.rule->group == OperationGroup::tensor_contraction;
+  return product && !makers.empty() ? modules_.shared_parent(makers) : -1;
+}
+
+std::unique_ptr<at::ObserverContext> Anatomy::Recorder::begin_operator(
+    const at::RecordFunction& function) {
+  if (!is_operator(function.name())) return nullptr;
+  // Skips operators inside one that is counted as a whole.
+  if (top_ != nullptr && top_->op != nullptr && top_->rule != nullptr &&
+      top_->rule->group != OperationGroup::none)
+    return nullptr;
+  auto frame = std::make_unique<Frame>();
+  frame->op = &operator_for(function);
+  frame->call = call_count_++;
+  const Operator& op = *frame->op;
+  const auto inputs = function.inputs();
+  std::int32_t owner = -1;
+  const bool counts = options_.operations && !op.views;
+  const bool has_formula =
+      op.rule != nullptr && (op.rule->flops || op.rule->reads || op.rule->writes);
+  bool plain = true;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (counts) frame->shapes.first.push_back(frame->shapes.inputs.size());
+    for_each_tensor(inputs[i], [&](const at::Tensor& tensor) {
+      if (owner < 0 && phase_ != Phase::backward) owner = modules_.owner(storage_of(tensor));
+      if (!counts) return;
+      frame->half |= tensor.defined() && at::isReducedFloatingType(tensor.scalar_type());
+      plain &= is_plain(tensor);
+      const TensorShape shape = shape_of(tensor);
+      const bool writes = i < op.writes.size() && op.writes[i];
+      if (!(i < op.only_writes.size() && op.only_writes[i])) frame->read += shape.bytes;
+      if (writes) frame->written += shape.bytes;
+      // An undefined tensor is a missing argument; in a list it keeps its place.
+      if (tensor.defined() || !inputs[i].isTensor()) frame->shapes.inputs.push_back(shape);
+    });
+    // Tensors are not kept, because autograd reuses those that nobody else holds.
+    if (counts && has_formula) {
+      const bool tensors =
+          inputs[i].isTensor() || inputs[i].isTensorList() || inputs[i].isOptionalTensorList();
+      frame->shapes.values.push_back(tensors ? c10::IValue() : inputs[i]);
+    }
+  }
+  if (counts) frame->shapes.first.push_back(frame->shapes.inputs.size());
+  // A formula over all numbers of a tensor does not hold for a sparse one.
+  frame->rule = plain || !has_formula || op.rule->takes_sparse ? op.rule : nullptr;
+  frame->copies_weight = owner >= 0 && op.name == "aten::_to_copy";
+  if (owner < 0 && phase_ == Phase::forward && !op.views) owner = producing_layer(inputs, op);
+  if (owner >= 0 && phase_ == Phase::forward) {
+    // Inside an autograd function gradients are off, and its node already has its number.
+    const auto next = static_cast<std::int64_t>(at::sequence_number::peek());
+    modules_.enter(owner, c10::GradMode::is_enabled() ? next : next - 1);
+  }
+  frame->below = top_;
+  frame->phase = phase_;
+  frame->module = phase_ == Phase::backward ? (top_ ? top_->module : -1) : modules_.current();
+  if (phase_ == Phase::optimizer) frame->module = -1;
+  frame->began = Clock::now();
+  top_ = frame.get();
+  return frame;
+}
+
+void Anatomy::Recorder::end_operator(const at::RecordFunction& function, Frame& frame) {
+  const auto took = Clock::now() - frame.began;
+  top_ = frame.below;
+  if (frame.copies_weight) {
+    for (const c10::IValue& output : function.outputs()) {
+      for_each_tensor(output, [&](const at::Tensor& tensor) {
+        ledger_.assign(storage_of(tensor), Component::model_weights, frame.module);
+      });
+    }
+  }
+  if (top_ != nullptr && top_->op != nullptr) top_->inside += took;
+  if (!options_.operations) return;
+  const Operator& op = *frame.op;
+  // An operator without a rule computes what its callees compute, unless it has a kernel of its
+  // own.
+  const bool is_composed = frame.rule == nullptr && frame.counted_inside;
+  const bool computes_nothing =
+      op.views || is_composed ||
+      (frame.rule != nullptr && frame.rule->group == OperationGroup::none);
+  if (is_composed && op.own_kernel && !op.views) op.uncounted = true;
+  Operation& row = rows_[{&op, frame.module, frame.phase}];
+  row.seconds += std::chrono::duration<double>(took - frame.inside).count();
+  ++row.count;
+  if (calls_.size() < kMaxCalls) calls_.push_back({&row, frame.began, took});
+  if (top_ != nullptr && (!computes_nothing || frame.counted_inside)) top_->counted_inside = true;
+  if (computes_nothing) return;
+  const auto& outputs = function.outputs();
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const bool made = i >= op.returns_argument.size() || !op.returns_argument[i];
+    for_each_tensor(outputs[i], [&](const at::Tensor& tensor) {
+      frame.shapes.outputs.push_back(shape_of(tensor));
+      if (made) frame.written += frame.shapes.outputs.back().bytes;
+    });
+  }
+  row.group = frame.rule ? frame.rule->group : OperationGroup::element_wise;
+  const std::optional<double> flops =
+      frame.rule ? flops_of(*frame.rule, frame.shapes) : std::nullopt;
+  if (!flops) op.uncounted = true;  // its bytes are known all the same
+  row.flops += flops.value_or(0);
+  if (frame.half) row.half_flops += flops.value_or(0);
+  const auto bytes_moved = [&](Formula formula, std::int64_t all) {
+    const std::optional<double> known = formula ? formula(frame.shapes) : std::nullopt;
+    return known ? static_cast<std::int64_t>(*known) : all;
+  };
+  row.bytes_read += bytes_moved(frame.rule ? frame.rule->reads : nullptr, frame.read);
+  row.bytes_written += bytes_moved(frame.rule ? frame.rule->writes : nullptr, frame.written);
+}
+
+}  // namespace hasten
