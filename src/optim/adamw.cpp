@@ -10,6 +10,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "ops/adamw.h"
+#include "optim/closure.h"
 #include "optim/coalesced.h"
 #include "optim/distinct.h"
 
@@ -131,7 +132,7 @@ struct AdamW::Entry {
   }
 };
 
-// Rows of a table that ever had a gradient. Valid until something else, such as a loaded
+// The rows of a table that have had a gradient. Valid until something else, such as a loaded
 // checkpoint, writes to the moments.
 struct AdamW::TouchedRows {
   // Recognizes whether a tensor is still the same one, with the same content.
@@ -182,11 +183,7 @@ AdamW::~AdamW() = default;
 
 at::Tensor AdamW::step(LossClosure closure) {
   const torch::NoGradGuard no_grad;
-  at::Tensor loss;
-  if (closure) {
-    const at::AutoGradMode with_grad(true);
-    loss = closure();
-  }
+  at::Tensor loss = call_closure(closure);
   TensorSet seen;  // a tied parameter may appear more than once, also in two groups
   for (auto& group : param_groups()) {
     check_group(group);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "optim/moments.h"
 #include "optim/option_range.h"
 
 namespace hasten {
@@ -50,9 +51,7 @@ double beta3_at(const AdEMAMixOptions& options, double step) {
 void AdEMAMix::update(const AdEMAMixOptions& options, const Entries& entries) {
   const auto [beta1, beta2] = options.betas();
   const std::vector<at::Tensor>& gradients = entries.gradients;
-  const std::vector<at::Tensor> exp_avgs = entries.state("exp_avg"),
-                                slow_avgs = entries.state("exp_avg_slow"),
-                                exp_avg_sqs = entries.state("exp_avg_sq");
+  const std::vector<at::Tensor> slow_avgs = entries.state("exp_avg_slow");
   std::vector<at::Scalar> corrections1, corrections2, alphas, rests;
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     const auto step = static_cast<double>(entries.states[i]->step);
@@ -61,9 +60,7 @@ void AdEMAMix::update(const AdEMAMixOptions& options, const Entries& entries) {
     alphas.emplace_back(alpha_at(options, step));
     slow_avgs[i].lerp_(gradients[i], 1 - beta3_at(options, step));
   }
-  at::_foreach_lerp_(exp_avgs, gradients, 1 - beta1);
-  at::_foreach_mul_(exp_avg_sqs, beta2);
-  at::_foreach_addcmul_(exp_avg_sqs, gradients, gradients, 1 - beta2);
+  const auto [exp_avgs, exp_avg_sqs] = update_moments(entries, gradients, beta1, beta2);
   entries.decay(options);
   std::vector<at::Tensor> denominators = at::_foreach_sqrt(exp_avg_sqs);
   at::_foreach_div_(denominators, corrections2);

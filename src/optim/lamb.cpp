@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "optim/moments.h"
 #include "optim/option_range.h"
 
 namespace hasten {
@@ -39,11 +40,7 @@ void Lamb::update(const LambOptions& options, const Entries& entries) {
   const auto step = static_cast<double>(entries.count_together());
   const double correction1 = options.bias_correction() ? 1 - std::pow(beta1, step) : 1,
                correction2 = options.bias_correction() ? 1 - std::pow(beta2, step) : 1;
-  const std::vector<at::Tensor> exp_avgs = entries.state("exp_avg"),
-                                exp_avg_sqs = entries.state("exp_avg_sq");
-  at::_foreach_lerp_(exp_avgs, entries.gradients, 1 - beta1);
-  at::_foreach_mul_(exp_avg_sqs, beta2);
-  at::_foreach_addcmul_(exp_avg_sqs, entries.gradients, entries.gradients, 1 - beta2);
+  const auto [exp_avgs, exp_avg_sqs] = update_moments(entries, entries.gradients, beta1, beta2);
   std::vector<at::Tensor> denominators = at::_foreach_sqrt(exp_avg_sqs);
   at::_foreach_div_(denominators, std::sqrt(correction2));
   at::_foreach_add_(denominators, options.eps());

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "optim/moments.h"
 #include "optim/option_range.h"
 
 namespace hasten {
@@ -25,14 +26,8 @@ void NAdamOptions::visit(OptionVisitor& option) {
 void NAdam::update(const NAdamOptions& options, const Entries& entries) {
   const auto [beta1, beta2] = options.betas();
   const double lr = options.lr();
-  if (options.decoupled_weight_decay()) entries.decay(options);
-  const std::vector<at::Tensor> gradients =
-      entries.gradients_with(options.decoupled_weight_decay() ? 0 : options.weight_decay());
-  const std::vector<at::Tensor> exp_avgs = entries.state("exp_avg"),
-                                exp_avg_sqs = entries.state("exp_avg_sq");
-  at::_foreach_lerp_(exp_avgs, gradients, 1 - beta1);
-  at::_foreach_mul_(exp_avg_sqs, beta2);
-  at::_foreach_addcmul_(exp_avg_sqs, gradients, gradients, 1 - beta2);
+  const std::vector<at::Tensor> gradients = decayed_gradients(options, entries);
+  const auto [exp_avgs, exp_avg_sqs] = update_moments(entries, gradients, beta1, beta2);
 
   const auto momentum_at = [&, beta1 = beta1](double step) {
     return beta1 * (1 - 0.5 * std::pow(0.96, step * options.momentum_decay()));

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "optim/moments.h"
 #include "optim/option_range.h"
 
 namespace hasten {
@@ -36,14 +37,8 @@ std::optional<double> rectification(double beta2, double step) {
 
 void RAdam::update(const RAdamOptions& options, const Entries& entries) {
   const auto [beta1, beta2] = options.betas();
-  if (options.decoupled_weight_decay()) entries.decay(options);
-  const std::vector<at::Tensor> gradients =
-      entries.gradients_with(options.decoupled_weight_decay() ? 0 : options.weight_decay());
-  const std::vector<at::Tensor> exp_avgs = entries.state("exp_avg"),
-                                exp_avg_sqs = entries.state("exp_avg_sq");
-  at::_foreach_lerp_(exp_avgs, gradients, 1 - beta1);
-  at::_foreach_mul_(exp_avg_sqs, beta2);
-  at::_foreach_addcmul_(exp_avg_sqs, gradients, gradients, 1 - beta2);
+  const std::vector<at::Tensor> gradients = decayed_gradients(options, entries);
+  const auto [exp_avgs, exp_avg_sqs] = update_moments(entries, gradients, beta1, beta2);
   for (std::size_t i = 0; i < entries.states.size(); ++i) {
     const auto step = static_cast<double>(entries.states[i]->step);
     const double lr = options.lr() / (1 - std::pow(beta1, step));

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "optim/distinct.h"
+#include "optim/moments.h"
 #include "optim/option_range.h"
 
 namespace hasten {
@@ -125,9 +126,8 @@ void ScheduleFree<Options>::update(const Options& options,
   std::vector<at::Tensor> updates;
   if constexpr (std::is_same_v<Options, ScheduleFreeAdamWOptions>) {
     const double beta2 = std::get<1>(options.betas());
-    const std::vector<at::Tensor> exp_avg_sqs = entries.state("exp_avg_sq");
-    at::_foreach_mul_(exp_avg_sqs, beta2);
-    at::_foreach_addcmul_(exp_avg_sqs, entries.gradients, entries.gradients, 1 - beta2);
+    const std::vector<at::Tensor> exp_avg_sqs =
+        update_second_moments(entries, entries.gradients, beta2);
     updates = at::_foreach_div(exp_avg_sqs, 1 - std::pow(beta2, count));
     at::_foreach_sqrt_(updates);
     at::_foreach_add_(updates, options.eps());

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "optim/moments.h"
 #include "optim/option_range.h"
 
 namespace hasten {
@@ -30,11 +31,7 @@ void StableAdamW::update(const StableAdamWOptions& options, const Entries& entri
   };
   const double rate1 = debiased(beta1), rate2 = debiased(beta2), eps = options.eps();
   const double decay = options.weight_decay() / (options.max_lr() > 0 ? options.max_lr() : 1);
-  const std::vector<at::Tensor> exp_avgs = entries.state("exp_avg"),
-                                exp_avg_sqs = entries.state("exp_avg_sq");
-  at::_foreach_lerp_(exp_avgs, entries.gradients, 1 - rate1);
-  at::_foreach_mul_(exp_avg_sqs, rate2);
-  at::_foreach_addcmul_(exp_avg_sqs, entries.gradients, entries.gradients, 1 - rate2);
+  const auto [exp_avgs, exp_avg_sqs] = update_moments(entries, entries.gradients, rate1, rate2);
   for (std::size_t i = 0; i < entries.states.size(); ++i) {
     const at::Tensor& parameter = entries.parameters[i];
     // The root mean square of the gradient over its expected size; above 1 it shortens the step.

@@ -7,6 +7,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "optim/closure.h"
 #include "optim/distinct.h"
 #include "optim/option_range.h"
 
@@ -144,11 +145,7 @@ std::vector<std::int64_t> StatefulOptimizer::state_shape(const std::string&,
 at::Tensor StatefulOptimizer::step(LossClosure closure) {
   const torch::NoGradGuard no_grad;
   check_step();
-  at::Tensor loss;
-  if (closure) {
-    const at::AutoGradMode with_grad(true);
-    loss = closure();
-  }
+  at::Tensor loss = call_closure(closure);
   TensorSet seen;  // a tied parameter may appear more than once, also in two groups
   for (auto& group : param_groups()) {
     check_group(group);

@@ -1,0 +1,49 @@
+// File: optim/moments.h (internal)
+// The steps that the optimizers of Adam's family have in common.
+//
+//   const auto [means, squares] = update_moments(entries, entries.gradients, beta1, beta2);
+//
+// `Entries` is StatefulOptimizer::Entries. Thread rule: that of the optimizer.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <utility>
+#include <vector>
+
+namespace hasten {
+
+// Moves the running mean of the squared gradients, the state "exp_avg_sq", towards the new ones.
+template <class Entries>
+std::vector<at::Tensor> update_second_moments(const Entries& entries,
+                                              const std::vector<at::Tensor>& gradients,
+                                              double beta2) {
+  std::vector<at::Tensor> exp_avg_sqs = entries.state("exp_avg_sq");
+  at::_foreach_mul_(exp_avg_sqs, beta2);
+  at::_foreach_addcmul_(exp_avg_sqs, gradients, gradients, 1 - beta2);
+  return exp_avg_sqs;
+}
+
+struct Moments {
+  std::vector<at::Tensor> exp_avgs, exp_avg_sqs;
+};
+
+// Moves the running means of the gradients and of their squares towards the new ones.
+template <class Entries>
+Moments update_moments(const Entries& entries, const std::vector<at::Tensor>& gradients,
+                       double beta1, double beta2) {
+  std::vector<at::Tensor> exp_avgs = entries.state("exp_avg");
+  at::_foreach_lerp_(exp_avgs, gradients, 1 - beta1);
+  return {.exp_avgs = std::move(exp_avgs),
+          .exp_avg_sqs = update_second_moments(entries, gradients, beta2)};
+}
+
+// Decays the parameters if the options decouple it, and returns the gradients, to which the decay
+// is added otherwise.
+template <class Options, class Entries>
+std::vector<at::Tensor> decayed_gradients(const Options& options, const Entries& entries) {
+  if (options.decoupled_weight_decay()) entries.decay(options);
+  return entries.gradients_with(options.decoupled_weight_decay() ? 0 : options.weight_decay());
+}
+
+}  // namespace hasten
