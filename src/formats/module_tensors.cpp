@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <tuple>
-#include <utility>
 
 #include "hasten/base/text.h"
 
@@ -20,23 +19,18 @@ TensorView view_of(const at::Tensor& tensor) {
           tensor.sizes().vec(), tensor.strides().vec()};
 }
 
-using RegisteredTensors = std::vector<std::pair<std::string, at::Tensor>>;
+}  // namespace
 
-RegisteredTensors registered_tensors(const torch::nn::Module& module) {
-  RegisteredTensors all;
+NamedTensors registered_tensors(const torch::nn::Module& module) {
+  NamedTensors all;
   for (const auto& item : module.named_parameters()) all.emplace_back(item.key(), item.value());
-  for (const auto& item : module.named_buffers()) {
-    // A norm without running statistics registers undefined buffers.
-    if (item.value().defined()) all.emplace_back(item.key(), item.value());
-  }
+  for (const auto& item : module.named_buffers()) all.emplace_back(item.key(), item.value());
   return all;
 }
 
-}  // namespace
-
 ModuleTensors tensors_of(const torch::nn::Module& module,
                          const std::map<std::string, std::string>& tied) {
-  const RegisteredTensors all = registered_tensors(module);
+  const NamedTensors all = registered_tensors(module);
   const TensorDict registered(all.begin(), all.end());
   ModuleTensors out{.tensors = {}, .aliases = tied, .order = {}};
   // A name declared as tied that has a tensor of its own keeps it.

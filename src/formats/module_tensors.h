@@ -11,11 +11,19 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "hasten/formats/tensor_dict.h"
 
 namespace hasten {
+
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+// Returns the parameters and then the buffers of a module, as they are registered. A tensor with
+// several names occurs under each of them. LibTorch leaves out undefined ones, such as the
+// statistics of a norm that has none.
+NamedTensors registered_tensors(const torch::nn::Module& module);
 
 struct ModuleTensors {
   TensorDict tensors;
