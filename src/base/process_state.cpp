@@ -7,6 +7,7 @@
 #include <sstream>
 #include <string>
 
+#include "base/first_line.h"
 #include "hasten/base/text.h"
 
 namespace hasten {
@@ -32,13 +33,12 @@ std::optional<ProcessStatus> process_status(const std::string& number) {
   return fields ? std::optional(status) : std::nullopt;
 }
 
+std::string boot_id() { return first_line("/proc/sys/kernel/random/boot_id"); }
+
 std::string pid_namespace_id() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string boot;
-  std::getline(file, boot);
   char container[64] = "";
   if (readlink("/proc/self/ns/pid", container, sizeof container - 1) < 0) container[0] = '\0';
-  return str(boot, " ", container);
+  return str(boot_id(), " ", container);
 }
 
 ProcessIdentity ProcessIdentity::own() {

@@ -18,6 +18,9 @@ namespace hasten {
 // Returns this machine's name.
 std::string host_name();
 
+// Returns a text that identifies the running kernel; empty if it is unknown.
+std::string boot_id();
+
 // Returns a text that is equal in two processes if they see each other, so that a number means the
 // same process to both. It identifies the running kernel and the container.
 std::string pid_namespace_id();

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/control_groups.h"
+#include "base/first_line.h"
 #include "base/parse_number.h"
 #include "hasten/base/text.h"
 
@@ -17,13 +18,6 @@ namespace hasten {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string first_line(const fs::path& file) {
-  std::ifstream stream(file);
-  std::string line;
-  std::getline(stream, line);
-  return std::string(trim(line));
-}
 
 // Returns 3 for "node3" and "node".
 std::optional<int> number_after(std::string_view word, std::string_view name) {

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "base/process_state.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 
@@ -67,11 +68,10 @@ bool peer_is_this_user(int socket) {
 }  // namespace
 
 std::string local_socket_scope(const std::string& address) {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string boot;
+  const std::string boot = boot_id();
   struct stat network {
   }, users{};
-  if (!std::getline(file, boot) || stat("/proc/self/ns/net", &network) != 0) return "";
+  if (boot.empty() || stat("/proc/self/ns/net", &network) != 0) return "";
   // A user namespace shows all users that it does not know as one.
   std::ifstream overflow("/proc/sys/kernel/overflowuid");
   uid_t nobody = 0;

@@ -4,7 +4,8 @@
 
 #include <algorithm>
 #include <cctype>
-#include <fstream>
+
+#include "base/first_line.h"
 
 namespace hasten {
 namespace {
@@ -24,13 +25,6 @@ std::vector<fs::path> entries_of(const fs::path& folder) {
   for (fs::directory_iterator at(folder, none), end; !none && at != end; at.increment(none))
     entries.push_back(at->path());
   return entries;
-}
-
-std::string name_of(const fs::path& process) {
-  std::ifstream file(process / "comm");
-  std::string name;
-  std::getline(file, name);
-  return name;
 }
 
 }  // namespace
@@ -62,8 +56,9 @@ std::optional<ChipHolder> find_chip_holder(const std::vector<fs::path>& files) {
       std::error_code none;
       const fs::path open = fs::read_symlink(descriptor, none);
       if (none || std::find(files.begin(), files.end(), open) == files.end()) continue;
-      return ChipHolder{
-          .process = static_cast<pid_t>(std::stol(number)), .name = name_of(process), .file = open};
+      return ChipHolder{.process = static_cast<pid_t>(std::stol(number)),
+                        .name = first_line(process / "comm"),
+                        .file = open};
     }
   }
   return std::nullopt;

@@ -1,6 +1,6 @@
 // Runs torch_tpu in a Python interpreter. It needs Python's headers to compile and Python's library
-// to run. So it is a shared module, which tpu/device/opened_tpu.cpp loads when a TPU is requested, and hasten
-// itself needs no Python.
+// to run, which hasten itself does not need. So it is a shared module, which
+// tpu/device/opened_tpu.cpp loads when a TPU is requested.
 #include <Python.h>
 // Python's documentation requires its header to be the first.
 #include <ATen/ATen.h>
@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/first_line.h"
 #include "hasten/base/error.h"
 #include "program.py.h"
 #include "tpu/module/interpreter.h"
@@ -78,9 +79,7 @@ void check_plugin(const char* path) {
 }
 
 bool on_google_cloud() {
-  std::ifstream file("/sys/class/dmi/id/product_name");
-  std::string name;
-  return std::getline(file, name) && name.find("Google") != std::string::npos;
+  return first_line("/sys/class/dmi/id/product_name").find("Google") != std::string::npos;
 }
 
 void set_environment() {
