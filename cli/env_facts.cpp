@@ -15,11 +15,14 @@
 #include <memory>
 #include <set>
 
+#include "base/environment_variable.h"
+#include "base/first_line.h"
 #include "exec_torch.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/options/environment.h"
 #include "hasten/tpu/machine/installed_tpus.h"
+#include "launch/programs.h"
 #include "libtorch_location.h"
 #include "machine/installed_gpus.h"
 #include "options/sources.h"
@@ -42,13 +45,6 @@ std::string value_in(const char* path, const std::string& key, char separator) {
     return value;
   }
   return "";
-}
-
-std::string first_line(const fs::path& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
 }
 
 std::string compiler() {
@@ -150,12 +146,11 @@ Facts gpus() {
 // virtual environment, and in PYTHONPATH.
 std::vector<fs::path> package_folders(const fs::path& libtorch) {
   std::vector<fs::path> folders = {libtorch.parent_path()};
-  const char* const active = std::getenv("VIRTUAL_ENV");
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(fs::path(active ? active : "") / "lib", error))
+  const fs::path active = environment_variable("VIRTUAL_ENV");
+  for (const auto& entry : fs::directory_iterator(active / "lib", error))
     folders.push_back(entry.path() / "site-packages");
-  const char* const path = std::getenv("PYTHONPATH");
-  for (const std::string& folder : split(path ? path : "", ':')) {
+  for (const std::string& folder : split(environment_variable("PYTHONPATH"), ':')) {
     if (!folder.empty()) folders.emplace_back(folder);
   }
   return folders;
@@ -208,17 +203,6 @@ Facts network() {
     facts[at->ifa_name].push_back(text);
   }
   return facts;
-}
-
-std::string find_in_path(const std::string& program) {
-  const char* const path = std::getenv("PATH");
-  for (const std::string& folder : split(path ? path : "", ':')) {
-    if (folder.empty()) continue;
-    const fs::path file = fs::path(folder) / program;
-    std::error_code error;
-    if (fs::is_regular_file(file, error) && access(file.c_str(), X_OK) == 0) return file.string();
-  }
-  return "";
 }
 
 // Returns the first line that `program --version` prints within five seconds.

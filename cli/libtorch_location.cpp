@@ -8,6 +8,8 @@
 #include <fstream>
 #include <vector>
 
+#include "base/environment_variable.h"
+#include "base/first_line.h"
 #include "hasten/base/text.h"
 
 namespace hasten::cli {
@@ -94,17 +96,13 @@ std::string version_in(const fs::path& folder) {
     const auto to = line.rfind('\'');
     if (starts_with(line, "__version__") && from < to) return line.substr(from + 1, to - from - 1);
   }
-  std::ifstream archive(folder / "build-version");
-  std::string line;
-  std::getline(archive, line);
-  return line;
+  return first_line(folder / "build-version");
 }
 
 }  // namespace
 
 LibTorchLocation find_libtorch(const std::string& program) {
-  const char* const path = std::getenv("LD_LIBRARY_PATH");
-  std::vector<fs::path> folders = folders_in(path ? path : "", program);
+  std::vector<fs::path> folders = folders_in(environment_variable("LD_LIBRARY_PATH"), program);
   if (!program.empty()) {
     for (const fs::path& folder : folders_in(ElfFile(program).library_folders(), program))
       folders.push_back(folder);

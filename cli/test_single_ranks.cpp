@@ -6,20 +6,15 @@
 #include <torch/version.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <set>
 
+#include "base/environment_variable.h"
 #include "base/process_state.h"
 #include "launch/topology.h"
 
 namespace hasten::cli {
 namespace {
-
-std::string variable(const char* name) {
-  const char* const value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 // Versions.
 
@@ -92,11 +87,11 @@ CheckOutcome evaluate_local_ranks(RankContext& rank, const std::vector<Json>& fa
 
 Json environment(RankContext& rank) {
   const ProcessState& process = rank.process;
-  return {{"address", variable("MASTER_ADDR")},
-          {"port", variable("MASTER_PORT")},
+  return {{"address", environment_variable("MASTER_ADDR")},
+          {"port", environment_variable("MASTER_PORT")},
           {"machine", rank.worker.machine_rank},
           // The first entry of a list is for the outermost level.
-          {"omp", split(variable("OMP_NUM_THREADS") + ",", ',').front()},
+          {"omp", split(environment_variable("OMP_NUM_THREADS") + ",", ',').front()},
           {"threads", at::get_num_threads()},
           {"cores", usable_cpus()},
           {"device", process.device.str()}};
@@ -191,10 +186,7 @@ CheckOutcome evaluate_process_state(RankContext& rank, const std::vector<Json>& 
 
 std::string digest(const at::Tensor& tensor) {
   const at::Tensor whole = tensor.contiguous();
-  const auto* const bytes = static_cast<const unsigned char*>(whole.data_ptr());
-  std::uint64_t hash = 14695981039346656037u;  // FNV-1a
-  for (std::size_t i = 0; i < whole.nbytes(); ++i) hash = (hash ^ bytes[i]) * 1099511628211u;
-  return str(hash);
+  return short_digest({static_cast<const char*>(whole.data_ptr()), whole.nbytes()});
 }
 
 Json seeds(RankContext&) {

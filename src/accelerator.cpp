@@ -15,6 +15,7 @@
 #include "hasten/process/once.h"
 #include "hasten/tpu/anatomy/dry_tpu.h"
 #include "machine/endpoint.h"
+#include "options/variable_of.h"
 #include "prepare/accelerator_state.h"
 #include "prepare/compile_watch.h"
 #include "prepare/gather_counted.h"
@@ -60,14 +61,13 @@ namespace {
 Precision precision_of(const AcceleratorOptions& options, const config::Environment& environment,
                        const DeviceTraits& device) {
   if (options.mixed_precision) return *options.mixed_precision;
-  const auto found = environment.find("ACCELERATE_MIXED_PRECISION");
-  if (found == environment.end() || found->second.empty()) return Precision::no;
-  if (found->second == "fp16" && device.takes_fp16_as_bf16) return Precision::bf16;
-  const auto precision = from_name<Precision>(found->second);
+  const std::string name = config::variable_of(environment, "ACCELERATE_MIXED_PRECISION");
+  if (name.empty()) return Precision::no;
+  if (name == "fp16" && device.takes_fp16_as_bf16) return Precision::bf16;
+  const auto precision = from_name<Precision>(name);
   if (precision) return *precision;
-  throw ConfigError(
-      "prepare.precision",
-      {.what = "ACCELERATE_MIXED_PRECISION", .got = found->second, .expected = "no or bf16"});
+  throw ConfigError("prepare.precision",
+                    {.what = "ACCELERATE_MIXED_PRECISION", .got = name, .expected = "no or bf16"});
 }
 
 // Logs on rank 0 where the processes meet, which explains a firewall or a port in use, unless
@@ -87,15 +87,14 @@ void log_rendezvous_address(const Worker& worker) {
 ProcessGroupBackend backend_of(const AcceleratorOptions& options,
                                const config::Environment& environment) {
   constexpr const char* kVariable = "HASTEN_PROCESS_GROUP_BACKEND";
-  const auto found = environment.find(kVariable);
-  if (options.process_group.backend != ProcessGroupBackend::automatic ||
-      found == environment.end() || found->second.empty())
+  const std::string name = config::variable_of(environment, kVariable);
+  if (options.process_group.backend != ProcessGroupBackend::automatic || name.empty())
     return options.process_group.backend;
-  const auto backend = from_name<ProcessGroupBackend>(found->second);
+  const auto backend = from_name<ProcessGroupBackend>(name);
   if (backend) return *backend;
   throw ConfigError(
       "process.backend",
-      {.what = kVariable, .got = found->second, .expected = "automatic, nccl, gloo or tpu_dist"});
+      {.what = kVariable, .got = name, .expected = "automatic, nccl, gloo or tpu_dist"});
 }
 
 // Returns what the backend means on the device; a name that is not its own leaves the choice.

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "attach/attach.h"
+#include "base/environment_variable.h"
 #include "commands/observe_options.h"
 #include "hasten/anatomy/anatomy.h"
 #include "hasten/anatomy/dry_run.h"
@@ -25,11 +26,6 @@
 
 namespace hasten::anatomy {
 namespace {
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
 
 // Makes dry what the program makes from now on, as long as the process lasts. For a TPU it makes a
 // dry device instead, which the program finds through its environment.
@@ -46,7 +42,8 @@ void start_dry_run(const std::string& device) {
 // Reports the findings once: when the requested steps are done, or when the program ends earlier.
 class ReportWriter : public StepObserver {
  public:
-  explicit ReportWriter(const char* what) : what_(what), output_(variable(kObserveVariable)) {}
+  explicit ReportWriter(const char* what)
+      : what_(what), output_(environment_variable(kObserveVariable)) {}
 
   void on_step() override {
     if (!finished()) return;
@@ -71,7 +68,7 @@ class ReportWriter : public StepObserver {
 
  protected:
   static std::int64_t steps() {
-    return std::max(1L, std::atol(variable(kObserveStepsVariable).c_str()));
+    return std::max(1L, std::atol(environment_variable(kObserveStepsVariable).c_str()));
   }
   virtual bool finished() const = 0;
   // Takes the findings up to now, which the functions below show.
@@ -116,7 +113,7 @@ class TpuAccountWriter : public ReportWriter {
 
  private:
   static std::optional<TpuPrediction> read_cpu_prediction() {
-    const std::string file = variable(kCpuPredictionVariable);
+    const std::string file = environment_variable(kCpuPredictionVariable);
     if (file.empty() || !std::filesystem::exists(file)) return std::nullopt;
     return read_prediction(read_file(file));
   }
@@ -155,7 +152,7 @@ void write_at_terminate() {
 void hasten_begin_dry_run() {
   using namespace hasten;
   static bool begun = false;
-  const std::string device = anatomy::variable(kDryRunVariable);
+  const std::string device = environment_variable(kDryRunVariable);
   if (std::exchange(begun, true) || device.empty()) return;
   try {
     anatomy::start_dry_run(device);
@@ -168,7 +165,7 @@ void hasten_begin_dry_run() {
 void hasten_report_on(const std::shared_ptr<hasten::StepObservers>& observers) {
   using namespace hasten;
   std::shared_ptr<anatomy::ReportWriter>& writer = anatomy::report_writer();
-  if (writer || anatomy::variable(kObserveVariable).empty()) return;
+  if (writer || environment_variable(kObserveVariable).empty()) return;
   if (const DryTpu* const dry = DryTpu::active()) {
     writer = std::make_shared<anatomy::TpuAccountWriter>(*dry);
     anatomy::write_at_terminate();

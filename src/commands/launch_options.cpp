@@ -14,6 +14,7 @@
 #include "options/help.h"
 #include "options/sources.h"
 #include "options/value.h"
+#include "options/variable_of.h"
 #include "tpu/commands/tpu_options.h"
 
 namespace hasten {
@@ -60,9 +61,8 @@ void check_rendezvous(const Kwargs& conf) {
 // The token never comes from the command line, where other users would see it.
 std::string resolve_token(const LaunchOptions& options, const Machines& machines,
                           const config::Environment& environment) {
-  const auto variable = environment.find(kTokenVariable);
   if (!options.token_file.empty()) return read_token_file(options.token_file);
-  std::string token = variable == environment.end() ? "" : variable->second;
+  std::string token = config::variable_of(environment, kTokenVariable);
   if (!token.empty()) check_token(token, kTokenVariable);
   if (token.empty() && machines.has_several() && !options.slurm) {
     throw ConfigError(

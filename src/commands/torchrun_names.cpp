@@ -11,6 +11,7 @@
 #include "hasten/base/text.h"
 #include "hasten/tpu/machine/installed_tpus.h"
 #include "machine/installed_gpus.h"
+#include "options/variable_of.h"
 
 namespace hasten::config {
 namespace {
@@ -98,11 +99,11 @@ std::vector<Assignment> torchrun_variables(const Environment& environment) {
     for (char& letter : variable) {
       if (letter >= 'a' && letter <= 'z') letter = static_cast<char>(letter - 'a' + 'A');
     }
-    const auto found = environment.find(variable);
-    if (found == environment.end() || found->second.empty()) continue;
+    const std::string value = variable_of(environment, variable);
+    if (value.empty()) continue;
     const std::string own = hasten_name(name);
     assignments.push_back({.key = own.empty() ? name : own,
-                           .value = found->second,
+                           .value = value,
                            .origin = {Origin::Source::environment, variable},
                            .places = {}});
   }

@@ -2,9 +2,10 @@
 
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
+#include <system_error>
 
+#include "base/environment_variable.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 
@@ -14,10 +15,19 @@ namespace {
 namespace fs = std::filesystem;
 
 bool can_run(const fs::path& file) {
-  return fs::is_regular_file(file) && access(file.c_str(), X_OK) == 0;
+  std::error_code error;
+  return fs::is_regular_file(file, error) && access(file.c_str(), X_OK) == 0;
 }
 
 }  // namespace
+
+std::string find_in_path(const std::string& name) {
+  for (const std::string& folder : split(environment_variable("PATH"), ':')) {
+    if (!folder.empty() && can_run(fs::path(folder) / name))
+      return (fs::path(folder) / name).string();
+  }
+  return "";
+}
 
 std::string find_program(const std::string& name) {
   if (name.find('/') != std::string::npos) {
@@ -27,11 +37,7 @@ std::string find_program(const std::string& name) {
                    .got = fs::exists(name) ? "a file that is not executable" : "no such file",
                    .hint = fs::exists(name) ? "run chmod +x " + name : ""});
   }
-  const char* const path = std::getenv("PATH");
-  for (const std::string& folder : split(path ? path : "", ':')) {
-    if (!folder.empty() && can_run(fs::path(folder) / name))
-      return (fs::path(folder) / name).string();
-  }
+  if (std::string file = find_in_path(name); !file.empty()) return file;
   throw IoError("launch.program", {.what = "program " + name,
                                    .got = "no such program in PATH",
                                    .hint = fs::exists(name) ? "did you mean ./" + name + "?" : ""});

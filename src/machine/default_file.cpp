@@ -4,6 +4,7 @@
 
 #include "hasten/base/text.h"
 #include "machine/home_folder.h"
+#include "options/variable_of.h"
 
 namespace hasten::config {
 namespace {
@@ -13,8 +14,7 @@ namespace fs = std::filesystem;
 // The file that the command line or HASTEN_CONFIG_FILE names; empty if neither does.
 std::string named_file(const std::string& named, const Environment& environment) {
   if (!named.empty()) return named;
-  const auto found = environment.find("HASTEN_CONFIG_FILE");
-  return found == environment.end() ? "" : split(found->second, ',').front();
+  return split(variable_of(environment, "HASTEN_CONFIG_FILE"), ',').front();
 }
 
 bool is_file(const std::string& path) {

@@ -12,12 +12,6 @@
 
 namespace hasten::config {
 
-// Returns the variable's value, or an empty text.
-std::string variable_of(const Environment& environment, const std::string& name);
-
-// Replaces a leading ~ by the home folder.
-std::string with_home(const Environment& environment, const std::string& path);
-
 // Returns $name if it is set, otherwise `folder` in the user's cache, or an empty text if neither
 // XDG_CACHE_HOME nor HOME is set.
 std::string home_folder(const Environment& environment, const std::string& name,

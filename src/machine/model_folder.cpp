@@ -9,6 +9,7 @@
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "machine/home_folder.h"
+#include "options/variable_of.h"
 
 namespace hasten {
 namespace {

@@ -1,22 +1,16 @@
 #include "hasten/options/training_arguments.h"
 
 #include <cmath>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "hasten/base/text.h"
 #include "options/sources.h"
 #include "options/training_rules.h"
+#include "options/variable_of.h"
 
 namespace hasten {
 namespace config {
 namespace {
-
-std::string home_expanded(const std::string& path) {
-  const char* home = std::getenv("HOME");
-  const bool ours = path == "~" || starts_with(path, "~/");
-  return ours && home && *home ? home + path.substr(1) : path;
-}
 
 // Turns the words for no checkpoint, as Python or C++ writes them, into an empty text, and those
 // for the newest one into "true".
@@ -30,8 +24,9 @@ std::string checkpoint(const std::string& text) {
 
 std::vector<Derived> derive(TrainingArguments& arguments) {
   std::vector<Derived> derived;
-  arguments.output_dir = home_expanded(arguments.output_dir);
-  arguments.logging_dir = home_expanded(arguments.logging_dir);
+  const Environment environment = whole_environment();
+  arguments.output_dir = with_home(environment, arguments.output_dir);
+  arguments.logging_dir = with_home(environment, arguments.logging_dir);
   arguments.resume_from_checkpoint = checkpoint(arguments.resume_from_checkpoint);
   if (!arguments.do_eval && arguments.eval_strategy != IntervalStrategy::no) {
     arguments.do_eval = true;

@@ -15,6 +15,7 @@
 #include "hasten/base/log.h"
 #include "hasten/base/text.h"
 #include "hasten/options/environment.h"
+#include "options/variable_of.h"
 #include "track/appended_file.h"
 #include "track/http.h"
 
@@ -249,10 +250,7 @@ class MLflowTracker::Sender {
 
 MLflowOptions mlflow_options(const TrackerOptions& options) {
   const config::Environment environment = config::whole_environment();
-  const auto variable = [&](const char* name, const std::string& otherwise = "") {
-    const auto found = environment.find(name);
-    return found == environment.end() || found->second.empty() ? otherwise : found->second;
-  };
+  const auto variable = [&](const char* name) { return config::variable_of(environment, name); };
   const std::string uri = variable("MLFLOW_TRACKING_URI");
   if (uri.empty()) {
     throw ConfigError("track.mlflow-uri", {.what = "tracker mlflow",
@@ -260,9 +258,10 @@ MLflowOptions mlflow_options(const TrackerOptions& options) {
                                            .expected = "the address of a server in this variable",
                                            .hint = "export MLFLOW_TRACKING_URI=http://HOST:5000"});
   }
+  const std::string experiment = variable("MLFLOW_EXPERIMENT_NAME");
   const std::string project = options.project.empty() ? "Default" : options.project;
   return {.tracking_uri = uri,
-          .experiment = variable("MLFLOW_EXPERIMENT_NAME", project),
+          .experiment = experiment.empty() ? project : experiment,
           .run_name = options.run_name,
           .run_id = variable("MLFLOW_RUN_ID"),
           .token = variable("MLFLOW_TRACKING_TOKEN")};

@@ -7,6 +7,7 @@
 #include "hasten/base/text.h"
 #include "hasten/models/pretrained_model.h"
 #include "hasten/options/environment.h"
+#include "options/variable_of.h"
 #include "track/log_names.h"
 
 namespace hasten {
@@ -50,10 +51,9 @@ std::string time_and_host() {
 
 std::filesystem::path folder_of_trackers(const TrainingArguments& args) {
   const config::Environment environment = config::whole_environment();
-  const auto variable = environment.find("TENSORBOARD_LOGGING_DIR");
-  const std::filesystem::path given = !args.logging_dir.empty()       ? args.logging_dir
-                                      : variable == environment.end() ? ""
-                                                                      : variable->second;
+  const std::filesystem::path given =
+      !args.logging_dir.empty() ? args.logging_dir
+                                : config::variable_of(environment, "TENSORBOARD_LOGGING_DIR");
   if (!given.empty()) return args.run_name.empty() ? given : given / args.run_name;
   return std::filesystem::path(args.output_dir) / "runs" /
          (args.run_name.empty() ? time_and_host() : args.run_name);

@@ -9,16 +9,12 @@
 #include "launch/job.h"
 #include "machine/token.h"
 #include "options/value.h"
+#include "options/variable_of.h"
 #include "process/consensus/job_store.h"
 #include "rendezvous/job_server.h"
 
 namespace hasten {
 namespace {
-
-std::string value_of(const config::Environment& environment, const char* name) {
-  const auto found = environment.find(name);
-  return found == environment.end() ? "" : found->second;
-}
 
 c10::intrusive_ptr<c10d::Store> tcp_store(const Worker& worker, const std::string& prefix,
                                           std::chrono::milliseconds timeout) {
@@ -41,7 +37,7 @@ std::string next_prefix(const Worker& worker) {
 // Returns the program's choice, else that of HASTEN_ENCRYPT, else nothing.
 std::optional<bool> requested_encryption(std::optional<bool> by_program,
                                          const config::Environment& environment) {
-  const std::string variable = value_of(environment, "HASTEN_ENCRYPT");
+  const std::string variable = config::variable_of(environment, "HASTEN_ENCRYPT");
   if (by_program || variable.empty()) return by_program;
   if (const auto value = config::parse_bool(variable)) return value;
   throw ConfigError("process.encryption",
@@ -63,8 +59,8 @@ void check_encryption(bool is_requested, const std::string& token) {
 
 StoreSetup set_up_store(const Worker& worker, const config::Environment& environment,
                         std::chrono::milliseconds timeout, std::optional<bool> encrypt) {
-  const std::string store_address = value_of(environment, kStoreVariable);
-  const std::string token = value_of(environment, kTokenVariable);
+  const std::string store_address = config::variable_of(environment, kStoreVariable);
+  const std::string token = config::variable_of(environment, kTokenVariable);
   const std::string prefix = next_prefix(worker);
   StoreSetup setup;
   setup.token = token;

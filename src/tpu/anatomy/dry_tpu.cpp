@@ -9,6 +9,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "base/environment_variable.h"
 #include "device/loadable_module.h"
 #include "hasten/base/error.h"
 #include "hasten/tpu/machine/tpus.h"
@@ -49,11 +50,6 @@ const Functions& functions() {
       .bytes = function_of_module<decltype(hasten_dry_tpu_bytes)>("hasten_dry_tpu_bytes"),
       .report = function_of_module<decltype(hasten_dry_tpu_report)>("hasten_dry_tpu_report")};
   return once;
-}
-
-std::string variable(const char* name) {
-  const char* const value = std::getenv(name);
-  return value == nullptr ? "" : value;
 }
 
 // Returns the folder in which LibTorch's wheel is installed (site-packages).
@@ -187,7 +183,7 @@ class DryTpu::Listener : public StepObserver {
     using anatomy::Component;
     anatomy::TpuAccount account = read();
     account.steps = steps_;
-    account.in_order = variable(kTpuBlocking) == "1";
+    account.in_order = environment_variable(kTpuBlocking) == "1";
     if (steps_ >= 2) account.programs_after_second_step = account.programs - programs_after_second_;
     for (anatomy::TpuFailure& each : account.failed) each.module = last_module().last();
     const auto put = [&](Component component, const ComponentTensors& tensors) {
@@ -221,16 +217,16 @@ class DryTpu::Listener : public StepObserver {
 DryTpu::DryTpu(const std::string& topology, const std::string& compiler)
     : listener_(std::make_shared<Listener>()) {
   const TpuTopology requested = parse_tpu_topology(topology);
-  if (active_dry_tpu() != nullptr ||
-      (!variable(kDryTpuTopology).empty() && variable(kDryTpuTopology) != requested.name)) {
-    throw UsageError(
-        "device.tpu-dry-twice",
-        {.what = "dry TPU",
-         .got = "a second one, for " + requested.name + " after " + variable(kDryTpuTopology),
-         .expected = "one per process",
-         .hint = "estimate each topology in a process of its own"});
+  if (active_dry_tpu() != nullptr || (!environment_variable(kDryTpuTopology).empty() &&
+                                      environment_variable(kDryTpuTopology) != requested.name)) {
+    throw UsageError("device.tpu-dry-twice",
+                     {.what = "dry TPU",
+                      .got = "a second one, for " + requested.name + " after " +
+                             environment_variable(kDryTpuTopology),
+                      .expected = "one per process",
+                      .hint = "estimate each topology in a process of its own"});
   }
-  std::string library = compiler.empty() ? variable(kDryTpuCompiler) : compiler;
+  std::string library = compiler.empty() ? environment_variable(kDryTpuCompiler) : compiler;
   if (library.empty()) library = find_libtpu(config::whole_environment(), packages_of_libtorch());
   functions().set_environment(requested.name.c_str(), library.c_str());  // loads all functions
   observe_operators();

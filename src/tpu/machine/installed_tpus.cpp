@@ -9,6 +9,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "options/variable_of.h"
 
 namespace hasten::config {
 namespace {
@@ -46,11 +47,6 @@ bool is_exposed(const fs::path& device, const fs::path& exposed) {
   return !error && fs::exists(exposed / group.filename(), error);
 }
 
-std::string value_or_empty(const Environment& environment, const char* name) {
-  const auto found = environment.find(name);
-  return found == environment.end() ? "" : found->second;
-}
-
 std::vector<std::string> parse_chips(const char* name, const std::string& text) {
   std::vector<std::string> numbers = split(text, ',');
   for (std::size_t i = 0; i < numbers.size(); ++i) {
@@ -81,7 +77,7 @@ std::vector<std::string> installed_tpus(const std::string& devices, const std::s
 }
 
 bool names_tpu_plugin(const Environment& environment) {
-  const std::string path = value_or_empty(environment, "TPU_LIBRARY_PATH");
+  const std::string path = variable_of(environment, "TPU_LIBRARY_PATH");
   return !path.empty() && fs::path(path).filename() != "libtpu.so";
 }
 
@@ -92,7 +88,7 @@ std::string missing_tpu_reason(const Environment& environment) {
 
 std::optional<std::vector<std::string>> tpu_chips(const Environment& environment) {
   for (const char* name : {"TPU_VISIBLE_DEVICES", "TPU_VISIBLE_CHIPS"}) {
-    const std::string text = value_or_empty(environment, name);
+    const std::string text = variable_of(environment, name);
     if (!text.empty()) return parse_chips(name, text);
   }
   return std::nullopt;

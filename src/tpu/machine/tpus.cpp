@@ -7,6 +7,7 @@
 #include "base/parse_number.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "options/variable_of.h"
 
 namespace hasten {
 namespace {
@@ -84,10 +85,7 @@ TpuTopology parse_tpu_topology(std::string_view name) {
 
 std::string find_libtpu(const config::Environment& environment,
                         const std::vector<std::string>& folders) {
-  const auto variable = [&](const char* name) {
-    const auto found = environment.find(name);
-    return found == environment.end() ? std::string() : found->second;
-  };
+  const auto variable = [&](const char* name) { return config::variable_of(environment, name); };
   std::string named = variable("HASTEN_LIBTPU");
   std::vector<std::string> all;
   if (named.empty()) {
