@@ -13,10 +13,10 @@
 #include <array>
 #include <cerrno>
 #include <cstdint>
-#include <cstdio>
 #include <optional>
 
 #include "base/control_groups.h"
+#include "base/hexadecimal.h"
 #include "base/process_state.h"
 #include "hasten/base/text.h"
 #include "process/consensus/store_exchange.h"
@@ -128,16 +128,6 @@ std::optional<Mark> write_mark(const Descriptor& file, std::size_t at) {
   return written == static_cast<ssize_t>(mark.size()) ? std::optional(mark) : std::nullopt;
 }
 
-std::string hexadecimal_mark(const Mark& mark) {
-  std::string text;
-  for (const unsigned char byte : mark) {
-    char digits[3];
-    std::snprintf(digits, sizeof digits, "%02x", byte);
-    text += digits;
-  }
-  return text;
-}
-
 // Whether this is a regular file without a name, such as memfd_create makes.
 bool is_nameless_memory(const struct stat& state) {
   return S_ISREG(state.st_mode) && state.st_nlink == 0;
@@ -151,7 +141,7 @@ bool is_marked(const Descriptor& file, std::size_t at, const std::string& expect
   return is_nameless_memory(state) && system.f_type == TMPFS_MAGIC &&
          pread(file.get(), mark.data(), mark.size(), static_cast<off_t>(at)) ==
              static_cast<ssize_t>(mark.size()) &&
-         hexadecimal_mark(mark) == expected;
+         to_hex(mark) == expected;
 }
 
 // Makes a file that cannot be executed, because a system may refuse files that can. Linux before
@@ -171,8 +161,7 @@ std::unique_ptr<SharedMemory> create_memory(c10d::Store& store, const std::strin
   auto file = new_file();
   const bool is_allocated = file->get() >= 0 && allocate_pages(*file, 0, bytes + sizeof(Mark));
   const auto mark = is_allocated ? write_mark(*file, bytes) : std::nullopt;
-  store.set(key,
-            mark ? str(hexadecimal_mark(*mark), " /proc/", getpid(), "/fd/", file->get()) : "none");
+  store.set(key, mark ? str(to_hex(*mark), " /proc/", getpid(), "/fd/", file->get()) : "none");
   return mark ? map_memory(std::move(file), bytes) : nullptr;
 }
 
