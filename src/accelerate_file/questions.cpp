@@ -1,7 +1,9 @@
 #include "accelerate_file/questions.h"
 
 #include <algorithm>
+#include <cstdint>
 
+#include "base/parse_number.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "options/value.h"
@@ -98,12 +100,10 @@ bool is_host(const std::string& answer) {
 // True for "all", and for numbers of GPUs, each once.
 bool is_gpu_list(const std::string& answer) {
   if (answer == "all") return true;
-  std::vector<std::int64_t> seen;
+  std::vector<std::uint32_t> seen;
   for (const std::string& word : split(answer, ',')) {
-    const auto number = parse_integer(word);
-    const bool digits = word.find_first_not_of("0123456789") == std::string::npos;
-    if (!number || !digits || std::find(seen.begin(), seen.end(), *number) != seen.end())
-      return false;
+    const auto number = parse_number<std::uint32_t>(word);
+    if (!number || std::find(seen.begin(), seen.end(), *number) != seen.end()) return false;
     seen.push_back(*number);
   }
   return true;

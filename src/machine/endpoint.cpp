@@ -1,7 +1,8 @@
 #include "machine/endpoint.h"
 
-#include <cstdlib>
+#include <cstdint>
 
+#include "base/parse_number.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 
@@ -31,10 +32,9 @@ Endpoint parse_endpoint(std::string_view text, int port_if_none) {
     if (port.empty()) throw_invalid();
   }
   if (!port.empty()) {
-    if (port.size() > 5 || port.find_first_not_of("0123456789") != std::string::npos)
-      throw_invalid();
-    endpoint.port = std::atoi(port.c_str());
-    if (endpoint.port > 65535) throw_invalid();
+    const auto number = parse_number<std::uint16_t>(port);
+    if (!number) throw_invalid();
+    endpoint.port = *number;
   }
   if (endpoint.host.empty() || endpoint.host.find_first_of(" /@") != std::string::npos)
     throw_invalid();
