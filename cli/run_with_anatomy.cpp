@@ -12,6 +12,7 @@
 
 #include "base/library_folder.h"
 #include "hasten/base/error.h"
+#include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/tpu/machine/tpus.h"
 
@@ -76,30 +77,11 @@ void predict_into(const ObserveOptions& options, const std::string& file) {
   }
 }
 
-// A temporary folder that no other user can read or write. It is removed with the object.
-class PrivateFolder {
- public:
-  PrivateFolder() : path_(std::filesystem::temp_directory_path() / "hasten-XXXXXX") {
-    if (mkdtemp(path_.data()) == nullptr)
-      throw IoError("io.mkdir", {.what = "folder " + path_, .got = std::strerror(errno)});
-  }
-  PrivateFolder(const PrivateFolder&) = delete;
-  PrivateFolder& operator=(const PrivateFolder&) = delete;
-  ~PrivateFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 // Returns the prediction's file as the program will find it: by number, since its name is removed.
 // Empty if the first run has written none.
 std::string record_prediction(const ObserveOptions& options) {
-  const PrivateFolder folder;
-  const std::string file = folder.path() + "/prediction.json";
+  const TemporaryDirectory folder;
+  const std::string file = folder.path() / "prediction.json";
   predict_into(options, file);
   const int number = open(file.c_str(), O_RDONLY);  // the program inherits it
   return number < 0 ? "" : "/proc/self/fd/" + std::to_string(number);

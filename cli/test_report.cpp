@@ -1,18 +1,13 @@
 #include "test_report.h"
 
-#include <algorithm>
 #include <cstdio>
+
+#include "base/utf8.h"
 
 namespace hasten::cli {
 namespace {
 
 constexpr std::size_t kTimeColumn = 90;
-
-// Returns the width in columns: all bytes except UTF-8's continuation bytes.
-std::size_t width_of(const std::string& text) {
-  return static_cast<std::size_t>(
-      std::count_if(text.begin(), text.end(), [](char letter) { return (letter & 0xC0) != 0x80; }));
-}
 
 }  // namespace
 
@@ -29,7 +24,7 @@ void TestReport::add(const TestResult& result) {
   if (only_failures_ && !result.failed()) return;
   std::string line = result.result + std::string(5 - result.result.size(), ' ') + result.check;
   line += ": " + result.text;
-  const std::size_t width = width_of(line);
+  const std::size_t width = code_point_count(line);
   line.append(width < kTimeColumn ? kTimeColumn - width : 1, ' ');
   print_line(line + fixed(result.seconds, 2) + " s");
 }

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "base/utf8.h"
+
 namespace hasten {
 namespace {
 
@@ -38,10 +40,7 @@ std::size_t edits(std::string_view a, std::string_view b) {
 
 // Returns the text's terminal columns: one for each code point, which is right for what hasten
 // prints.
-std::size_t width(std::string_view text) {
-  return std::count_if(text.begin(), text.end(),
-                       [](unsigned char c) { return (c & 0xC0) != 0x80; });
-}
+std::size_t width(std::string_view text) { return code_point_count(text); }
 
 bool is_number(std::string_view cell) {
   return !cell.empty() && (std::isdigit(static_cast<unsigned char>(cell[0])) || cell[0] == '.' ||
