@@ -11,6 +11,7 @@
 
 #include "base/descriptor.h"
 #include "base/parse_number.h"
+#include "base/poll_timeout.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "rendezvous/sockets.h"
@@ -24,11 +25,9 @@ constexpr std::size_t kMostAnswerBytes = 16 << 20;
 // Returns false if the socket is not ready before the deadline.
 bool wait_for_socket(int socket, short events, HttpClock::time_point deadline) {
   while (true) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - HttpClock::now()).count();
-    if (left <= 0) return false;
+    if (HttpClock::now() >= deadline) return false;
     pollfd waiting{.fd = socket, .events = events, .revents = 0};
-    const int ready = ::poll(&waiting, 1, static_cast<int>(left));
+    const int ready = ::poll(&waiting, 1, poll_timeout(deadline));
     if (ready > 0) return true;
     if (ready < 0 && errno != EINTR) return false;
   }
