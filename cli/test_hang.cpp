@@ -1,5 +1,5 @@
-// One of two ranks, of which rank 1 never comes to a collective. The command checks that the
-// watchdog reports that.
+// `hasten-torch test-hang`: one of two ranks. Rank 1 never reaches a collective, and `hasten test`
+// checks that the watchdog reports it.
 #include <unistd.h>
 
 #include "hasten/process/group.h"

@@ -98,7 +98,7 @@ std::vector<ProbeLine> probe_lines_of(const std::vector<Child::Line>& lines) {
   return probes;
 }
 
-// A launcher's errors explain more than what is missing because of them.
+// The launcher's last line is its error, which explains more than the output that is missing.
 std::string last_line(const CompletedProgram& completed) {
   return completed.lines.empty() ? "no output" : "last line: " + completed.lines.back().text;
 }

@@ -1,6 +1,6 @@
 // File: cli/test_probes.h
-// The tiny programs that `hasten test` starts through a launcher, to see how the launcher treats
-// them. Each is this command itself, called as `hasten test --as NAME`.
+// The small programs that `hasten test` starts through a launcher to check how the launcher handles
+// them. Each of them is this command, called as `hasten test --as NAME`.
 #pragma once
 
 #include <sys/types.h>
@@ -17,7 +17,7 @@ inline constexpr int kFailureCode = 7;
 
 // Runs a probe and returns its exit code. tells: prints its line. killed-once: rank 1 kills itself
 // in the first attempt. fails: rank 1 prints kLastLine and ends with kFailureCode. stays: runs
-// for ever, with a child in a session of its own.
+// until it is killed, with a child in a session of its own.
 int run_probe(const std::string& name);
 
 // Prints a line that says which probe this is, with the time.

@@ -41,7 +41,7 @@ inline void from_json(const nlohmann::ordered_json& from, TestResult& result) {
   if (from.contains("numbers")) result.numbers = from.at("numbers");
 }
 
-// Thrown by a check that finds something else than it expects.
+// A check throws it if it finds another value than the expected one.
 struct CheckFailed : std::runtime_error {
   explicit CheckFailed(const std::string& text) : std::runtime_error(text) {}
   template <class Got, class Expected>
@@ -49,7 +49,7 @@ struct CheckFailed : std::runtime_error {
       : std::runtime_error(str(what, ": got ", got, ", expected ", expected)) {}
 };
 
-// Thrown by a check that does not apply here.
+// A check throws it if it does not apply here.
 struct CheckSkipped : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

@@ -8,7 +8,7 @@
 namespace hasten {
 namespace {
 
-// Which options of ConfigOptions an action has.
+// The options of ConfigOptions that an action has.
 struct ConfigNames {
   bool precision = true;
   bool overwrite = true;

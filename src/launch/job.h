@@ -31,7 +31,7 @@ std::string new_job_name();
 // is the end of the inner one, too. Returns new_job_name() if `outer` is null or empty.
 std::string new_inner_job_name(const char* outer);
 
-// Which processes belong to a job.
+// Determines which processes belong to a job.
 struct JobProcesses {
   std::string job;           // those with its name, or that of a job inside it
   bool descendants = false;  // and all descendants of this process

@@ -26,9 +26,9 @@ struct ProcessEntry {
   std::uint64_t start = 0;     // in clock ticks since the machine's start
 };
 
-// Nothing if /proc does not show this process.
+// Returns nothing if /proc does not show this process.
 std::optional<ProcessEntry> own_entry();
-// Empty if /proc does not show this process.
+// Returns an empty table if /proc does not show this process.
 std::vector<ProcessEntry> process_table();
 // The process as it is now; nothing if it is gone.
 std::optional<ProcessEntry> entry_of(pid_t proc_pid);

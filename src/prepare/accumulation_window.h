@@ -117,7 +117,7 @@ class AccumulationWindow {
   std::int64_t batches() const { return counts_.batches; }
   // The sum of their weights in this process.
   double weight() const { return counts_.weight; }
-  // That sum over all processes, once the window is closed with it.
+  // The sum of weight() over all processes. It is known once the window is closed.
   double total_weight() const { return counts_.total_weight; }
   // True from the last micro-batch on.
   bool is_due() const { return counts_.due; }

@@ -48,12 +48,12 @@ class ForeignLoader {
   ForeignLoader& operator=(const ForeignLoader&) = delete;
   ~ForeignLoader();
 
-  // Stand before and after a call of the loader's begin(), which runs in every process with the
+  // Must be called before and after the loader's begin(), which then runs in every process with the
   // state of rank 0's generator.
   void enter_begin();
   void leave_begin();
-  // Stand before and after anything else that may read from the loader, which runs with the
-  // generator of the pass.
+  // Must be called before and after anything else that may read from the loader, which then runs
+  // with the generator of the pass.
   void enter_read();
   void leave_read();
   // True if the batches of the current step have to be compared.

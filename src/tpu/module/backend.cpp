@@ -1,5 +1,5 @@
-// Makes torch_tpu's c10d backend, which only Python can make. It is part of the module
-// libhasten_tpu.so, which tpu/device/tpu_dist.cpp loads.
+// Creates torch_tpu's c10d backend through Python, because torch_tpu offers it there only. It is
+// part of the module libhasten_tpu.so, which tpu/device/tpu_dist.cpp loads.
 #include <pybind11/chrono.h>
 #include <pybind11/pybind11.h>
 

@@ -44,7 +44,8 @@ std::string refusal(std::int64_t processes, const std::vector<std::string>& inst
 
 }  // namespace
 
-TEST_CASE("tpu variables: each process has its chip, and all the same wiring and addresses") {
+TEST_CASE(
+    "tpu variables: each process has its own chip, and all have the same topology and addresses") {
   const TpuVariables tpu_variables(round_of(4), {}, chips(4));
   const Variables first = variables_for(tpu_variables, 0);
   CHECK(first.at("ACCELERATE_USE_TPU") == "true");

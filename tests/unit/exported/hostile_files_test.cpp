@@ -200,7 +200,7 @@ TEST_CASE("exported: guards are arithmetic with sizes and nothing else") {
   CHECK(code_of_guard(std::string(200000, '-') + "1") == "exported.graph");
 }
 
-TEST_CASE("exported: tensors that lie about their size or are pickled are refused") {
+TEST_CASE("exported: tensors with a wrong size, and pickled ones, are refused") {
   const Json huge = {{"as_int", std::int64_t{1} << 62}}, negative = {{"as_int", -1}};
   CHECK(code_with_weight([](Json& w) { w["use_pickle"] = true; }) == "exported.payload");
   CHECK(code_with_weight([](Json& w) { w["path_name"] = "../../archive_format"; }) ==

@@ -1,6 +1,7 @@
 // File: tpu/module/dry/compiler.h (internal)
-// The compiler inside a PJRT library. libtpu's compiles for a topology that the machine need not
-// have. A library that knows no topologies by name (a CPU engine) compiles for its own devices.
+// The compiler inside a PJRT library. The one in libtpu compiles for a named topology, and needs no
+// TPU on this machine. A library without named topologies (a CPU engine) compiles for its own
+// devices.
 //
 //   Compiler compiler("/.../libtpu.so", "v5e:2x2", nullptr);
 //   const auto program = compiler.compile(text, options);
