@@ -25,20 +25,17 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
+
+#include "hasten/data/row_random.h"
 
 namespace hasten {
 
 namespace detail {
-// Mixes the numbers so that neighbours are unrelated (the finalizer of SplitMix64, applied in
-// turn).
+// Mixes the numbers in turn, so that the keys of neighbours are unrelated.
 constexpr std::uint64_t mix_key(std::uint64_t seed, std::uint64_t epoch, std::uint64_t number) {
   std::uint64_t key = 0;
-  for (const std::uint64_t part : {seed, epoch, number}) {
-    key += part + 0x9e3779b97f4a7c15u;
-    key = (key ^ key >> 30) * 0xbf58476d1ce4e5b9u;
-    key = (key ^ key >> 27) * 0x94d049bb133111ebu;
-    key ^= key >> 31;
-  }
+  for (const std::uint64_t part : {seed, epoch, number}) key = RowRandom(key + part).next();
   return key;
 }
 }  // namespace detail

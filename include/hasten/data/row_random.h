@@ -14,9 +14,9 @@ namespace hasten {
 
 class RowRandom {
  public:
-  explicit RowRandom(std::uint64_t key) : state_(key) {}
+  constexpr explicit RowRandom(std::uint64_t key) : state_(key) {}
 
-  std::uint64_t next() {
+  constexpr std::uint64_t next() {
     std::uint64_t value = state_ += 0x9e3779b97f4a7c15u;
     value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9u;
     value = (value ^ value >> 27) * 0x94d049bb133111ebu;
