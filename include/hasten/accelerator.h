@@ -14,10 +14,10 @@
 // independent of each other. Defaults: float, no gradient accumulation, and the TPU of a machine
 // that has one (docs/tpu.md), otherwise the GPU of the process's local rank, otherwise the CPU.
 //
-// Throws UsageError "prepare.*" and "track.*". The constructor also throws ConfigError "prepare.precision" and
-// "process.backend", "track.unknown", what Group::form throws (hasten/process/group.h), and "device.tpu-*".
-// Thread rule: one thread at a time per Accelerator. Source: the names and behaviour of Hugging
-// Face Accelerate; docs/design/ explains the differences.
+// Throws UsageError "prepare.*" and "track.*". The constructor also throws ConfigError
+// "prepare.precision" and "process.backend", "track.unknown", "device.tpu-*", and what Group::form
+// throws (hasten/process/group.h). Thread rule: one thread at a time per Accelerator. Source: the
+// names and behaviour of Hugging Face Accelerate; docs/design/ explains the differences.
 #pragma once
 
 #include <chrono>

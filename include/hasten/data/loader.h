@@ -107,8 +107,8 @@ class Loader {
   const LoaderOptions& options() const { return core_->options(); }
 
   // The current batch: whether it is this process's last of its epoch (streams are read one batch
-  // ahead to find out; BatchInfo::is_last asks for all processes), its epoch, and its number in the epoch, from 0. Between passes epoch() and batch()
-  // are the start of the next pass.
+  // ahead to find out; BatchInfo::is_last asks for all processes), its epoch, and its number in the
+  // epoch, from 0. Between passes epoch() and batch() are the start of the next pass.
   bool is_last() const { return core_->is_last(); }
   std::int64_t epoch() const { return core_->epoch(); }
   std::int64_t batch() const { return core_->batch(); }

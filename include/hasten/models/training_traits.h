@@ -1,14 +1,13 @@
 // File: hasten/models/training_traits.h
-// The facts that a module may give prepare() and the Trainer about itself. Neither asks for its class: a
-// module that derives from TrainingTraits answers the questions that concern it, and one that does
-// not gets the answers for any module.
+// The facts about a module that prepare() and the Trainer use. They do not ask for its class: a
+// module that derives from TrainingTraits overrides the functions that concern it, and any other
+// module gets the defaults.
 //
 //   struct Tagger : torch::nn::Module, TrainingTraits {
 //     std::int64_t max_length() const override { return 128; }
 //   };
 //
-// PreTrainedModel derives from it, so BERT and the models of its users answer too. Thread rule:
-// that of the module.
+// PreTrainedModel derives from it. Thread rule: that of the module.
 #pragma once
 
 #include <torch/nn/module.h>

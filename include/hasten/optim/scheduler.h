@@ -18,9 +18,10 @@
 //
 // reduce_lr_on_plateau and greedy depend on a metric: hasten/optim/metric_scheduler.h.
 //
-// Throws UsageError "optim.metric-scheduler" for them, ConfigError "optim.scheduler-kwargs" for a kwarg that the type does not have, requires or
-// cannot use, and "optim.unknown-scheduler". Thread rule: one thread at a time. The optimizer must
-// outlive the scheduler. Source: the formulas of transformers 5.23, optimization.py.
+// Throws UsageError "optim.metric-scheduler" for them, ConfigError "optim.scheduler-kwargs" for a
+// kwarg that the type does not have, requires or cannot use, and "optim.unknown-scheduler". Thread
+// rule: one thread at a time. The optimizer must outlive the scheduler. Source: the formulas of
+// transformers 5.23, optimization.py.
 #pragma once
 
 #include <torch/optim/optimizer.h>

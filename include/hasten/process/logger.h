@@ -8,10 +8,11 @@
 //   logger.warning_once("shown a single time");
 //
 // A value: each logger has its own level. Lines go to the log sink of the process
-// (hasten/base/log.h) unless a sink is given. The level is the constructor's; `passive` takes it from the
-// environment variable ACCELERATE_LOG_LEVEL (DEBUG, INFO, WARNING, ERROR or CRITICAL), or else is
-// warning. The constructor throws ConfigError "process.log-level" for another value. Thread rule:
-// one thread at a time, unless the sink allows more; with in_order every rank must make the call.
+// (hasten/base/log.h) unless a sink is given. The level is the constructor's; `passive` takes it
+// from the environment variable ACCELERATE_LOG_LEVEL (DEBUG, INFO, WARNING, ERROR or CRITICAL), or
+// else is warning. The constructor throws ConfigError "process.log-level" for another value. Thread
+// rule: one thread at a time, unless the sink allows more; with in_order every rank must make the
+// call.
 #pragma once
 
 #include <set>

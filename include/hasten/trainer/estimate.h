@@ -43,8 +43,8 @@ struct EstimateOptions {
 
 anatomy::Report estimate(const EstimateOptions& options);
 // Makes the same steps for a TPU that need not be present (device "tpu:TOPOLOGY",
-// hasten/tpu/machine/tpus.h): the TPU's compiler compiles each program, and none is run. Call it once in
-// a process, after the estimates for other devices. If a program does not compile,
+// hasten/tpu/machine/tpus.h): the TPU's compiler compiles each program, and none is run. Call it
+// once in a process, after the estimates for other devices. If a program does not compile,
 // TpuAccount::stopped says why. Also throws what DryTpu throws.
 anatomy::TpuAccount estimate_for_tpu(const EstimateOptions& options);
 // The memory peaks of the same step with one change each: precision, batch size, length, optimizer.
