@@ -2,7 +2,6 @@
 
 #include <elf.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>

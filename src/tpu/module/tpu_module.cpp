@@ -12,7 +12,6 @@
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 
 #include "base/first_line.h"
 #include "hasten/base/error.h"
