@@ -81,8 +81,6 @@ void sync_path(const fs::path& path, int flags) {
   }
 }
 
-void sync_directory(const fs::path& path) { sync_path(path, O_RDONLY | O_DIRECTORY); }
-
 void remove_all_quietly(const fs::path& path) noexcept {
   std::error_code ignored;
   fs::remove_all(path, ignored);
@@ -267,6 +265,30 @@ std::string read_file(const fs::path& path) {
   }
   bytes.resize(filled);
   return bytes;
+}
+
+void read_blocks(const fs::path& path, const std::function<void(std::string_view)>& use) {
+  const Descriptor file(open_retrying(path, O_RDONLY));
+  if (file.get() < 0) fail("io.open", "cannot open", path, errno);
+  std::string block(1 << 20, '\0');
+  for (;;) {
+    const ssize_t got = ::read(file.get(), block.data(), block.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail("io.read", "cannot read", path, errno);
+    if (got == 0) return;
+    use(std::string_view(block.data(), static_cast<std::size_t>(got)));
+  }
+}
+
+void sync_directory(const fs::path& folder) { sync_path(folder, O_RDONLY | O_DIRECTORY); }
+
+void remove_directory(const fs::path& folder) {
+  const fs::path doomed =
+      folder_of(folder) / str('.', folder.filename().string(), kPartial, tag_of_this_process());
+  remove_all_quietly(doomed);
+  if (::rename(folder.c_str(), doomed.c_str()) != 0)
+    fail("io.rename", "cannot remove the folder", folder, errno);
+  remove_all_quietly(doomed);
 }
 
 AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)), file_(-1) {

@@ -324,4 +324,31 @@ TEST_CASE("files: a temporary folder is new each time and is deleted with its ob
   CHECK_FALSE(fs::exists(first));
 }
 
+TEST_CASE("files: a file is read in blocks, in order and without loss") {
+  const TemporaryDirectory scratch;
+  std::string content;
+  for (int i = 0; content.size() < (3u << 20); ++i) content += std::to_string(i);
+  write_file_atomically(scratch.path() / "large", content);
+  std::string read;
+  int blocks = 0;
+  read_blocks(scratch.path() / "large", [&](std::string_view block) {
+    read += block;
+    ++blocks;
+  });
+  CHECK(read == content);
+  CHECK(blocks > 1);
+  CHECK(code_of([&] { read_blocks(scratch.path() / "none", [](std::string_view) {}); }) ==
+        "io.open");
+  CHECK(code_of([&] { read_blocks(scratch.path(), [](std::string_view) {}); }) == "io.read");
+}
+
+TEST_CASE("files: a folder is removed with its content") {
+  const TemporaryDirectory scratch;
+  fs::create_directories(scratch.path() / "old" / "below");
+  write_file_atomically(scratch.path() / "old" / "below" / "file", "1");
+  remove_directory(scratch.path() / "old");
+  CHECK(count_entries(scratch.path()) == 0);
+  CHECK(code_of([&] { remove_directory(scratch.path() / "old"); }) == "io.rename");
+}
+
 }  // namespace base_files_test
