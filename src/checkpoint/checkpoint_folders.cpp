@@ -1,20 +1,20 @@
 #include "hasten/checkpoint/checkpoint_folders.h"
 
 #include <algorithm>
-#include <string>
+#include <utility>
 
 #include "formats/model_files.h"
 #include "hasten/base/error.h"
-#include "hasten/base/files.h"
 #include "hasten/base/text.h"
+#include "hasten/checkpoint/manifest.h"
 
 namespace hasten {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kCheckpoint = "checkpoint-";
-constexpr const char* kAbandoned = "abandoned-checkpoint-";
+constexpr const char* kAbandoned = "abandoned-";
+constexpr const char* kDamaged = ".damaged";
 
 // Returns the number after the prefix, up to `end`, or -1 for a name of another form.
 std::int64_t number_after_prefix(const std::string& name, const std::string& prefix,
@@ -28,8 +28,8 @@ std::int64_t number_after_prefix(const std::string& name, const std::string& pre
   return number ? std::stoll(digits) : -1;
 }
 
-std::int64_t abandoned_step(const fs::path& folder) {
-  return number_after_prefix(folder.filename().string(), kAbandoned, '.');
+std::int64_t abandoned_step(const fs::path& folder, const std::string& prefix) {
+  return number_after_prefix(folder.filename().string(), kAbandoned + prefix, '.');
 }
 
 template <class StepOf>
@@ -47,40 +47,128 @@ std::vector<fs::path> folders_by_step(const fs::path& output_dir, StepOf step_of
   return found;
 }
 
-fs::path free_abandoned_name(const fs::path& output_dir, std::int64_t step) {
-  fs::path name = output_dir / str(kAbandoned, step);
-  for (int n = 2; fs::exists(name); ++n) name = output_dir / str(kAbandoned, step, '.', n);
+// Returns the name, or the name with `.2` and so on if it is taken.
+fs::path free_name(const fs::path& wanted) {
+  fs::path name = wanted;
+  for (int n = 2; fs::exists(name); ++n) name = wanted.string() + str('.', n);
   return name;
 }
 
-}  // namespace
-
-std::int64_t step_of_checkpoint(const fs::path& folder) {
-  return number_after_prefix(folder.filename().string(), kCheckpoint);
+fs::path folder_above(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
 
-std::vector<fs::path> checkpoints(const fs::path& output_dir) {
-  return folders_by_step(output_dir, step_of_checkpoint);
+// Renames the damaged checkpoint, and returns what happened to it as the end of a sentence. A run
+// that may not rename it goes on without it.
+std::string set_aside(const fs::path& folder) {
+  const fs::path name = free_name(folder.string() + kDamaged);
+  std::error_code error;
+  fs::rename(folder, name, error);
+  if (error) return "It could not be renamed: " + error.message();
+  sync_directory(folder_above(folder));
+  return "It is now " + name.string();
 }
 
-std::vector<fs::path> abandoned_checkpoints(const fs::path& output_dir) {
-  return folders_by_step(output_dir, abandoned_step);
-}
-
-fs::path last_checkpoint(const fs::path& output_dir) {
-  auto found = checkpoints(output_dir);
-  while (!found.empty()) {
-    if (fs::exists(found.back() / "trainer_state.json")) return found.back();
-    found.pop_back();
+// Returns the newest checkpoint that passes its verification; calls `on_damage` for each other one
+// before it.
+fs::path newest_whole(
+    const fs::path& output_dir, const std::string& prefix,
+    const std::function<void(const fs::path& folder, const Error& error)>& on_damage) {
+  auto found = checkpoints(output_dir, prefix);
+  for (; !found.empty(); found.pop_back()) {
+    try {
+      verify_checkpoint(found.back());
+      return found.back();
+    } catch (const Error& error) {
+      if (error.code() == "checkpoint.newer-version") throw;
+      on_damage(found.back(), error);
+    }
   }
   return {};
 }
 
-void abandon_checkpoints_after(const fs::path& output_dir, std::int64_t step) {
-  const auto found = checkpoints(output_dir);
-  for (auto it = found.rbegin(); it != found.rend() && step_of_checkpoint(*it) > step; ++it) {
+void check_replaceable(const fs::path& target) {
+  std::error_code error;
+  if (!fs::exists(target, error) || fs::exists(target / kManifestFile, error)) return;
+  if (fs::is_directory(target, error) && fs::is_empty(target, error)) return;
+  throw UsageError("checkpoint.not-a-checkpoint",
+                   {.what = target.string(),
+                    .got = fs::is_directory(target, error) ? "a folder with other files" : "a file",
+                    .expected = "a new folder, or a checkpoint to replace",
+                    .hint = "a checkpoint has a folder of its own: choose a new one"});
+}
+
+// Deletes what killed processes have left beside the target, and returns it.
+fs::path cleaned(fs::path target, const std::string& prefix) {
+  if (!target.has_filename()) target = target.parent_path();  // it ends in a slash
+  check_replaceable(target);
+  remove_unfinished_saves(folder_above(target), prefix);
+  remove_unfinished_saves_of(target);
+  return target;
+}
+
+}  // namespace
+
+CheckpointSave::CheckpointSave(const fs::path& target, std::string prefix)
+    : prefix_(std::move(prefix)), staged_(cleaned(target, prefix_)) {}
+
+void CheckpointSave::commit(const CheckpointRotation& rotation) {
+  const fs::path output_dir = folder_above(staged_.target());
+  write_manifest(staged_.path());
+  // Renames later checkpoints first, so that the highest step is never an abandoned one.
+  if (rotation.abandon_after)
+    abandon_checkpoints_after(output_dir, *rotation.abandon_after, prefix_);
+  staged_.commit(Existing::replace);
+  if (rotation.limit) rotate_checkpoints(output_dir, *rotation.limit, rotation.keep, prefix_);
+}
+
+std::int64_t step_of_checkpoint(const fs::path& folder, const std::string& prefix) {
+  return number_after_prefix(folder.filename().string(), prefix);
+}
+
+std::vector<fs::path> checkpoints(const fs::path& output_dir, const std::string& prefix) {
+  return folders_by_step(output_dir,
+                         [&](const fs::path& each) { return step_of_checkpoint(each, prefix); });
+}
+
+std::vector<fs::path> abandoned_checkpoints(const fs::path& output_dir, const std::string& prefix) {
+  return folders_by_step(output_dir,
+                         [&](const fs::path& each) { return abandoned_step(each, prefix); });
+}
+
+fs::path last_checkpoint(const fs::path& output_dir, const std::string& prefix) {
+  return newest_whole(output_dir, prefix, [](const fs::path&, const Error&) {});
+}
+
+fs::path recover_last_checkpoint(const fs::path& output_dir,
+                                 const std::function<void(const std::string&)>& report,
+                                 const std::string& prefix) {
+  remove_unfinished_saves(output_dir, prefix);
+  return newest_whole(output_dir, prefix, [&](const fs::path& folder, const Error& error) {
+    const ErrorText& text = error.text();
+    report(str("the checkpoint ", folder.string(), " cannot be used. ", text.what, ": got ",
+               text.got, text.expected.empty() ? "" : ", expected " + text.expected, ". ",
+               set_aside(folder)));
+  });
+}
+
+bool has_damaged_checkpoints(const fs::path& output_dir, const std::string& prefix) {
+  const auto number_of_damaged = [&](const fs::path& each) -> std::int64_t {
+    const fs::path name = each.filename();
+    if (name.string().find(kDamaged) == std::string::npos) return -1;
+    return number_after_prefix(name.string(), prefix, '.');
+  };
+  return !folders_by_step(output_dir, number_of_damaged).empty();
+}
+
+void abandon_checkpoints_after(const fs::path& output_dir, std::int64_t step,
+                               const std::string& prefix) {
+  const auto found = checkpoints(output_dir, prefix);
+  for (auto it = found.rbegin(); it != found.rend() && step_of_checkpoint(*it, prefix) > step;
+       ++it) {
     std::error_code error;
-    fs::rename(*it, free_abandoned_name(output_dir, step_of_checkpoint(*it)), error);
+    const fs::path name = kAbandoned + prefix + str(step_of_checkpoint(*it, prefix));
+    fs::rename(*it, free_name(output_dir / name), error);
     // The main process of another machine may have renamed it already.
     if (error && error != std::errc::no_such_file_or_directory) {
       throw IoError(
@@ -93,9 +181,10 @@ void abandon_checkpoints_after(const fs::path& output_dir, std::int64_t step) {
   }
 }
 
-void rotate_checkpoints(const fs::path& output_dir, std::int64_t limit, const fs::path& keep) {
-  std::vector<fs::path> oldest_first = abandoned_checkpoints(output_dir);
-  const auto current = checkpoints(output_dir);
+void rotate_checkpoints(const fs::path& output_dir, std::int64_t limit, const fs::path& keep,
+                        const std::string& prefix) {
+  std::vector<fs::path> oldest_first = abandoned_checkpoints(output_dir, prefix);
+  const auto current = checkpoints(output_dir, prefix);
   const fs::path newest = current.empty() ? fs::path() : current.back();
   oldest_first.insert(oldest_first.end(), current.begin(), current.end());
   std::int64_t excess = static_cast<std::int64_t>(oldest_first.size()) - limit;
@@ -103,15 +192,24 @@ void rotate_checkpoints(const fs::path& output_dir, std::int64_t limit, const fs
     if (excess <= 0) return;
     std::error_code error;
     if (folder == newest || folder == keep || fs::equivalent(folder, keep, error)) continue;
-    fs::remove_all(folder, error);  // a folder that cannot be deleted does not end the run
     --excess;
+    try {
+      remove_directory(folder);
+    } catch (const IoError&) {  // a folder that cannot be deleted does not end the run
+    }
   }
 }
 
-void remove_unfinished_saves(const fs::path& output_dir) {
-  remove_abandoned(output_dir, [](const std::string& target) {
-    return step_of_checkpoint(target) >= 0 || target == kStagedModel;
+void remove_unfinished_saves(const fs::path& output_dir, const std::string& prefix) {
+  remove_abandoned(output_dir, [&](const std::string& target) {
+    const bool abandoned = abandoned_step(target, prefix) >= 0;
+    return step_of_checkpoint(target, prefix) >= 0 || abandoned || target == kStagedModel;
   });
+}
+
+void remove_unfinished_saves_of(const fs::path& target) {
+  remove_abandoned(folder_above(target),
+                   [&](const std::string& name) { return name == target.filename(); });
 }
 
 }  // namespace hasten

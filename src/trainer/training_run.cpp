@@ -10,6 +10,7 @@
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/checkpoint/checkpoint_folders.h"
+#include "hasten/checkpoint/manifest.h"
 #include "hasten/device/memory.h"
 #include "hasten/formats/weights.h"
 #include "hasten/optim/adamw.h"
@@ -174,7 +175,7 @@ class Trainer::Run {
     }
     if (args_.overwrite_output_dir) {
       for (const auto& all : {checkpoints(folder), abandoned_checkpoints(folder)}) {
-        for (const fs::path& old : all) fs::remove_all(old);
+        for (const fs::path& old : all) remove_directory(old);
       }
     }
   }
@@ -190,11 +191,33 @@ class Trainer::Run {
     return weights + (args_.save_only_model ? 0 : kept * trained);
   }
 
-  // Returns the same folder in all processes, whatever another process may be writing.
+  // Returns the same verified folder in all processes, whatever another process may be writing.
   fs::path folder_to_resume() const {
-    if (args_.resume_from_checkpoint != "true") return args_.resume_from_checkpoint;
-    return broadcast_from_main(trainer_.group(),
-                               [&] { return last_checkpoint(args_.output_dir).string(); });
+    return broadcast_from_main(trainer_.group(), [&]() -> std::string {
+      if (args_.resume_from_checkpoint == "true") {
+        const auto report = [&](const std::string& damage) { trainer_.logger.warning(damage); };
+        return recover_last_checkpoint(args_.output_dir, report).string();
+      }
+      check_is_resumable(args_.resume_from_checkpoint);
+      verify_checkpoint(args_.resume_from_checkpoint);
+      return args_.resume_from_checkpoint;
+    });
+  }
+
+  static void check_is_resumable(const fs::path& folder) {
+    if (has_training_state(folder) || fs::exists(folder / kManifestFile)) return;
+    throw_no_training_state(folder);
+  }
+
+  [[noreturn]] static void throw_no_training_state(const fs::path& folder) {
+    throw ConfigError(
+        "trainer.no-training-state",
+        {.what = "resume_from_checkpoint " + folder.string(),
+         .got = "a folder without training_position.json",
+         .expected = "a checkpoint with the optimizer's state",
+         .hint =
+             "a folder that save_only_model or the Hugging Face Trainer saved cannot be resumed: "
+             "pass it as --model to start a new run"});
   }
 
   void resume() {
@@ -206,16 +229,7 @@ class Trainer::Run {
            .got = "no complete checkpoint in " + args_.output_dir,
            .hint = "start without resume_from_checkpoint, or give it the folder of a checkpoint"});
     }
-    if (!has_training_state(folder)) {
-      throw ConfigError(
-          "trainer.no-training-state",
-          {.what = "resume_from_checkpoint " + folder.string(),
-           .got = "a folder without training_position.json",
-           .expected = "a checkpoint with the optimizer's state",
-           .hint =
-               "a folder that save_only_model or the Hugging Face Trainer saved cannot be resumed: "
-               "pass it as --model to start a new run"});
-    }
+    if (!has_training_state(folder)) throw_no_training_state(folder);
     const CheckpointToResume checkpoint(folder);
     TrainerState before = checkpoint.state;
     const TrainingPosition& position = checkpoint.position;
@@ -633,20 +647,16 @@ class Trainer::Run {
 
   void write_checkpoint(const fs::path& target, TrainingPosition position,
                         const std::vector<TensorDict>& random) const {
-    remove_unfinished_saves(args_.output_dir);
-    StagedDirectory staged(target);
-    trainer_.write_model(staged.path());
+    CheckpointSave save(target);
+    trainer_.write_model(save.path());
     if (!args_.save_only_model) {
       position.data = data_identity();
-      save_training_state(staged.path(), optimizer_.unwrap(), parameters_, position, random);
+      save_training_state(save.path(), optimizer_.unwrap(), parameters_, position, random);
     }
-    write_file_atomically(staged.path() / "trainer_state.json", trainer_.state.to_json());
-    // Renames later checkpoints first, so that the highest step is never an abandoned one.
-    abandon_checkpoints_after(args_.output_dir, last_saved_);
-    staged.commit(Existing::replace);
-    if (args_.save_total_limit)
-      rotate_checkpoints(args_.output_dir, *args_.save_total_limit,
-                         trainer_.state.best_model_checkpoint);
+    write_file_atomically(save.path() / "trainer_state.json", trainer_.state.to_json());
+    save.commit({.limit = args_.save_total_limit,
+                 .keep = trainer_.state.best_model_checkpoint,
+                 .abandon_after = last_saved_});
   }
 
   TrainOutput finish() {
@@ -667,6 +677,8 @@ class Trainer::Run {
     trainer_.trainer.log(metrics);
     metrics["epoch"] = state.epoch;
     if (args_.load_best_model_at_end && !state.best_model_checkpoint.empty()) {
+      once(trainer_.group(), trainer_.accelerator.is_main_process(),
+           [&] { verify_checkpoint(state.best_model_checkpoint); });
       load_model_files(*trainer_.model, state.best_model_checkpoint);
       trainer_.logger.info(str("loaded the best model: ", state.best_model_checkpoint, " (",
                                args_.metric_for_best_model, " ", *state.best_metric, ")"));

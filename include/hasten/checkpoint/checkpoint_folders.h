@@ -1,44 +1,111 @@
 // File: hasten/checkpoint/checkpoint_folders.h
-// The checkpoints of a run: the folders `checkpoint-N` in its output_dir, where N is the step.
+// The checkpoints of a run: the folders `checkpoint-N` in its output_dir, where N is the step. This
+// is the only way in which hasten writes, finds and deletes checkpoints (docs/durability.md).
+//
+//   CheckpointSave save("out/checkpoint-500");                // a hidden folder beside it
+//   write_file_atomically(save.path() / "state.json", "{}");
+//   save.commit({.limit = 3});                                // manifest, fsync, one rename, rotation
 //
 //   for (const std::filesystem::path& folder : checkpoints("out")) std::puts(folder.c_str());
-//   const std::filesystem::path newest = last_checkpoint("out");
+//   const std::filesystem::path newest = last_checkpoint("out");   // complete and verified
 //
 // All folders of that name belong to one sequence of runs: each was written by a run that began at
 // step 0 or resumed from one of the earlier ones. When a run resumes from a checkpoint that is not
 // the newest, its first save renames the later ones to `abandoned-checkpoint-N`
 // (abandon_checkpoints_after). So the highest step is always the newest checkpoint, and no run
-// resumes from an abandoned one by itself. Thread rule: one process at a time changes the folders
-// of an output_dir. Throws IoError "io.*".
+// resumes from an abandoned one by itself. A damaged checkpoint is renamed to
+// `checkpoint-N.damaged` by the run that finds it, and hasten never deletes it. `prefix` is the
+// part of the name before the number. Thread rule: one process at a time changes the folders
+// of an output_dir. Throws IoError "io.*", and what hasten/checkpoint/manifest.h throws.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
 #include <vector>
+
+#include "hasten/base/files.h"
 
 namespace hasten {
 
+inline constexpr const char* kCheckpointPrefix = "checkpoint-";
+
+// What happens to the other checkpoints when a new one has been saved.
+struct CheckpointRotation {
+  // The most checkpoints that remain; unset: all.
+  std::optional<std::int64_t> limit = std::nullopt;
+  // A checkpoint that stays beside them, such as the best one.
+  std::filesystem::path keep = {};
+  // Renames the checkpoints of later steps than this one before the new one appears.
+  std::optional<std::int64_t> abandon_after = std::nullopt;
+};
+
+// A checkpoint that appears complete or not at all.
+class CheckpointSave {
+ public:
+  // Deletes what killed processes have left beside `target`, and creates a hidden folder to write
+  // to. If `target` is one of a series, its name is `prefix` and a number. Throws UsageError
+  // "checkpoint.not-a-checkpoint" if `target` has other files than those of a checkpoint, which
+  // commit() would delete.
+  explicit CheckpointSave(const std::filesystem::path& target,
+                          std::string prefix = kCheckpointPrefix);
+
+  // The folder to write to until commit().
+  const std::filesystem::path& path() const { return staged_.path(); }
+  // Writes the manifest, syncs everything, and gives the folder its name, in place of an older
+  // checkpoint of this name. Then deletes what rotation says. If it throws before the folder has
+  // its name, the other checkpoints are unchanged, apart from abandoned ones.
+  void commit(const CheckpointRotation& rotation = {});
+
+ private:
+  std::string prefix_;
+  StagedDirectory staged_;
+};
+
 // The folders `checkpoint-N`, by ascending step.
-std::vector<std::filesystem::path> checkpoints(const std::filesystem::path& output_dir);
-// The complete checkpoint with the highest step; an empty path if there is none. Checkpoints are
-// written under another name and renamed once, so a folder of that name is complete.
-std::filesystem::path last_checkpoint(const std::filesystem::path& output_dir);
+std::vector<std::filesystem::path> checkpoints(const std::filesystem::path& output_dir,
+                                               const std::string& prefix = kCheckpointPrefix);
+// The checkpoint with the highest step that is complete and verified (verify_checkpoint); an empty
+// path if there is none. Changes nothing.
+std::filesystem::path last_checkpoint(const std::filesystem::path& output_dir,
+                                      const std::string& prefix = kCheckpointPrefix);
+// The same for a run that resumes: renames each damaged checkpoint that it finds before that one to
+// `checkpoint-N.damaged`, with `.2` and so on if there already is one, and passes `report` a
+// sentence that names the file. A checkpoint of a newer version of hasten is not damaged: it throws
+// DataError "checkpoint.newer-version".
+std::filesystem::path recover_last_checkpoint(const std::filesystem::path& output_dir,
+                                              const std::function<void(const std::string&)>& report,
+                                              const std::string& prefix = kCheckpointPrefix);
+// True if a damaged checkpoint has been set aside there.
+bool has_damaged_checkpoints(const std::filesystem::path& output_dir,
+                             const std::string& prefix = kCheckpointPrefix);
 // The step in the name of a folder `checkpoint-N`; -1 for another name.
-std::int64_t step_of_checkpoint(const std::filesystem::path& folder);
+std::int64_t step_of_checkpoint(const std::filesystem::path& folder,
+                                const std::string& prefix = kCheckpointPrefix);
 
 // The folders `abandoned-checkpoint-N`, by ascending step.
-std::vector<std::filesystem::path> abandoned_checkpoints(const std::filesystem::path& output_dir);
+std::vector<std::filesystem::path> abandoned_checkpoints(
+    const std::filesystem::path& output_dir, const std::string& prefix = kCheckpointPrefix);
 // Renames the checkpoints of later steps than `step` to `abandoned-checkpoint-N`, with `.2` and so
 // on if there already is one. The latest is renamed first, so that a crash leaves no gap.
-void abandon_checkpoints_after(const std::filesystem::path& output_dir, std::int64_t step);
+void abandon_checkpoints_after(const std::filesystem::path& output_dir, std::int64_t step,
+                               const std::string& prefix = kCheckpointPrefix);
 
 // Deletes abandoned checkpoints and then the oldest of the others until `limit` of both together
 // remain. It never deletes the newest, nor `keep`. A folder that cannot be deleted is skipped.
 void rotate_checkpoints(const std::filesystem::path& output_dir, std::int64_t limit,
-                        const std::filesystem::path& keep);
+                        const std::filesystem::path& keep,
+                        const std::string& prefix = kCheckpointPrefix);
 
 // Deletes the incomplete checkpoints and models of processes that were killed while they wrote them
-// (is_abandoned in hasten/base/files.h).
-void remove_unfinished_saves(const std::filesystem::path& output_dir);
+// (is_abandoned in hasten/base/files.h), and gives a checkpoint its name back that such a process
+// was about to replace.
+void remove_unfinished_saves(const std::filesystem::path& output_dir,
+                             const std::string& prefix = kCheckpointPrefix);
+
+// The same for the one folder `target`.
+void remove_unfinished_saves_of(const std::filesystem::path& target);
 
 }  // namespace hasten

@@ -12,6 +12,8 @@
 
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
+#include "hasten/checkpoint/manifest.h"
+#include "unit/code_of.h"
 
 namespace checkpoint_checkpoint_folders_test {
 
@@ -28,6 +30,7 @@ struct Checkpoints {
     const fs::path one = folder.path() / str("checkpoint-", step);
     fs::create_directories(one);
     write_file_atomically(one / "trainer_state.json", text);
+    write_manifest(one);
   }
   std::vector<std::string> names() const {
     std::vector<std::string> found;
@@ -59,8 +62,10 @@ TEST_CASE("checkpoints: they are listed by step, without partial and foreign fol
   CHECK(names_in_order(checkpoints(folder.path())) ==
         FolderNames{"checkpoint-9", "checkpoint-10", "checkpoint-200"});
   CHECK(last_checkpoint(folder.path()).empty());  // none is complete
-  for (const char* name : {"checkpoint-9", "checkpoint-10"})
+  for (const char* name : {"checkpoint-9", "checkpoint-10"}) {
     write_file_atomically(folder.path() / name / "trainer_state.json", "{}");
+    write_manifest(folder.path() / name);
+  }
   CHECK(last_checkpoint(folder.path()).filename() == "checkpoint-10");
   CHECK(last_checkpoint(folder.path() / "nowhere").empty());
 }
@@ -114,6 +119,72 @@ TEST_CASE("checkpoints: unfinished saves of a killed process are removed, other 
   CHECK(run.names().size() == 3);
   CHECK(fs::exists(alive.path()));
   CHECK(fs::exists(run.folder.path() / "checkpoint-10"));
+}
+
+TEST_CASE("checkpoints: a save appears with its manifest, after which the oldest are deleted") {
+  const Checkpoints run({10, 20});
+  {
+    CheckpointSave given_up(run.folder.path() / "checkpoint-30");
+    write_file_atomically(given_up.path() / "trainer_state.json", "half");
+  }
+  CHECK(run.names() == FolderNames{"checkpoint-10", "checkpoint-20"});
+  CheckpointSave save(run.folder.path() / "checkpoint-30");
+  write_file_atomically(save.path() / "trainer_state.json", "whole");
+  CHECK(last_checkpoint(run.folder.path()).filename() == "checkpoint-20");
+  save.commit({.limit = 2, .keep = run.folder.path() / "checkpoint-10"});
+  CHECK(run.names() == FolderNames{"checkpoint-10", "checkpoint-30"});
+  verify_checkpoint(run.folder.path() / "checkpoint-30");
+  CheckpointSave again(run.folder.path() / "checkpoint-30");
+  write_file_atomically(again.path() / "trainer_state.json", "again");
+  again.commit();
+  CHECK(read_file(run.folder.path() / "checkpoint-30" / "trainer_state.json") == "again");
+  verify_checkpoint(run.folder.path() / "checkpoint-30");
+}
+
+TEST_CASE("checkpoints: a folder with other files is never replaced") {
+  const TemporaryDirectory folder;
+  fs::create_directory(folder.path() / "work");
+  write_file_atomically(folder.path() / "work" / "thesis.tex", "text");
+  CHECK(code_of([&] { CheckpointSave(folder.path() / "work"); }) == "checkpoint.not-a-checkpoint");
+  CHECK(code_of([&] { CheckpointSave(folder.path() / "work" / ""); }) ==
+        "checkpoint.not-a-checkpoint");
+  CHECK(read_file(folder.path() / "work" / "thesis.tex") == "text");
+}
+
+TEST_CASE("checkpoints: damaged ones are set aside and named, and the one before is used") {
+  const Checkpoints run({10, 20, 30, 40});
+  const fs::path& folder = run.folder.path();
+  write_file_atomically(folder / "checkpoint-40" / "trainer_state.json", "changed");
+  fs::remove(folder / "checkpoint-30" / "trainer_state.json");
+  CHECK(last_checkpoint(folder).filename() == "checkpoint-20");
+  CHECK(run.names().size() == 4);
+  CHECK_FALSE(has_damaged_checkpoints(folder));
+  std::vector<std::string> reports;
+  const auto report = [&](const std::string& text) { reports.push_back(text); };
+  CHECK(recover_last_checkpoint(folder, report).filename() == "checkpoint-20");
+  CHECK(run.names() == FolderNames{"checkpoint-10", "checkpoint-20", "checkpoint-30.damaged",
+                                   "checkpoint-40.damaged"});
+  CHECK(has_damaged_checkpoints(folder));
+  REQUIRE(reports.size() == 2);
+  CHECK(reports[0].find("checkpoint-40/trainer_state.json: got 7 bytes, expected 18 bytes") !=
+        std::string::npos);
+  CHECK(reports[1].find("checkpoint-30/trainer_state.json: got no such file") != std::string::npos);
+  CHECK(reports[1].find("It is now " + (folder / "checkpoint-30.damaged").string()) !=
+        std::string::npos);
+  run.write(40, "second run");
+  fs::remove(folder / "checkpoint-40" / kManifestFile);
+  recover_last_checkpoint(folder, report);
+  CHECK(fs::exists(folder / "checkpoint-40.damaged.2"));
+  CHECK(reports.size() == 3);
+}
+
+TEST_CASE("checkpoints: rotation orders by number, not by time, and has its own series") {
+  const Checkpoints run({100, 20, 3});  // written in this order
+  fs::create_directory(run.folder.path() / "checkpoint_1");
+  rotate_checkpoints(run.folder.path(), 1, {});
+  CHECK(run.names() == FolderNames{"checkpoint-100", "checkpoint_1"});
+  CHECK(names_in_order(checkpoints(run.folder.path(), "checkpoint_")) ==
+        FolderNames{"checkpoint_1"});
 }
 
 }  // namespace checkpoint_checkpoint_folders_test

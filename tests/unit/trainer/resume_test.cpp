@@ -13,6 +13,7 @@
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/checkpoint/checkpoint_folders.h"
+#include "hasten/checkpoint/manifest.h"
 #include "hasten/trainer/trainer.h"
 #include "unit/code_of.h"
 #include "unit/trainer/tiny.h"
@@ -206,6 +207,7 @@ TEST_CASE("resume: every other argument that changed is reported once") {
   }
   CHECK_FALSE(contains(changed.log, "num_threads"));
   fs::remove(fs::path(args.resume_from_checkpoint) / "training_args.json");
+  write_manifest(args.resume_from_checkpoint);
   CHECK(contains(run(args).log, "no training_args.json"));
 }
 
@@ -298,6 +300,38 @@ TEST_CASE("resume: a run without remaining steps says so and saves nothing") {
     for (const auto& [name, tensor] : straight.weights)
       CHECK(at::equal(tensor, resumed.weights.at(name)));
   }
+}
+
+TEST_CASE("resume: a damaged checkpoint is named and set aside, and the one before continues") {
+  const Folder folder;
+  TrainingArguments args = ten_steps(folder.path);
+  const ResumedRun straight = run(args);
+  const fs::path damaged = folder.path / "checkpoint-10" / "optimizer.safetensors";
+  std::string bytes = read_file(damaged);
+  bytes[bytes.size() / 2] ^= 1;
+  std::ofstream(damaged, std::ios::binary) << bytes;
+  CHECK(code_of([&] { run(resumed_at(args, 10)); }) == "checkpoint.damaged");
+  args.resume_from_checkpoint = "true";
+  const ResumedRun resumed = run(args);
+  CHECK(contains(resumed.log, damaged.string() + ": got SHA-256 "));
+  CHECK(contains(resumed.log, "checkpoint-8 at step 8"));
+  CHECK(fs::exists(folder.path / "checkpoint-10.damaged"));
+  verify_checkpoint(folder.path / "checkpoint-10");  // that of the resumed run
+  for (const auto& [name, tensor] : straight.weights)
+    CHECK(at::equal(tensor, resumed.weights.at(name)));
+}
+
+TEST_CASE("resume: a best checkpoint that is damaged is not loaded at the end") {
+  const Folder folder;
+  TrainingArguments args = ten_steps(folder.path);
+  args.eval_strategy = IntervalStrategy::steps;
+  args.eval_steps = 2;
+  args.learning_rate = 0;  // no score is better than the first one, that of step 2
+  args.load_best_model_at_end = true;
+  run(args, rows(20), 0, TrainerDataset(rows(20)));
+  std::ofstream(folder.path / "checkpoint-2" / "model.safetensors", std::ios::app) << "more";
+  CHECK(code_of([&] { run(resumed_at(args, 8), rows(20), 0, TrainerDataset(rows(20))); }) ==
+        "checkpoint.damaged");
 }
 
 TEST_CASE("resume: partial files of a killed run are removed when the next run starts") {

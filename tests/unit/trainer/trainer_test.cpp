@@ -10,8 +10,10 @@
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
+#include "hasten/checkpoint/manifest.h"
 #include "hasten/checkpoint/training_state.h"
 #include "hasten/trainer/classification_data.h"
+#include "unit/code_of.h"
 #include "unit/trainer/tiny.h"
 
 namespace trainer_trainer_test {
@@ -98,14 +100,17 @@ TEST_CASE("trainer: resuming with true takes the newest checkpoint, which must b
   Trainer resumed(new_model(), args,
                   {.train_dataset = TrainerDataset(rows(22)), .log_sink = [](std::string_view) {}});
   CHECK(resumed.train().global_step == 12);
+  args.resume_from_checkpoint = (folder.path / "checkpoint-12").string();
   for (const char* file : {"optimizer.safetensors", "random_state.safetensors",
                            "training_position.json", "model.safetensors"}) {
     CAPTURE(file);
-    fs::remove(folder.path / "checkpoint-12" / file);
+    fs::rename(folder.path / "checkpoint-12" / file, folder.path / file);
     Trainer again(new_model(), args,
                   {.train_dataset = TrainerDataset(rows(22)), .log_sink = [](std::string_view) {}});
-    CHECK_THROWS_AS(again.train(), Error);
+    CHECK(code_of([&] { again.train(); }) == "checkpoint.missing-file");
     fs::copy_file(folder.path / "checkpoint-10" / file, folder.path / "checkpoint-12" / file);
+    CHECK(code_of([&] { again.train(); }) == "checkpoint.damaged");  // of another checkpoint
+    fs::rename(folder.path / file, folder.path / "checkpoint-12" / file);
   }
 }
 
@@ -145,12 +150,13 @@ TEST_CASE("trainer: rotation keeps the newest and the best checkpoint") {
   for (const int step : {5, 10, 15, 20}) {
     fs::create_directories(folder.path / str("checkpoint-", step));
     std::ofstream(folder.path / str("checkpoint-", step) / "trainer_state.json") << "{}";
+    write_manifest(folder.path / str("checkpoint-", step));
   }
   rotate_checkpoints(folder.path, 2, folder.path / "checkpoint-5");
   std::vector<std::string> left;
   for (const auto& path : checkpoints(folder.path)) left.push_back(path.filename().string());
   CHECK(left == std::vector<std::string>{"checkpoint-5", "checkpoint-20"});
-  fs::create_directories(folder.path / "checkpoint-30");  // incomplete: it lacks the last file
+  fs::create_directories(folder.path / "checkpoint-30");  // incomplete: it has no manifest
   CHECK(last_checkpoint(folder.path).filename() == "checkpoint-20");
 }
 

@@ -1,0 +1,156 @@
+#include "hasten/checkpoint/manifest.h"
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/sha256.h"
+#include "hasten/base/error.h"
+#include "hasten/base/files.h"
+#include "hasten/base/text.h"
+
+namespace hasten {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr const char* kUseAnother =
+    "use another checkpoint; resume_from_checkpoint true takes the newest one that is whole";
+
+std::string sha256_of_text(const std::string& text) {
+  Sha256 digest;
+  digest.add(text);
+  return digest.hex();
+}
+
+std::string text_of_json(const Json& json) { return json.dump(2) + "\n"; }
+
+// The names of all files below the folder, relative to it, except the manifest and unfinished ones.
+std::vector<std::string> file_names(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (auto it = fs::recursive_directory_iterator(folder, error); !error && it != fs::end(it);
+       it.increment(error)) {
+    if (!it->is_regular_file() || is_partial(it->path())) continue;
+    const std::string name = it->path().lexically_relative(folder).generic_string();
+    if (name != kManifestFile) names.push_back(name);
+  }
+  if (error) {
+    throw IoError("io.read",
+                  {.what = "cannot list the folder " + folder.string(), .got = error.message()});
+  }
+  return names;
+}
+
+[[noreturn]] void throw_bad_manifest(const fs::path& folder, std::string got) {
+  throw DataError("checkpoint.manifest", {.what = (folder / kManifestFile).string(),
+                                          .got = std::move(got),
+                                          .expected = "the manifest of a complete checkpoint",
+                                          .hint = kUseAnother});
+}
+
+// Returns the manifest without its checksum. The text must be the one that hasten writes for its
+// content, so no change of a byte remains unseen.
+Json read_manifest(const fs::path& folder) {
+  const fs::path path = folder / kManifestFile;
+  std::error_code error;
+  if (!fs::exists(path, error)) throw_bad_manifest(folder, "no such file");
+  const std::string text = read_file(path);
+  // A manifest has three levels. The limit bounds the depth of the calls that write it again.
+  const auto limit_depth = [&](int depth, Json::parse_event_t, Json&) {
+    if (depth > 3) throw_bad_manifest(folder, "more than three levels of JSON");
+    return true;
+  };
+  Json json = Json::parse(text, limit_depth, /*allow_exceptions=*/false);
+  if (json.is_discarded() || !json.is_object()) throw_bad_manifest(folder, "no JSON object");
+  if (text_of_json(json) != text) throw_bad_manifest(folder, "a text that hasten does not write");
+  const auto sum = json.find("manifest_sha256");
+  if (sum == json.end() || !sum->is_string()) throw_bad_manifest(folder, "no manifest_sha256");
+  const std::string expected = sum->get<std::string>();
+  json.erase("manifest_sha256");
+  if (sha256_of_text(text_of_json(json)) != expected)
+    throw_bad_manifest(folder, "content that differs from its checksum");
+  return json;
+}
+
+void check_version(const fs::path& folder, const Json& manifest) {
+  const auto version = manifest.find("version");
+  if (version == manifest.end() || !version->is_number_integer())
+    throw_bad_manifest(folder, "no version");
+  if (version->get<std::int64_t>() <= kCheckpointVersion) return;
+  throw DataError("checkpoint.newer-version",
+                  {.what = (folder / kManifestFile).string(),
+                   .got = str("version ", version->get<std::int64_t>()),
+                   .expected = str("at most ", kCheckpointVersion, ", the version of this release"),
+                   .hint = "use the release of hasten that has written the checkpoint, or a later "
+                           "one"});
+}
+
+// Throws unless the file is the one that the manifest describes.
+void verify_file(const fs::path& path, const FileDigest& expected) {
+  std::error_code error;
+  if (!fs::exists(path, error)) {
+    throw DataError("checkpoint.missing-file", {.what = path.string(),
+                                                .got = "no such file",
+                                                .expected = "a file of the checkpoint",
+                                                .hint = kUseAnother});
+  }
+  const auto size = fs::file_size(path, error);
+  const auto throw_damaged = [&](std::string got, std::string wanted) {
+    throw DataError("checkpoint.damaged", {.what = path.string(),
+                                           .got = std::move(got),
+                                           .expected = std::move(wanted),
+                                           .hint = kUseAnother});
+  };
+  if (!error && size != expected.bytes)
+    throw_damaged(str(size, " bytes"), str(expected.bytes, " bytes"));
+  const FileDigest found = digest_of_file(path);
+  if (found != expected) throw_damaged("SHA-256 " + found.sha256, "SHA-256 " + expected.sha256);
+}
+
+std::map<std::string, FileDigest> files_of(const fs::path& folder, const Json& manifest) {
+  std::map<std::string, FileDigest> files;
+  try {
+    for (const auto& [name, entry] : manifest.at("files").items()) {
+      const fs::path path = name;
+      const bool below = !name.empty() && path.is_relative() && path.lexically_normal() == path &&
+                         *path.begin() != "..";
+      if (!below) throw_bad_manifest(folder, "a file outside of the folder: " + name);
+      files[name] = {.bytes = entry.at("bytes").get<std::uint64_t>(),
+                     .sha256 = entry.at("sha256").get<std::string>()};
+    }
+  } catch (const Json::exception& error) {
+    throw_bad_manifest(folder, error.what());
+  }
+  return files;
+}
+
+}  // namespace
+
+void write_manifest(const fs::path& folder) {
+  Json files = Json::object();
+  for (const std::string& name : file_names(folder)) {
+    const FileDigest digest = digest_of_file(folder / name);
+    files[name] = {{"bytes", digest.bytes}, {"sha256", digest.sha256}};
+  }
+  Json manifest = {{"files", std::move(files)}, {"version", kCheckpointVersion}};
+  manifest["manifest_sha256"] = sha256_of_text(text_of_json(manifest));
+  write_file_atomically(folder / kManifestFile, text_of_json(manifest));
+}
+
+void verify_checkpoint(const fs::path& folder) {
+  const Json manifest = read_manifest(folder);
+  check_version(folder, manifest);
+  const auto files = files_of(folder, manifest);
+  for (const auto& [name, digest] : files) verify_file(folder / name, digest);
+  for (const std::string& name : file_names(folder)) {
+    if (files.contains(name) || !ends_with(name, ".safetensors")) continue;
+    throw DataError("checkpoint.damaged", {.what = (folder / name).string(),
+                                           .got = "a file that the manifest does not list",
+                                           .expected = "only tensors of this checkpoint",
+                                           .hint = "move the file to another folder"});
+  }
+}
+
+}  // namespace hasten
