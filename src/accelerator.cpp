@@ -20,6 +20,7 @@
 #include "prepare/compile_watch.h"
 #include "prepare/gather_counted.h"
 #include "prepare/metrics.h"
+#include "prepare/state_checkpoint.h"
 #include "track/tracker_set.h"
 
 namespace hasten {
@@ -163,13 +164,36 @@ std::shared_ptr<AcceleratorState> state_of(const AcceleratorOptions& options) {
   return state;
 }
 
+void check_project(const ProjectConfiguration& project) {
+  if (project.total_limit && *project.total_limit < 1) {
+    throw ConfigError("checkpoint.total-limit", {.what = "project_config.total_limit",
+                                                 .got = str(*project.total_limit),
+                                                 .expected = "at least 1, or unset"});
+  }
+  if (project.automatic_checkpoint_naming && project.project_dir.empty()) {
+    throw ConfigError("checkpoint.project-dir",
+                      {.what = "project_config.automatic_checkpoint_naming",
+                       .got = "no project_dir",
+                       .expected = "the folder of the project"});
+  }
+}
+
+// Returns a hook that is called as one of these functions.
+CheckpointHook added_hook(std::vector<std::shared_ptr<CheckpointFunction>>& functions,
+                          CheckpointFunction function) {
+  functions.push_back(std::make_shared<CheckpointFunction>(std::move(function)));
+  return CheckpointHook(functions.back());
+}
+
 }  // namespace
 
 Accelerator::Accelerator(AcceleratorOptions options) {
   const bool is_main = worker_of(config::whole_environment()).rank == 0;
   // Throws before the processes meet.
   trackers_ = std::make_shared<TrackerSet>(options.log_with, options.logging_dir, is_main);
+  check_project(options.project_config);
   state_ = state_of(options);
+  project_ = options.project_config;
   const std::shared_ptr<StepObservers> observers(state_, &state_->observers);
   if (DryTpu* const dry = DryTpu::active()) dry->listen_to(*observers);
   if (hasten_accelerator_constructed != nullptr) hasten_accelerator_constructed(observers);
@@ -217,6 +241,40 @@ void Accelerator::log(const TrackedScalars& values, std::int64_t step) {
 Tracker& Accelerator::get_tracker(const std::string& name) { return trackers_->get(name); }
 
 void Accelerator::end_training() { trackers_->finish(); }
+
+std::filesystem::path Accelerator::save_state(const std::filesystem::path& folder) {
+  return save_state_checkpoint(*state_, project_, folder);
+}
+
+bool Accelerator::load_state(const std::filesystem::path& folder) {
+  return load_state_checkpoint(*state_, project_, folder);
+}
+
+void Accelerator::add_object(std::shared_ptr<SavedObject> object) {
+  state_->saved.objects.push_back(std::move(object));
+}
+
+CheckpointHook Accelerator::register_save_state_pre_hook(CheckpointFunction function) {
+  return added_hook(state_->saved.before_save, std::move(function));
+}
+
+CheckpointHook Accelerator::register_load_state_pre_hook(CheckpointFunction function) {
+  return added_hook(state_->saved.before_load, std::move(function));
+}
+
+void Accelerator::save_module(const torch::nn::Module& module, const std::filesystem::path& folder,
+                              const SaveModuleOptions& options) const {
+  require_all("save_model");
+  once(group(), is_main_process(), [&] { save_weights(module, folder, options); });
+}
+
+LoadedNames Accelerator::load_module(torch::nn::Module& module, const std::filesystem::path& folder,
+                                     const LoadModuleOptions& options) const {
+  require_all("load_model");
+  LoadedNames names;
+  once(group(), true, [&] { names = load_weights(module, folder, options); });
+  return names;
+}
 
 bool Accelerator::sync_gradients() const { return state_->accumulation.sync_gradients(); }
 

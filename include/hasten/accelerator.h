@@ -15,9 +15,10 @@
 // that has one (docs/tpu.md), otherwise the GPU of the process's local rank, otherwise the CPU.
 //
 // Throws UsageError "prepare.*" and "track.*". The constructor also throws ConfigError
-// "prepare.precision" and "process.backend", "track.unknown", "device.tpu-*", and what Group::form
-// throws (hasten/process/group.h). Thread rule: one thread at a time per Accelerator. Source: the
-// names and behaviour of Hugging Face Accelerate; docs/design/ explains the differences.
+// "prepare.precision" and "process.backend", "track.unknown", "checkpoint.*" (project_config),
+// "device.tpu-*", and what Group::form throws (hasten/process/group.h). Thread rule: one thread at a
+// time per Accelerator. Source: the names and behaviour of Hugging Face Accelerate; docs/design/
+// explains the differences.
 #pragma once
 
 #include <chrono>
@@ -33,12 +34,14 @@
 #include "hasten/anatomy/anatomy.h"
 #include "hasten/data/collectives.h"
 #include "hasten/data/share.h"
+#include "hasten/formats/module_weights.h"
 #include "hasten/optim/gradients.h"
 #include "hasten/prepare/data_parallel.h"
 #include "hasten/prepare/join.h"
 #include "hasten/prepare/local_sgd.h"
 #include "hasten/prepare/precision.h"
 #include "hasten/prepare/prepare.h"
+#include "hasten/prepare/save_state.h"
 #include "hasten/process/group.h"
 #include "hasten/process/logger.h"
 #include "hasten/process/split.h"
@@ -104,6 +107,8 @@ struct AcceleratorOptions {
   std::vector<TrackerChoice> log_with;
   // The folder of the trackers that write files. Each project has a folder of its name in it.
   std::filesystem::path logging_dir;
+  // The folder and the number of the checkpoints of save_state(); see hasten/prepare/save_state.h.
+  ProjectConfiguration project_config;
 };
 
 class TrackerSet;
@@ -331,6 +336,53 @@ class Accelerator {
   // Finishes all trackers. Without it each finishes in its destructor.
   void end_training();
 
+  // Saves everything that is prepared (models, optimizers with their options, schedulers, positions
+  // of loaders), the random generators of every process, the step counters and the registered
+  // objects, and returns the folder. Without a folder it is the next one of
+  // AcceleratorOptions::project_config. Call it between two optimizer steps, in every process: after
+  // optimizer.step(), also in the middle of an epoch. The folder appears complete or not at all
+  // (docs/durability.md), and replaces a checkpoint of the same name. A collective. Throws UsageError
+  // "checkpoint.open-window", "checkpoint.no-folder", "checkpoint.not-a-checkpoint",
+  // "checkpoint.unknown-optimizer"; ConfigError "checkpoint.project-in-use".
+  std::filesystem::path save_state(const std::filesystem::path& folder = {});
+  // Loads what save_state() has saved into the objects that are prepared and registered, after
+  // checking every byte: the loop then goes on as if it had never stopped. Call it before the loop.
+  // A pass over a prepared loader begins after the batches that were used. Without a folder, it takes
+  // the newest checkpoint of the project that is whole, sets damaged ones aside, and returns false if
+  // the project has none yet: `accelerator.load_state();` then starts a new run. A collective. Throws
+  // UsageError "checkpoint.other-objects", DataError "checkpoint.*", "weights.mismatch".
+  bool load_state(const std::filesystem::path& folder = {});
+  // Makes the object's state a part of the checkpoints (hasten/prepare/save_state.h). In save_state()
+  // only the main process asks for it; load_state() restores it in every process.
+  template <class Object>
+  void register_for_checkpointing(Object& object) {
+    static_assert(
+        detail::HasStateDict<Object> || detail::HasNumbers<Object>,
+        "register_for_checkpointing takes an object with state_dict() and "
+        "load_state_dict(), or with state() and set_state(): hasten/prepare/save_state.h");
+    add_object(std::make_shared<detail::SavedReference<Object>>(object));
+  }
+  // Calls the function in every process with the folder that save_state() writes to, before anything
+  // else is written. Files that it writes there belong to the checkpoint.
+  CheckpointHook register_save_state_pre_hook(CheckpointFunction function);
+  // Calls the function in every process with the folder of load_state(), which has been verified,
+  // before anything is loaded.
+  CheckpointHook register_load_state_pre_hook(CheckpointFunction function);
+  // Saves the weights of a prepared or plain model to a folder, or to a file that ends in
+  // `.safetensors`, for Python and load_model(); see hasten/formats/module_weights.h. The main process
+  // writes. A collective.
+  template <class Model>
+  void save_model(const Model& model, const std::filesystem::path& folder,
+                  const SaveModuleOptions& options = {}) const {
+    save_module(module_of(model), folder, options);
+  }
+  // Loads such weights in every process. A collective.
+  template <class Model>
+  LoadedNames load_model(const Model& model, const std::filesystem::path& folder,
+                         const LoadModuleOptions& options = {}) const {
+    return load_module(module_of(model), folder, options);
+  }
+
   // Writes a Chrome trace of the operators that run until the returned object is destroyed.
   ProfileScope profile(const std::filesystem::path& trace) const { return ProfileScope(trace); }
   // Accounts for every byte and operation from now on; see hasten/anatomy/anatomy.h.
@@ -352,6 +404,24 @@ class Accelerator {
     handle.reset();
   }
 
+  // The module of a handle, a holder, a pointer or a module.
+  template <class Model>
+  static torch::nn::Module& module_of(const Model& model) {
+    const auto& module = [&]() -> const torch::nn::Module& {
+      if constexpr (std::is_base_of_v<torch::nn::Module, Model>) {
+        return model;
+      } else {
+        return *model;
+      }
+    }();
+    return const_cast<torch::nn::Module&>(module);
+  }
+  void add_object(std::shared_ptr<SavedObject> object);
+  void save_module(const torch::nn::Module& module, const std::filesystem::path& folder,
+                   const SaveModuleOptions& options) const;
+  LoadedNames load_module(torch::nn::Module& module, const std::filesystem::path& folder,
+                          const LoadModuleOptions& options) const;
+
   SynchronizationScope hold_back(const torch::nn::Module* model) const;
   SynchronizationScope exchange_now(const torch::nn::Module* model) const;
   at::Tensor gather_real_rows(const at::Tensor& tensor) const;
@@ -367,6 +437,7 @@ class Accelerator {
   friend class LocalSGD;
   std::shared_ptr<AcceleratorState> state_;
   std::shared_ptr<TrackerSet> trackers_;
+  ProjectConfiguration project_;
 };
 
 // Seeds LibTorch's generators on all devices. With device_specific, process n of a job uses

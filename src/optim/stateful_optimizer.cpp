@@ -76,21 +76,21 @@ void ParamGroupOptions::check() const {
   require_at_least_0("an optimizer", "weight_decay", weight_decay_);
 }
 
+void ParamGroupOptions::visit_options(OptionVisitor& option) {
+  option("lr", lr_);
+  option("weight_decay", weight_decay_);
+  option("maximize", maximize_);
+  visit(option);
+}
+
 void ParamGroupOptions::serialize(InputArchive& archive) {
   OptionReader read(archive);
-  read("lr", lr_);
-  read("weight_decay", weight_decay_);
-  read("maximize", maximize_);
-  visit(read);
+  visit_options(read);
 }
 
 void ParamGroupOptions::serialize(OutputArchive& archive) const {
   OptionWriter write(archive);
-  auto& self = const_cast<ParamGroupOptions&>(*this);  // a writer changes nothing
-  write("lr", self.lr_);
-  write("weight_decay", self.weight_decay_);
-  write("maximize", self.maximize_);
-  self.visit(write);
+  const_cast<ParamGroupOptions&>(*this).visit_options(write);  // a writer changes nothing
 }
 
 void ParamState::serialize(InputArchive& archive) {

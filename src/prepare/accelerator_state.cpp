@@ -38,6 +38,7 @@ void AcceleratorState::add_model(const std::shared_ptr<torch::nn::Module>& modul
 void AcceleratorState::remove_model(const torch::nn::Module* module) {
   accumulation.remove_model(module);
   gradients.remove_model(module);
+  saved.remove_model(module);
 }
 
 void AcceleratorState::drop_windows() {

@@ -24,6 +24,7 @@
 #include "prepare/batch_placement.h"
 #include "prepare/gradient_sync.h"
 #include "prepare/loader_registry.h"
+#include "prepare/saved_objects.h"
 #include "prepare/synced_state.h"
 
 namespace hasten {
@@ -66,6 +67,7 @@ class AcceleratorState {
   LoaderRegistry loaders;
   StepObservers observers;
   SyncedStates synced_states;
+  SavedObjects saved;
   Accumulation accumulation;
   GradientSync gradients;
   // Set by Accelerator::set_trigger.

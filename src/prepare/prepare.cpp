@@ -44,6 +44,7 @@ void place_module(const AcceleratorState& state, torch::nn::Module& module) {
 void prepare_module(AcceleratorState& state, const std::shared_ptr<torch::nn::Module>& module) {
   if (state.placement.moves) place_module(state, *module);
   state.add_model(module);
+  state.saved.add_model(module);
   state.observers.add_model(module);
 }
 

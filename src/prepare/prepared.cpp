@@ -31,6 +31,7 @@ PreparedOptimizer::PreparedOptimizer(std::shared_ptr<torch::optim::Optimizer> op
       synced_optimizer_(std::make_shared<SyncedOptimizer>(optimizer_)) {
   state_->observers.add_optimizer(optimizer_);
   state_->synced_states.add(synced_optimizer_);
+  state_->saved.add_optimizer(synced_optimizer_);
 }
 
 std::vector<at::Tensor> PreparedOptimizer::parameters() const {
@@ -96,7 +97,9 @@ void PreparedOptimizer::zero_grad(bool set_to_none) {
   state_->gradients.mark_cleared(all);
 }
 
-std::int64_t PreparedOptimizer::steps() const { return synced_optimizer_->steps; }
+std::int64_t PreparedOptimizer::steps() const {
+  return synced_optimizer_ ? synced_optimizer_->steps : 0;
+}
 
 PreparedScheduler::PreparedScheduler(std::shared_ptr<torch::optim::LRScheduler> scheduler,
                                      std::shared_ptr<AcceleratorState> state)
@@ -104,6 +107,7 @@ PreparedScheduler::PreparedScheduler(std::shared_ptr<torch::optim::LRScheduler> 
       state_(std::move(state)),
       synced_scheduler_(std::make_shared<SyncedScheduler>(scheduler_)) {
   state_->synced_states.add(synced_scheduler_);
+  state_->saved.add_scheduler(synced_scheduler_);
 }
 
 PreparedScheduler::PreparedScheduler(std::shared_ptr<torch::optim::LRScheduler> scheduler,
@@ -114,6 +118,7 @@ PreparedScheduler::PreparedScheduler(std::shared_ptr<torch::optim::LRScheduler> 
       synced_scheduler_(std::make_shared<SyncedScheduler>(scheduler_)) {
   synced_scheduler_->optimizer_steps = optimizer.steps();
   state_->synced_states.add(synced_scheduler_);
+  state_->saved.add_scheduler(synced_scheduler_);
 }
 
 void PreparedScheduler::step() {

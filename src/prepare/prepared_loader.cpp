@@ -1,28 +1,77 @@
 #include "hasten/prepare/prepared_loader.h"
 
+#include <ATen/CPUGeneratorImpl.h>
+
 #include <algorithm>
 #include <utility>
 
 #include "hasten/base/error.h"
+#include "hasten/base/text.h"
 #include "prepare/accelerator_state.h"
 #include "prepare/foreign_loader.h"
 
 namespace hasten::detail {
 
 struct LoaderPass::Impl {
-  Impl(std::shared_ptr<AcceleratorState> shared, bool draws)
-      : state(std::move(shared)), foreign(*state, draws) {}
+  Impl(std::shared_ptr<AcceleratorState> shared, bool draws,
+       std::shared_ptr<ForeignLoaderPosition> at)
+      : state(std::move(shared)), foreign(*state, draws), draws(draws), position(std::move(at)) {}
 
   std::shared_ptr<AcceleratorState> state;
   ForeignLoader foreign;
+  bool draws;
+  std::shared_ptr<ForeignLoaderPosition> position;  // null for a loader of hasten's
+  std::int64_t steps = 0, skipped_steps = 0;
+  // The state of the generator to which a resumed pass returns; undefined: it keeps its own.
+  at::Tensor generator_after_start;
   // Rows of the current batch before it was filled up, and the most rows of a batch so far.
   std::int64_t unpadded_rows = -1, full_rows = 0;
 };
 
-LoaderPass::LoaderPass(std::shared_ptr<AcceleratorState> state, bool draws)
-    : impl_(std::make_unique<Impl>(std::move(state), draws)) {}
+LoaderPass::LoaderPass(std::shared_ptr<AcceleratorState> state, bool draws,
+                       std::shared_ptr<ForeignLoaderPosition> position)
+    : impl_(std::make_unique<Impl>(std::move(state), draws, std::move(position))) {}
 
-LoaderPass::~LoaderPass() { impl_->state->loaders.end_pass(info); }
+LoaderPass::~LoaderPass() {
+  finish_start();  // the start may have thrown
+  if (impl_->position && impl_->position->pass == this) impl_->position->current = {};
+  impl_->state->loaders.end_pass(info);
+}
+
+void LoaderPass::start() {
+  if (!impl_->position) return;
+  ForeignLoaderPosition& position = *impl_->position;
+  position.pass = this;
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const bool resumes = std::exchange(position.resumes, false);
+  if (resumes && position.resumed.generator.defined()) {
+    impl_->generator_after_start = generator.get_state();
+    generator.set_state(position.resumed.generator);
+  }
+  impl_->skipped_steps = resumes ? position.resumed.batches : 0;
+  position.current = {.batches = 0,
+                      .generator = impl_->draws ? generator.get_state() : at::Tensor()};
+}
+
+void LoaderPass::finish_start() {
+  const at::Tensor state = std::exchange(impl_->generator_after_start, {});
+  if (!state.defined()) return;
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  generator.set_state(state);
+}
+
+std::int64_t LoaderPass::skipped_steps() const { return impl_->skipped_steps; }
+
+// After the last step, the position is the start of the next pass.
+void LoaderPass::count_step() {
+  ++impl_->steps;
+  if (!impl_->position || impl_->position->pass != this) return;
+  if (info.is_last) {
+    impl_->position->current = {};
+  } else {
+    impl_->position->current.batches = impl_->steps;
+  }
+}
 
 void LoaderPass::enter() { impl_->state->loaders.begin_pass(info); }
 
@@ -73,6 +122,18 @@ void LoaderPass::enter_begin() { impl_->foreign.enter_begin(); }
 void LoaderPass::leave_begin() { impl_->foreign.leave_begin(); }
 void LoaderPass::enter_read() { impl_->foreign.enter_read(); }
 void LoaderPass::leave_read() { impl_->foreign.leave_read(); }
+
+void add_position(AcceleratorState& state, const std::shared_ptr<PositionedLoader>& position) {
+  state.saved.add_loader(position);
+}
+
+void throw_position_past_end(std::int64_t batches) {
+  throw DataError("data.state",
+                  {.what = "a prepared loader",
+                   .got = str("fewer than the ", batches, " steps before the checkpoint"),
+                   .expected = "the loader that the checkpoint was saved with",
+                   .hint = "resume with the same data, batch size and number of processes"});
+}
 
 void throw_uneven_batches() {
   throw UsageError(

@@ -7,6 +7,14 @@
 #include "hasten/base/text.h"
 
 namespace hasten {
+namespace {
+
+// Names the counter of LibTorch's schedulers, which only classes that derive from theirs may do.
+struct StepCount : torch::optim::LRScheduler {
+  static auto member() { return &StepCount::step_count_; }
+};
+
+}  // namespace
 
 std::string SyncedOptimizer::state() const {
   torch::serialize::OutputArchive archive;
@@ -36,6 +44,18 @@ void SyncedScheduler::restore(const std::string& state) {
   const std::int64_t target = std::stoll(state);
   while (steps_ < target) step();
   optimizer_steps = std::stoll(state.substr(state.find(' ') + 1));
+}
+
+SyncedScheduler::Counts SyncedScheduler::counts() const {
+  return {.steps = steps_,
+          .step_count = static_cast<std::int64_t>(scheduler_.get()->*StepCount::member()),
+          .optimizer_steps = optimizer_steps};
+}
+
+void SyncedScheduler::set_counts(const Counts& counts) {
+  steps_ = counts.steps;
+  scheduler_.get()->*StepCount::member() = static_cast<unsigned>(counts.step_count);
+  optimizer_steps = counts.optimizer_steps;
 }
 
 void SyncedStates::add(const std::shared_ptr<SyncedOptimizer>& optimizer) {

@@ -35,6 +35,7 @@ class SyncedOptimizer : public SyncedState {
       : optimizer_(std::move(optimizer)) {}
   std::string state() const override;
   void restore(const std::string& state) override;
+  torch::optim::Optimizer& optimizer() const { return *optimizer_; }
   std::int64_t steps = 0;
 
  private:
@@ -48,6 +49,15 @@ class SyncedScheduler : public SyncedState {
   void step();
   std::string state() const override;
   void restore(const std::string& state) override;
+  // The numbers that a checkpoint keeps. Setting them leaves the learning rates as they are: they
+  // belong to the optimizer's state.
+  struct Counts {
+    std::int64_t steps = 0;            // made through the handle
+    std::int64_t step_count = 0;       // of the scheduler itself
+    std::int64_t optimizer_steps = 0;  // see below
+  };
+  Counts counts() const;
+  void set_counts(const Counts& counts);
   // The number of the optimizer's steps at the scheduler's last step.
   std::int64_t optimizer_steps = 0;
 

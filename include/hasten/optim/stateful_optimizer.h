@@ -61,6 +61,8 @@ class ParamGroupOptions : public torch::optim::OptimizerOptions {
   virtual void check() const;
   // The mean number of floats that the optimizer keeps for each float of a large matrix.
   virtual int floats_per_parameter() const = 0;
+  // Passes every option to the visitor, which may change it.
+  void visit_options(OptionVisitor& option);
   void serialize(torch::serialize::InputArchive& archive) override;
   void serialize(torch::serialize::OutputArchive& archive) const override;
 

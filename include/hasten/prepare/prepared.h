@@ -115,7 +115,10 @@ class PreparedOptimizer {
   std::int64_t steps() const;
   torch::optim::Optimizer& unwrap() const { return *optimizer_; }
   torch::optim::Optimizer* operator->() const { return optimizer_.get(); }
-  void reset() { optimizer_.reset(); }
+  void reset() {
+    optimizer_.reset();
+    synced_optimizer_.reset();
+  }
 
  private:
   friend class PreparedScheduler;
@@ -144,7 +147,10 @@ class PreparedScheduler {
   void step();
   torch::optim::LRScheduler& unwrap() const { return *scheduler_; }
   torch::optim::LRScheduler* operator->() const { return scheduler_.get(); }
-  void reset() { scheduler_.reset(); }
+  void reset() {
+    scheduler_.reset();
+    synced_scheduler_.reset();
+  }
 
  private:
   std::shared_ptr<torch::optim::LRScheduler> scheduler_;

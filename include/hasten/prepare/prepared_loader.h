@@ -37,6 +37,7 @@
 
 #include "hasten/data/batch_info.h"
 #include "hasten/formats/tensor_dict.h"
+#include "hasten/prepare/loader_position.h"
 #include "hasten/prepare/to_device.h"
 
 namespace hasten {
@@ -46,16 +47,30 @@ class AcceleratorState;
 namespace detail {
 
 [[noreturn]] void throw_uneven_batches();
+[[noreturn]] void throw_position_past_end(std::int64_t batches);
+// Makes the position of a prepared loader a part of the Accelerator's checkpoints.
+void add_position(AcceleratorState& state, const std::shared_ptr<PositionedLoader>& position);
 
 // The part of a pass over a prepared loader that does not depend on types. Batches that are given
 // to enter() are the Accelerator's current ones until the end of the pass.
 class LoaderPass {
  public:
-  // `draws`: the loader is not hasten's and may draw random numbers.
-  LoaderPass(std::shared_ptr<AcceleratorState> state, bool draws);
+  // `draws`: the loader is not hasten's and may draw random numbers. `position` is null for a loader
+  // of hasten's.
+  LoaderPass(std::shared_ptr<AcceleratorState> state, bool draws,
+             std::shared_ptr<ForeignLoaderPosition> position);
   LoaderPass(const LoaderPass&) = delete;
   LoaderPass& operator=(const LoaderPass&) = delete;
   ~LoaderPass();
+
+  // Stand before the begin() of a loader that is not hasten's, and after the steps that a resumed
+  // pass skips. Between them LibTorch's generator is what it was when that pass began.
+  void start();
+  void finish_start();
+  // The steps that the pass has to skip, because it goes on where a checkpoint was saved.
+  std::int64_t skipped_steps() const;
+  // Counts a step of a loader that is not hasten's, whose batch is described by `info`.
+  void count_step();
 
   // Makes `info` that of the innermost loop's batch.
   void enter();
@@ -147,8 +162,9 @@ class PreparedLoader {
     using value_type = Batch;
     using difference_type = std::ptrdiff_t;
 
-    Iterator(Loader& loader, std::shared_ptr<AcceleratorState> state)
-        : pass_(std::make_unique<Pass>(loader, std::move(state))) {}
+    Iterator(Loader& loader, std::shared_ptr<AcceleratorState> state,
+             std::shared_ptr<detail::ForeignLoaderPosition> position)
+        : pass_(std::make_unique<Pass>(loader, std::move(state), std::move(position))) {}
 
     Batch& operator*() const { return *pass_->current; }
     Batch* operator->() const { return &*pass_->current; }
@@ -184,22 +200,37 @@ class PreparedLoader {
         loader.set_even_batches(shared.even_batches());
         return loader.begin();
       } else {
+        shared.start();
         return shared.begin([&] { return loader.begin(); });
       }
     }
 
     // One pass over the loader.
     struct Pass {
-      Pass(Loader& loader, std::shared_ptr<AcceleratorState> state)
+      Pass(Loader& loader, std::shared_ptr<AcceleratorState> state,
+           std::shared_ptr<detail::ForeignLoaderPosition> position)
           : loader(loader),
-            shared(std::move(state), kDraws),
+            shared(std::move(state), kDraws, std::move(position)),
             at(begin_of(loader, shared)),
             end(loader.end()) {
+        skip_steps();
         read_batch();
         shared.enter();  // last, in case the constructor throws
       }
       Pass(const Pass&) = delete;
       Pass& operator=(const Pass&) = delete;
+
+      // Reads the steps before the one that a resumed pass starts with.
+      void skip_steps() {
+        const std::int64_t steps = shared.skipped_steps();
+        for (std::int64_t step = 0; step < steps; ++step) {
+          read_batch();
+          if (!current) detail::throw_position_past_end(steps);
+          const bool moved = !kKnowsLast || shared.world_size() > 1;
+          if (!moved) reading([&] { ++at; });
+        }
+        shared.finish_start();
+      }
 
       void advance() {
         // read_own_batch and the read ahead have already advanced the iterator.
@@ -248,6 +279,7 @@ class PreparedLoader {
           }));
         }
         count_padded_rows();
+        shared.count_step();
         report_batch();
       }
 
@@ -315,6 +347,7 @@ class PreparedLoader {
           shared.info.rows = row_count();
           if (!repeats) shared.info.real_rows = shared.info.rows;
         }
+        shared.count_step();
         report_batch();
       }
 
@@ -353,20 +386,38 @@ class PreparedLoader {
   };
 
   PreparedLoader(std::shared_ptr<Loader> loader, std::shared_ptr<AcceleratorState> state)
-      : loader_(std::move(loader)), state_(std::move(state)) {}
+      : loader_(std::move(loader)), state_(std::move(state)) {
+    if constexpr (kKnowsPosition) {
+      position_ = std::make_shared<detail::HastenLoaderPosition<Loader>>(loader_);
+    } else {
+      position_ = foreign_position_ = std::make_shared<detail::ForeignLoaderPosition>();
+    }
+    detail::add_position(*state_, position_);
+  }
 
-  Iterator begin() const { return Iterator(*loader_, state_); }
+  Iterator begin() const { return Iterator(*loader_, state_, foreign_position_); }
   std::default_sentinel_t end() const noexcept { return {}; }
   // The size that the loader itself reports.
   auto size() const requires requires(const Loader& loader) { loader.size(); }
   { return loader_->size(); }
   Loader& unwrap() const { return *loader_; }
   Loader* operator->() const { return loader_.get(); }
-  void reset() { loader_.reset(); }
+  void reset() {
+    loader_.reset();
+    position_.reset();
+  }
 
  private:
+  static constexpr bool kKnowsPosition = requires(Loader & loader, const LoaderState& state) {
+    { loader.state() } -> std::same_as<LoaderState>;
+    loader.load_state(state);
+  };
+
   std::shared_ptr<Loader> loader_;
   std::shared_ptr<AcceleratorState> state_;
+  std::shared_ptr<detail::PositionedLoader> position_;
+  std::shared_ptr<detail::ForeignLoaderPosition>
+      foreign_position_;  // null for a loader of hasten's
 };
 
 }  // namespace hasten

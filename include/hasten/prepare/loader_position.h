@@ -1,0 +1,80 @@
+// File: hasten/prepare/loader_position.h
+// The position of a prepared loader, which a checkpoint keeps. Part of
+// hasten/prepare/prepared_loader.h.
+//
+// A loader of hasten's knows its position itself. Any other loader is read again from the start of
+// the pass, with the random numbers that this start had, up to the batch that follows.
+// Thread rule: that of the Accelerator.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "hasten/data/loader_core.h"
+
+namespace hasten::detail {
+
+// The position in a loader that is not hasten's.
+struct PassPosition {
+  // Steps of the current pass that the loop has begun; 0 between two passes.
+  std::int64_t batches = 0;
+  // The state of LibTorch's CPU generator before the pass began; undefined if it draws no numbers.
+  at::Tensor generator;
+};
+
+// One of both.
+struct SavedPosition {
+  bool is_of_hasten = false;
+  LoaderState loader;
+  PassPosition pass;
+};
+
+class PositionedLoader {
+ public:
+  virtual ~PositionedLoader() = default;
+  virtual SavedPosition position() const = 0;
+  // Throws DataError "data.state" for a position past the end.
+  virtual void set_position(const SavedPosition& position) = 0;
+  virtual bool is_of_hasten() const = 0;
+};
+
+template <class Loader>
+class HastenLoaderPosition : public PositionedLoader {
+ public:
+  explicit HastenLoaderPosition(std::shared_ptr<Loader> loader) : loader_(std::move(loader)) {}
+  SavedPosition position() const override {
+    return {.is_of_hasten = true, .loader = loader_->state(), .pass = {}};
+  }
+  void set_position(const SavedPosition& position) override {
+    loader_->load_state(position.loader);
+  }
+  bool is_of_hasten() const override { return true; }
+
+ private:
+  std::shared_ptr<Loader> loader_;
+};
+
+class ForeignLoaderPosition : public PositionedLoader {
+ public:
+  SavedPosition position() const override {
+    return {.is_of_hasten = false, .loader = {}, .pass = resumes ? resumed : current};
+  }
+  void set_position(const SavedPosition& position) override {
+    resumes = position.pass.batches > 0;
+    resumed = position.pass;
+    current = {};
+  }
+  bool is_of_hasten() const override { return false; }
+
+  PassPosition current;
+  // The pass that `current` belongs to.
+  const void* pass = nullptr;
+  // True: the next pass starts at `resumed`.
+  bool resumes = false;
+  PassPosition resumed;
+};
+
+}  // namespace hasten::detail

@@ -1,0 +1,200 @@
+#include "checkpoint/optimizer_options.h"
+
+#include <torch/torch.h>
+
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <tuple>
+
+#include "checkpoint/optimizer_state.h"
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "hasten/optim/stateful_optimizer.h"
+
+namespace hasten {
+namespace {
+
+namespace optim = torch::optim;
+using OptionsJson = nlohmann::json;
+
+// JSON has no infinity, so a text stands for a number that is not finite.
+OptionsJson json_of_value(double value) {
+  return std::isfinite(value) ? OptionsJson(value) : OptionsJson(str(value));
+}
+template <class Value>
+OptionsJson json_of_value(const Value& value) {
+  return value;
+}
+template <class Value>
+OptionsJson json_of_value(const std::optional<Value>& value) {
+  return value ? json_of_value(*value) : OptionsJson();
+}
+
+void read_value(const OptionsJson& json, double& value) {
+  value = json.is_string() ? std::stod(json.get<std::string>()) : json.get<double>();
+}
+template <class Value>
+void read_value(const OptionsJson& json, Value& value) {
+  value = json.get<Value>();
+}
+template <class Value>
+void read_value(const OptionsJson& json, std::optional<Value>& value) {
+  value.reset();
+  if (!json.is_null()) read_value(json, value.emplace());
+}
+
+// Passes every option of a group to `option(name, value)`. Its overloads are those of
+// OptionVisitor, and those of a pair and of an optional text or whole number.
+template <class Option>
+void visit_group(optim::OptimizerOptions& options, Option& option) {
+  const auto is = [&]<class Options>(Options*& typed) {
+    return (typed = dynamic_cast<Options*>(&options)) != nullptr;
+  };
+  const auto visit_adam = [&](auto& adam) {
+    option("lr", adam.lr());
+    option("betas", adam.betas());
+    option("eps", adam.eps());
+    option("weight_decay", adam.weight_decay());
+    option("amsgrad", adam.amsgrad());
+  };
+  optim::AdamOptions* adam = nullptr;
+  optim::AdamWOptions* adamw = nullptr;
+  optim::SGDOptions* sgd = nullptr;
+  optim::RMSpropOptions* rmsprop = nullptr;
+  optim::AdagradOptions* adagrad = nullptr;
+  optim::LBFGSOptions* lbfgs = nullptr;
+  ParamGroupOptions* own = nullptr;
+  if (is(adam)) {
+    visit_adam(*adam);
+  } else if (is(adamw)) {
+    visit_adam(*adamw);
+  } else if (is(sgd)) {
+    option("lr", sgd->lr());
+    option("momentum", sgd->momentum());
+    option("dampening", sgd->dampening());
+    option("weight_decay", sgd->weight_decay());
+    option("nesterov", sgd->nesterov());
+  } else if (is(rmsprop)) {
+    option("lr", rmsprop->lr());
+    option("alpha", rmsprop->alpha());
+    option("eps", rmsprop->eps());
+    option("weight_decay", rmsprop->weight_decay());
+    option("momentum", rmsprop->momentum());
+    option("centered", rmsprop->centered());
+  } else if (is(adagrad)) {
+    option("lr", adagrad->lr());
+    option("lr_decay", adagrad->lr_decay());
+    option("weight_decay", adagrad->weight_decay());
+    option("initial_accumulator_value", adagrad->initial_accumulator_value());
+    option("eps", adagrad->eps());
+  } else if (is(lbfgs)) {
+    option("lr", lbfgs->lr());
+    option("max_iter", lbfgs->max_iter());
+    option("max_eval", lbfgs->max_eval());
+    option("tolerance_grad", lbfgs->tolerance_grad());
+    option("tolerance_change", lbfgs->tolerance_change());
+    option("history_size", lbfgs->history_size());
+    option("line_search_fn", lbfgs->line_search_fn());
+  } else if (is(own)) {
+    own->visit_options(option);
+  }
+}
+
+// Hands every overload of OptionVisitor, and those that only LibTorch's options need, to
+// `Derived::value(name, value)`.
+template <class Derived>
+class EveryOption : public OptionVisitor {
+ public:
+  using OptionVisitor::operator();
+  void operator()(const char* name, double& value) override { self().value(name, value); }
+  void operator()(const char* name, std::optional<double>& value) override {
+    self().value(name, value);
+  }
+  void operator()(const char* name, std::int64_t& value) override { self().value(name, value); }
+  void operator()(const char* name, bool& value) override { self().value(name, value); }
+  void operator()(const char* name, std::string& value) override { self().value(name, value); }
+  void operator()(const char* name, std::vector<double>& value) override {
+    self().value(name, value);
+  }
+  void operator()(const char* name, std::optional<std::int64_t>& value) {
+    self().value(name, value);
+  }
+  void operator()(const char* name, std::optional<std::string>& value) {
+    self().value(name, value);
+  }
+
+ private:
+  Derived& self() { return static_cast<Derived&>(*this); }
+};
+
+struct OptionSaver : EveryOption<OptionSaver> {
+  template <class Value>
+  void value(const char* name, const Value& option) {
+    json[name] = json_of_value(option);
+  }
+  OptionsJson json = OptionsJson::object();
+};
+
+struct OptionLoader : EveryOption<OptionLoader> {
+  explicit OptionLoader(const OptionsJson& saved) : json(saved) {}
+  template <class Value>
+  void value(const char* name, Value& option) {
+    read_value(json.at(name), option);
+    ++used;
+  }
+  const OptionsJson& json;
+  std::size_t used = 0;
+};
+
+// Sets the options of a group, and throws nlohmann's exception if one is missing or has another
+// type.
+void set_group(optim::OptimizerOptions& options, const OptionsJson& saved) {
+  OptionLoader loader(saved);
+  visit_group(options, loader);
+}
+
+}  // namespace
+
+OptionsJson options_of(optim::Optimizer& optimizer) {
+  static_cast<void>(name_of_optimizer(optimizer));  // throws for an optimizer that nothing knows
+  OptionsJson groups = OptionsJson::array();
+  for (auto& group : optimizer.param_groups()) {
+    OptionSaver saver;
+    visit_group(group.options(), saver);
+    groups.push_back(std::move(saver.json));
+  }
+  return groups;
+}
+
+void check_options(optim::Optimizer& optimizer, const OptionsJson& saved, const std::string& file) {
+  const auto& groups = optimizer.param_groups();
+  const auto fail = [&](std::string got, std::string expected) {
+    throw DataError("checkpoint.optimizer-options",
+                    {.what = file + ", the optimizer's options",
+                     .got = std::move(got),
+                     .expected = std::move(expected),
+                     .hint = "create the optimizer as in the program that saved the checkpoint"});
+  };
+  if (!saved.is_array() || saved.size() != groups.size())
+    fail(saved.is_array() ? str(saved.size(), " groups of parameters") : "no list of groups",
+         str(groups.size()));
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const auto trial = groups[i].options().clone();
+    try {
+      OptionLoader loader(saved[i]);
+      visit_group(*trial, loader);
+      if (loader.used != saved[i].size()) fail("options that the optimizer lacks", "its options");
+    } catch (const std::exception& error) {
+      if (dynamic_cast<const Error*>(&error) != nullptr) throw;
+      fail(error.what(), "the options of " + name_of_optimizer(optimizer));
+    }
+  }
+}
+
+void set_options(optim::Optimizer& optimizer, const OptionsJson& saved) {
+  auto& groups = optimizer.param_groups();
+  for (std::size_t i = 0; i < groups.size(); ++i) set_group(groups[i].options(), saved.at(i));
+}
+
+}  // namespace hasten

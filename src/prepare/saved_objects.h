@@ -1,0 +1,80 @@
+// File: prepare/saved_objects.h (internal)
+// What the checkpoints of one Accelerator contain: everything that it has prepared, in the order of
+// preparation, and the objects and functions that were registered. References to prepared objects
+// are weak: an object that no longer exists is not saved.
+//
+//   SavedObjects saved;
+//   saved.add_model(module);
+//   for (const auto& model : saved.models()) save_weights(*model, folder);
+//
+// Thread rule: that of the Accelerator.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "hasten/prepare/loader_position.h"
+#include "hasten/prepare/save_state.h"
+#include "prepare/synced_state.h"
+
+namespace hasten {
+
+class SavedObjects {
+ public:
+  void add_model(const std::shared_ptr<torch::nn::Module>& module) {
+    const auto known = models();
+    if (std::find(known.begin(), known.end(), module) == known.end()) add(models_, module);
+  }
+  void remove_model(const torch::nn::Module* module) {
+    std::erase_if(models_, [&](const auto& each) { return each.lock().get() == module; });
+  }
+  void add_optimizer(const std::shared_ptr<SyncedOptimizer>& optimizer) {
+    add(optimizers_, optimizer);
+  }
+  void add_scheduler(const std::shared_ptr<SyncedScheduler>& scheduler) {
+    add(schedulers_, scheduler);
+  }
+  void add_loader(const std::shared_ptr<detail::PositionedLoader>& loader) {
+    add(loaders_, loader);
+  }
+
+  std::vector<std::shared_ptr<torch::nn::Module>> models() { return living(models_); }
+  std::vector<std::shared_ptr<SyncedOptimizer>> optimizers() { return living(optimizers_); }
+  std::vector<std::shared_ptr<SyncedScheduler>> schedulers() { return living(schedulers_); }
+  std::vector<std::shared_ptr<detail::PositionedLoader>> loaders() { return living(loaders_); }
+
+  // Registered objects, in this order, and functions.
+  std::vector<std::shared_ptr<SavedObject>> objects;
+  std::vector<std::shared_ptr<CheckpointFunction>> before_save, before_load;
+  // The number of the newest checkpoint with an automatic name that this run has saved or loaded;
+  // -1: none.
+  std::int64_t iteration = -1;
+
+ private:
+  // Returns the objects that still exist, and forgets the others.
+  template <class Object>
+  static std::vector<std::shared_ptr<Object>> living(std::vector<std::weak_ptr<Object>>& all) {
+    std::vector<std::shared_ptr<Object>> found;
+    std::erase_if(all, [&](const auto& each) {
+      if (auto object = each.lock()) found.push_back(std::move(object));
+      return each.expired();
+    });
+    return found;
+  }
+  template <class Object>
+  static void add(std::vector<std::weak_ptr<Object>>& all, const std::shared_ptr<Object>& object) {
+    living(all);
+    all.push_back(object);
+  }
+
+  std::vector<std::weak_ptr<torch::nn::Module>> models_;
+  std::vector<std::weak_ptr<SyncedOptimizer>> optimizers_;
+  std::vector<std::weak_ptr<SyncedScheduler>> schedulers_;
+  std::vector<std::weak_ptr<detail::PositionedLoader>> loaders_;
+};
+
+}  // namespace hasten

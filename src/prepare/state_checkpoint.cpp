@@ -1,0 +1,416 @@
+#include "prepare/state_checkpoint.h"
+
+#include <torch/torch.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "checkpoint/optimizer_options.h"
+#include "checkpoint/optimizer_state.h"
+#include "checkpoint/random_state.h"
+#include "hasten/base/error.h"
+#include "hasten/base/files.h"
+#include "hasten/base/text.h"
+#include "hasten/checkpoint/checkpoint_folders.h"
+#include "hasten/checkpoint/manifest.h"
+#include "hasten/checkpoint/training_state.h"
+#include "hasten/formats/module_weights.h"
+#include "hasten/formats/safetensors.h"
+#include "hasten/process/once.h"
+
+namespace hasten {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr const char* kStateFile = "accelerator_state.json";
+constexpr const char* kRandomFile = "random_state.safetensors";
+constexpr const char* kProjectPrefix = "checkpoint_";
+
+// Returns "model.safetensors", "model_1.safetensors" and so on, as Accelerate names its files.
+std::string numbered_file(const char* what, std::size_t number) {
+  return str(what, number == 0 ? "" : str('_', number), ".safetensors");
+}
+
+std::string object_file(std::size_t number) {
+  return str("custom_checkpoint_", number, ".safetensors");
+}
+
+// The names of an optimizer's parameters: those of the model, after `model_1.` and so on for a
+// further model; `group.G.parameter.P` for a parameter of none.
+ParameterNames names_of_parameters(const torch::optim::Optimizer& optimizer, SavedObjects& saved) {
+  std::map<const void*, std::string> of_models;
+  const auto models = saved.models();
+  for (std::size_t i = 0; i < models.size(); ++i) {
+    const std::string prefix = i == 0 ? "" : str("model_", i, '.');
+    for (const auto& item : models[i]->named_parameters())
+      of_models.emplace(item.value().unsafeGetTensorImpl(), prefix + item.key());
+  }
+  ParameterNames names;
+  const auto& groups = optimizer.param_groups();
+  for (std::size_t group = 0; group < groups.size(); ++group) {
+    const auto& parameters = groups[group].params();
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const auto known = of_models.find(parameters[i].unsafeGetTensorImpl());
+      names[known != of_models.end() ? known->second : str("group.", group, ".parameter.", i)] =
+          parameters[i];
+    }
+  }
+  return names;
+}
+
+// Throws inside an accumulation window, whose gradients a checkpoint does not keep.
+void check_no_open_window(AcceleratorState& state) {
+  for (const auto& model : state.saved.models()) {
+    if (!state.accumulation.has_incomplete_window(model.get())) continue;
+    throw UsageError(
+        "checkpoint.open-window",
+        {.what = "save_state()",
+         .got = "a call inside an accumulation window, whose gradients would be lost",
+         .expected = "a call between two optimizer steps",
+         .hint = "call it after optimizer.step(), if accelerator.sync_gradients() is true"});
+  }
+}
+
+// What the main process writes, apart from the weights.
+struct Contents {
+  Json json;
+  std::map<std::string, TensorDict> files;
+};
+
+Json json_of_position(const detail::SavedPosition& position, std::size_t number,
+                      TensorDict& generators) {
+  if (position.is_of_hasten) {
+    return {{"seed", position.loader.seed},
+            {"epoch", position.loader.epoch},
+            {"batch", position.loader.batch},
+            {"rows", position.loader.rows}};
+  }
+  if (position.pass.batches > 0 && position.pass.generator.defined())
+    generators[str("loader.", number)] = position.pass.generator;
+  return {{"batches", position.pass.batches}};
+}
+
+detail::SavedPosition position_of_json(const Json& json, std::size_t number,
+                                       const TensorDict& generators) {
+  if (json.contains("seed")) {
+    return {.is_of_hasten = true,
+            .loader = {.seed = json.at("seed").get<std::uint64_t>(),
+                       .epoch = json.at("epoch").get<std::int64_t>(),
+                       .batch = json.at("batch").get<std::int64_t>(),
+                       .rows = json.at("rows").get<std::int64_t>()},
+            .pass = {}};
+  }
+  const auto generator = generators.find(str("loader.", number));
+  return {.is_of_hasten = false,
+          .loader = {},
+          .pass = {.batches = json.at("batches").get<std::int64_t>(),
+                   .generator =
+                       generator == generators.end() ? at::Tensor() : generator->second.clone()}};
+}
+
+Contents contents_of(AcceleratorState& state, const std::vector<TensorDict>& random) {
+  Contents contents;
+  Json& json = contents.json;
+  json = {{"models", state.saved.models().size()}, {"num_processes", state.group.size()},
+          {"objects", state.saved.objects.size()}, {"optimizers", Json::array()},
+          {"schedulers", Json::array()},           {"loaders", Json::array()}};
+  const auto optimizers = state.saved.optimizers();
+  for (std::size_t i = 0; i < optimizers.size(); ++i) {
+    torch::optim::Optimizer& optimizer = optimizers[i]->optimizer();
+    json["optimizers"].push_back({{"name", name_of_optimizer(optimizer)},
+                                  {"steps", optimizers[i]->steps},
+                                  {"groups", options_of(optimizer)}});
+    contents.files[numbered_file("optimizer", i)] =
+        optimizer_tensors(optimizer, names_of_parameters(optimizer, state.saved));
+  }
+  for (const auto& scheduler : state.saved.schedulers()) {
+    const SyncedScheduler::Counts counts = scheduler->counts();
+    json["schedulers"].push_back({{"steps", counts.steps},
+                                  {"step_count", counts.step_count},
+                                  {"optimizer_steps", counts.optimizer_steps}});
+  }
+  TensorDict& generators = contents.files[kRandomFile] = joined_random_states(random);
+  const auto loaders = state.saved.loaders();
+  for (std::size_t i = 0; i < loaders.size(); ++i)
+    json["loaders"].push_back(json_of_position(loaders[i]->position(), i, generators));
+  for (std::size_t i = 0; i < state.saved.objects.size(); ++i)
+    contents.files[object_file(i)] = state.saved.objects[i]->state_dict();
+  return contents;
+}
+
+std::uintmax_t bytes_of(AcceleratorState& state, const Contents& contents) {
+  std::uintmax_t bytes = 0;
+  for (const auto& model : state.saved.models()) {
+    for (const at::Tensor& tensor : model->parameters()) bytes += tensor.nbytes();
+    for (const at::Tensor& tensor : model->buffers()) bytes += tensor.nbytes();
+  }
+  for (const auto& [name, tensors] : contents.files) {
+    for (const auto& [key, tensor] : tensors) bytes += tensor.nbytes();
+  }
+  return bytes;
+}
+
+void write_contents(AcceleratorState& state, const Contents& contents, const fs::path& folder) {
+  check_free_space(folder, bytes_of(state, contents), "a checkpoint");
+  const auto models = state.saved.models();
+  for (std::size_t i = 0; i < models.size(); ++i)
+    save_weights(*models[i], folder / numbered_file("model", i));
+  for (const auto& [name, tensors] : contents.files) save_safetensors(folder / name, tensors);
+  write_file_atomically(folder / kStateFile, contents.json.dump(2) + "\n");
+}
+
+void call_all(const std::vector<std::shared_ptr<CheckpointFunction>>& functions,
+              const fs::path& folder) {
+  for (const auto& function : functions) {
+    if (*function) (*function)(folder);
+  }
+}
+
+fs::path checkpoints_of(const ProjectConfiguration& project, const char* call) {
+  if (project.automatic_checkpoint_naming && !project.project_dir.empty())
+    return project.project_dir / "checkpoints";
+  throw UsageError("checkpoint.no-folder",
+                   {.what = call,
+                    .got = "no folder",
+                    .expected = "a folder, or project_config with project_dir and "
+                                "automatic_checkpoint_naming",
+                    .hint = str("call ", call, " with a folder")});
+}
+
+// Returns the folder of the next checkpoint of a project. A run that has loaded nothing does not
+// write beside the checkpoints of another one.
+fs::path next_folder(AcceleratorState& state, const fs::path& all) {
+  const auto found = checkpoints(all, kProjectPrefix);
+  if (state.saved.iteration < 0 && !found.empty()) {
+    throw ConfigError("checkpoint.project-in-use",
+                      {.what = all.string(),
+                       .got = "the checkpoints of another run",
+                       .expected = "an empty or new folder",
+                       .hint = "call load_state() before the loop to continue that run, or choose "
+                               "another project_dir"});
+  }
+  return all / str(kProjectPrefix, state.saved.iteration + 1);
+}
+
+// The contents of a checkpoint's files, read and compared with what is prepared before anything
+// changes.
+class LoadedState {
+ public:
+  LoadedState(AcceleratorState& state, fs::path folder)
+      : state_(state), folder_(std::move(folder)), json_(parsed()) {
+    try {
+      check();
+    } catch (const Json::exception& error) {
+      throw_bad_state(error.what());
+    }
+  }
+
+  void apply() {
+    const auto models = state_.saved.models();
+    for (std::size_t i = 0; i < models.size(); ++i)
+      load_weights(*models[i], folder_ / numbered_file("model", i));
+    const auto schedulers = state_.saved.schedulers();
+    for (std::size_t i = 0; i < schedulers.size(); ++i) {
+      const Json& saved = json_.at("schedulers").at(i);
+      schedulers[i]->set_counts(
+          {.steps = saved.at("steps").get<std::int64_t>(),
+           .step_count = saved.at("step_count").get<std::int64_t>(),
+           .optimizer_steps = saved.at("optimizer_steps").get<std::int64_t>()});
+    }
+    const auto optimizers = state_.saved.optimizers();
+    for (std::size_t i = 0; i < optimizers.size(); ++i) {
+      torch::optim::Optimizer& optimizer = optimizers[i]->optimizer();
+      const fs::path file = folder_ / numbered_file("optimizer", i);
+      restore_optimizer(optimizer, names_of_parameters(optimizer, state_.saved),
+                        load_safetensors(file), file);
+      set_options(optimizer, json_.at("optimizers").at(i).at("groups"));
+      optimizers[i]->steps = json_.at("optimizers").at(i).at("steps").get<std::int64_t>();
+      state_.group.set_step(optimizers[i]->steps);
+    }
+    for (std::size_t i = 0; i < state_.saved.objects.size(); ++i)
+      state_.saved.objects[i]->load_state_dict(load_safetensors(folder_ / object_file(i)));
+    const TensorDict random = load_safetensors(folder_ / kRandomFile);
+    const auto loaders = state_.saved.loaders();
+    for (std::size_t i = 0; i < loaders.size(); ++i)
+      loaders[i]->set_position(position_of_json(json_.at("loaders").at(i), i, random));
+    restore_randomness(random);
+  }
+
+ private:
+  Json parsed() const {
+    if (!fs::exists(folder_ / kStateFile)) throw_bad_state("no such file");
+    Json json = Json::parse(read_file(folder_ / kStateFile), nullptr, /*allow_exceptions=*/false);
+    if (json.is_discarded() || !json.is_object()) throw_bad_state("no JSON object");
+    return json;
+  }
+
+  [[noreturn]] void throw_bad_state(const std::string& got) const {
+    throw DataError("checkpoint.state", {.what = (folder_ / kStateFile).string(),
+                                         .got = got,
+                                         .expected = "the state of an Accelerator",
+                                         .hint = "load a folder that save_state() has written"});
+  }
+
+  void check() const {
+    SavedObjects& saved = state_.saved;
+    check_count("models", "prepared", saved.models().size(), json_.at("models"));
+    check_count("optimizers", "prepared", saved.optimizers().size(), json_.at("optimizers").size());
+    check_count("schedulers", "prepared", saved.schedulers().size(), json_.at("schedulers").size());
+    check_count("loaders", "prepared", saved.loaders().size(), json_.at("loaders").size());
+    check_count("objects", "registered", saved.objects.size(), json_.at("objects"));
+    check_optimizers(saved.optimizers());
+    check_loaders(saved.loaders());
+  }
+
+  void check_count(const char* what, const char* verb, std::size_t now, std::size_t before) const {
+    if (now == before) return;
+    throw UsageError("checkpoint.other-objects",
+                     {.what = folder_.string(),
+                      .got = str(now, ' ', what, " that are ", verb, " now"),
+                      .expected = str(before, ", as when the checkpoint was saved"),
+                      .hint = "prepare and register the same objects, in the same order, before "
+                              "load_state()"});
+  }
+
+  void check_optimizers(const std::vector<std::shared_ptr<SyncedOptimizer>>& optimizers) const {
+    for (std::size_t i = 0; i < optimizers.size(); ++i) {
+      const Json& saved = json_.at("optimizers").at(i);
+      torch::optim::Optimizer& optimizer = optimizers[i]->optimizer();
+      const std::string before = saved.at("name").get<std::string>();
+      const std::string now = name_of_optimizer(optimizer);
+      if (before != now) {
+        throw DataError("checkpoint.optimizer-kind",
+                        {.what = (folder_ / kStateFile).string(),
+                         .got = "the state of " + before,
+                         .expected = "the state of " + now,
+                         .hint = "load it with the optimizer that the checkpoint was made with"});
+      }
+      check_options(optimizer, saved.at("groups"), (folder_ / kStateFile).string());
+    }
+  }
+
+  void check_loaders(const std::vector<std::shared_ptr<detail::PositionedLoader>>& loaders) const {
+    for (std::size_t i = 0; i < loaders.size(); ++i) {
+      const bool was_of_hasten = json_.at("loaders").at(i).contains("seed");
+      if (was_of_hasten == loaders[i]->is_of_hasten()) continue;
+      const auto kind = [](bool of_hasten) {
+        return of_hasten ? "a loader of hasten" : "a loader that hasten did not make";
+      };
+      throw UsageError(
+          "checkpoint.other-objects",
+          {.what = str(folder_.string(), ", loader ", i),
+           .got = kind(loaders[i]->is_of_hasten()),
+           .expected = kind(was_of_hasten),
+           .hint = "prepare the same loaders, in the same order, before load_state()"});
+    }
+  }
+
+  void restore_randomness(const TensorDict& saved) const {
+    TensorDict generators;
+    for (const auto& [name, tensor] : saved) {
+      if (!starts_with(name, "loader.")) generators.emplace(name, tensor);
+    }
+    const std::int64_t rank = state_.group.rank();
+    const TensorDict own = random_state_of(generators, rank);
+    if (!own.empty()) return restore_random_state(own);
+    if (rank >= json_.at("num_processes").get<std::int64_t>()) {
+      const Logger logger("hasten", LogLevel::passive, state_.process, state_.group);
+      logger.warning(
+          str("the checkpoint is from ", json_.at("num_processes").dump(), " processes: rank ",
+              rank, " has no saved random state and goes on with its own"),
+          {.main_process_only = false});
+      return;
+    }
+    throw DataError(
+        "checkpoint.random-state",
+        {.what = (folder_ / kRandomFile).string(),
+         .got = str("no state of rank ", rank),
+         .expected = str("the generators of ", json_.at("num_processes").dump(), " processes")});
+  }
+
+  AcceleratorState& state_;
+  fs::path folder_;
+  Json json_;
+};
+
+}  // namespace
+
+namespace detail {
+
+TensorDict tensors_of_numbers(const NumbersByName& numbers) {
+  TensorDict tensors;
+  for (const auto& [name, number] : numbers) tensors[name] = at::scalar_tensor(number, at::kDouble);
+  return tensors;
+}
+
+NumbersByName numbers_of_tensors(const TensorDict& tensors) {
+  NumbersByName numbers;
+  for (const auto& [name, tensor] : tensors) numbers[name] = tensor.item<double>();
+  return numbers;
+}
+
+}  // namespace detail
+
+fs::path save_state_checkpoint(AcceleratorState& state, const ProjectConfiguration& project,
+                               const fs::path& folder) {
+  const Group& group = state.group;
+  const bool is_main = group.rank() == 0;
+  state.gradients.require_all("save_state");
+  once(group, true, [&] { check_no_open_window(state); });
+  std::optional<CheckpointSave> save;  // of the main process
+  fs::path target;
+  const fs::path staged = broadcast_from_main(group, [&] {
+    target = folder.empty() ? next_folder(state, checkpoints_of(project, "save_state()")) : folder;
+    save.emplace(target, kProjectPrefix);
+    return save->path().string();
+  });
+  once(group, true, [&] { call_all(state.saved.before_save, staged); });
+  const std::vector<TensorDict> random = random_states(group);
+  once(group, is_main, [&] {
+    write_contents(state, contents_of(state, random), save->path());
+    CheckpointRotation rotation;
+    if (folder.empty())
+      rotation = {.limit = project.total_limit, .abandon_after = state.saved.iteration};
+    save->commit(rotation);
+  });
+  if (folder.empty()) ++state.saved.iteration;
+  return broadcast_from_main(group, [&] { return target.string(); });
+}
+
+bool load_state_checkpoint(AcceleratorState& state, const ProjectConfiguration& project,
+                           const fs::path& folder) {
+  const Group& group = state.group;
+  state.gradients.require_all("load_state");
+  const Logger logger("hasten", LogLevel::passive, state.process, group);
+  const fs::path from = broadcast_from_main(group, [&]() -> std::string {
+    if (!folder.empty()) {
+      remove_unfinished_saves_of(folder);
+      verify_checkpoint(folder);
+      return folder.string();
+    }
+    const fs::path all = checkpoints_of(project, "load_state()");
+    const fs::path newest = recover_last_checkpoint(
+        all, [&](const std::string& damage) { logger.warning(damage); }, kProjectPrefix);
+    if (newest.empty() && has_damaged_checkpoints(all, kProjectPrefix)) {
+      throw DataError("checkpoint.none-whole",
+                      {.what = all.string(),
+                       .got = "only damaged checkpoints",
+                       .expected = "a checkpoint that is whole",
+                       .hint = "the folders whose names end in .damaged have what is left; remove "
+                               "or move them to start again"});
+    }
+    return newest.string();
+  });
+  if (from.empty()) return false;
+  once(group, true, [&] { call_all(state.saved.before_load, from); });
+  std::optional<LoadedState> loaded;
+  once(group, true, [&] { loaded.emplace(state, from); });
+  once(group, true, [&] { loaded->apply(); });
+  state.drop_windows();
+  state.saved.iteration = std::max<std::int64_t>(-1, step_of_checkpoint(from, kProjectPrefix));
+  return true;
+}
+
+}  // namespace hasten

@@ -1,0 +1,29 @@
+// File: prepare/state_checkpoint.h (internal)
+// Saves and loads everything that an Accelerator has prepared, as one checkpoint (docs/formats.md).
+//
+//   const std::filesystem::path folder = save_state_checkpoint(state, {.project = project});
+//   load_state_checkpoint(state, {.project = project});
+//
+// Both are collectives: the main process writes, every process reads. If one process fails, all of
+// them throw. Throws UsageError "checkpoint.*", ConfigError "checkpoint.*", DataError "checkpoint.*",
+// "weights.*" and "safetensors.*", IoError "io.*". Thread rule: that of the Accelerator.
+#pragma once
+
+#include <filesystem>
+
+#include "hasten/prepare/save_state.h"
+#include "prepare/accelerator_state.h"
+
+namespace hasten {
+
+// Saves to `folder`, or to the next folder of the project if it is empty. Returns the folder.
+std::filesystem::path save_state_checkpoint(AcceleratorState& state,
+                                            const ProjectConfiguration& project,
+                                            const std::filesystem::path& folder);
+
+// Loads from `folder`, or from the newest verified checkpoint of the project if it is empty.
+// Returns false if the project has no checkpoint yet.
+bool load_state_checkpoint(AcceleratorState& state, const ProjectConfiguration& project,
+                           const std::filesystem::path& folder);
+
+}  // namespace hasten
