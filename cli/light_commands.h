@@ -7,6 +7,7 @@ int launch(int argc, char** argv);
 int configure(int argc, char** argv);    // hasten config
 int environment(int argc, char** argv);  // hasten env
 int plot(int argc, char** argv);
+int search(int argc, char** argv);
 int test(int argc, char** argv);
 int tpu_config(int argc, char** argv);
 

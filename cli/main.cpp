@@ -98,6 +98,7 @@ constexpr Command commands[] = {
     {"estimate", "predict the memory and time of a training step", estimate},
     {"launch", "start a program in several processes, each with a rank", cli::launch},
     {"plot", "draw the curves that runs have logged as an HTML page", cli::plot},
+    {"search", "search hyper-parameters with runs of hasten train", cli::search},
     {"test", "check that this machine is ready for several processes", cli::test},
     {"tpu-config", "run commands on all machines of a TPU pod", cli::tpu_config},
     {"train", "fine-tune a model, evaluate it and save it", train},

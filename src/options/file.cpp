@@ -1,59 +1,22 @@
-#include <yaml-cpp/eventhandler.h>
-#include <yaml-cpp/yaml.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "base/unique_keys.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "options/sources.h"
+#include "options/yaml_document.h"
 
 namespace hasten::config {
 namespace {
-
-constexpr std::size_t kMaxFileBytes = 1 << 20;
-
-[[noreturn]] void throw_syntax(const std::string& where, const std::string& problem) {
-  throw ConfigError("config.syntax", {.what = where + ": " + problem});
-}
 
 [[noreturn]] void throw_no_map(const std::string& where) {
   throw ConfigError("config.syntax",
                     {.what = where, .expected = "one map from option names to values"});
 }
 
-[[noreturn]] void throw_duplicate(const std::string& where, const std::string& key,
-                                  const std::string& first) {
-  throw ConfigError("config.duplicate-key", {.what = where + ": " + key + " is given twice",
-                                             .hint = "the first is at " + first});
-}
-
-std::string read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kMaxFileBytes + 1, '\0');
-  if (file) file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!file.is_open() || file.bad() || (file.fail() && !file.eof())) {
-    const std::string reason = errno != 0 ? std::strerror(errno) : "it cannot be read";
-    throw IoError("io.cannot-read", {.what = "configuration file " + path + ": " + reason});
-  }
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  if (text.size() <= kMaxFileBytes) return text;
-  throw ConfigError("config.file-too-large", {.what = "configuration file " + path,
-                                              .got = "more than 1 MiB",
-                                              .expected = "at most 1 MiB"});
-}
-
 // --- YAML
-
-std::string line_of(const YAML::Node& node, const std::string& name) {
-  return str(name, ':', node.Mark().line + 1);
-}
 
 // Scalars keep their text, so that `no` stays a word and 1e-5 becomes a number only if an option
 // wants one. No option holds more than a list or a map of scalars. Anything deeper is shown as
@@ -79,47 +42,12 @@ Value value_in(const YAML::Node& node, const std::string& name, const std::strin
   }
   Kwargs kwargs;
   for (const auto& entry : node) {
-    const std::string key = scalar(entry.first), place = line_of(entry.first, name);
+    const std::string key = scalar(entry.first), place = yaml_place(entry.first, name);
     const auto [first, fresh] = places.emplace(key, place);
     if (!fresh) throw_duplicate(place, key, first->second);
     kwargs.set(key, scalar(entry.second));
   }
   return kwargs;
-}
-
-class IgnoreEvents : public YAML::EventHandler {
-  using Mark = YAML::Mark;
-  using Text = const std::string&;
-  using Anchor = YAML::anchor_t;
-  using Style = YAML::EmitterStyle::value;
-  void OnDocumentStart(const Mark&) override {}
-  void OnDocumentEnd() override {}
-  void OnNull(const Mark&, Anchor) override {}
-  void OnAlias(const Mark&, Anchor) override {}
-  void OnScalar(const Mark&, Text, Anchor, Text) override {}
-  void OnSequenceStart(const Mark&, Text, Anchor, Style) override {}
-  void OnSequenceEnd() override {}
-  void OnMapStart(const Mark&, Text, Anchor, Style) override {}
-  void OnMapEnd() override {}
-};
-
-// True if anything follows the first document. YAML::LoadAll would report it, but never ends on a
-// text that begins with a comma.
-bool has_second_document(const std::string& text) {
-  std::istringstream stream(text);
-  YAML::Parser parser(stream);
-  IgnoreEvents ignore;
-  return parser.HandleNextDocument(ignore) && parser.HandleNextDocument(ignore);
-}
-
-YAML::Node load_yaml(const std::string& text, const std::string& name) {
-  try {
-    if (has_second_document(text)) throw_syntax(name, "more than one YAML document");
-    return YAML::Load(text);
-  } catch (const YAML::Exception& error) {
-    const bool placed = !error.mark.is_null();
-    throw_syntax(placed ? str(name, ':', error.mark.line + 1) : name, error.msg);
-  }
 }
 
 // --- JSON
@@ -203,13 +131,13 @@ std::vector<std::string> files_of(const std::vector<Assignment>& assignments) {
 }  // namespace
 
 std::vector<Assignment> read_yaml(const std::string& text, const std::string& name) {
-  const YAML::Node root = load_yaml(text, name);
+  const YAML::Node root = load_yaml_document(text, name);
   if (root.IsNull()) return {};
   if (!root.IsMap()) throw_no_map(name);
   std::vector<Assignment> assignments;
   std::map<std::string, std::string> places;
   for (const auto& entry : root) {
-    const std::string where = line_of(entry.first, name);
+    const std::string where = yaml_place(entry.first, name);
     if (!entry.first.IsScalar()) throw_no_map(where);
     const std::string& key = entry.first.Scalar();
     const auto [first, fresh] = places.emplace(key, where);
@@ -240,7 +168,7 @@ std::vector<Assignment> read_json(const std::string& text, const std::string& na
 }
 
 std::vector<Assignment> read_file(const std::string& path) {
-  const std::string text = read_text(path);
+  const std::string text = read_configuration(path);
   return ends_with(path, ".json") ? read_json(text, path) : read_yaml(text, path);
 }
 

@@ -25,20 +25,10 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 
-#include "hasten/data/row_random.h"
+#include "hasten/base/mix_key.h"
 
 namespace hasten {
-
-namespace detail {
-// Mixes the numbers in turn, so that the keys of neighbours are unrelated.
-constexpr std::uint64_t mix_key(std::uint64_t seed, std::uint64_t epoch, std::uint64_t number) {
-  std::uint64_t key = 0;
-  for (const std::uint64_t part : {seed, epoch, number}) key = RowRandom(key + part).next();
-  return key;
-}
-}  // namespace detail
 
 struct BatchContext {
   std::uint64_t seed = 0;

@@ -10,18 +10,15 @@
 
 #include <cstdint>
 
+#include "hasten/base/mix_key.h"
+
 namespace hasten {
 
 class RowRandom {
  public:
   constexpr explicit RowRandom(std::uint64_t key) : state_(key) {}
 
-  constexpr std::uint64_t next() {
-    std::uint64_t value = state_ += 0x9e3779b97f4a7c15u;
-    value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9u;
-    value = (value ^ value >> 27) * 0x94d049bb133111ebu;
-    return value ^ value >> 31;
-  }
+  constexpr std::uint64_t next() { return detail::next_split_mix(state_); }
   // In [0, 1), a multiple of 2^-53.
   double uniform() { return static_cast<double>(next() >> 11) * 0x1.0p-53; }
   // In [0, count), for a count above 0. The numbers are equally likely up to count / 2^64.

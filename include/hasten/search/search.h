@@ -1,0 +1,180 @@
+// File: hasten/search/search.h
+// Searches hyper-parameters: runs trials with proposed values, stops the hopeless ones early, and
+// keeps a journal, from which an interrupted search continues.
+//
+//   const SearchResult result = search_hyperparameters(
+//       SearchSpace().log_uniform("learning_rate", 1e-5, 1e-3).choice("batch", {8, 16, 32}),
+//       [](Trial& trial) -> std::optional<double> {
+//         double loss = 0;
+//         for (int epoch = 1; epoch <= 3; ++epoch) {
+//           loss = train_epoch(trial.value("learning_rate"), trial.integer("batch"));
+//           trial.report(epoch, loss);
+//           if (trial.should_stop()) return std::nullopt;
+//         }
+//         return loss;
+//       },
+//       {.folder = "search", .n_trials = 20});
+//   std::cout << to_text(result, "loss");
+//
+// With the Hugging Face Trainer this is Trainer.hyperparameter_search: the space is `hp_space`, and
+// the function trains and is `compute_objective` too. With a hasten::Trainer, a TrialCallback
+// (hasten/trainer/trial_callback.h) reports its evaluations. `hasten search` runs `hasten train` in
+// processes.
+//
+// The proposed values depend only on the seed and the trial's number, so a search that is
+// interrupted, or runs several trials at once, proposes the same. The folder has journal.jsonl: one
+// line for the search and one for each trial that has ended, which is on the disk before the next
+// trial begins. A search that finds the file continues it and runs no trial of it again; a trial
+// that had not ended begins anew. A last line that a crash has left half-written is logged and
+// removed.
+//
+// Thread rule: search_hyperparameters calls the objective on its own thread, or with n_jobs above 1
+// on as many threads at once. A Trial is used on the thread that got it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hasten/options/names.h"
+#include "hasten/search/search_space.h"
+
+namespace hasten {
+
+enum class SearchDirection { minimize, maximize };
+template <>
+struct Names<SearchDirection> {
+  static constexpr std::string_view text[] = {"minimize", "maximize"};
+};
+
+enum class SearchMethod { random, grid };
+template <>
+struct Names<SearchMethod> {
+  static constexpr std::string_view text[] = {"random", "grid"};
+};
+
+enum class TrialState {
+  complete,  // It has returned its objective.
+  pruned,    // It was stopped because its reports were worse than the median.
+  failed,    // It ended without an objective.
+};
+template <>
+struct Names<TrialState> {
+  static constexpr std::string_view text[] = {"complete", "pruned", "failed"};
+};
+
+// When a trial is stopped early: as Optuna's MedianPruner, if the best of its reports is worse than
+// the median of what the complete trials reported at the same step.
+struct MedianPruner {
+  std::int64_t n_startup_trials = 5;  // Complete trials before any is stopped.
+  std::int64_t n_warmup_steps = 0;    // No trial is stopped before this step.
+  std::int64_t interval_steps = 1;    // Only the first report in each interval of steps decides.
+  std::int64_t n_min_trials = 1;      // Complete trials that must have reported at the step.
+};
+
+// A trial that has ended.
+struct FinishedTrial {
+  std::int64_t number = 0;  // From 0.
+  TrialState state = TrialState::complete;
+  TrialParameters parameters;
+  std::optional<double> value;             // The objective of a complete trial.
+  std::map<std::int64_t, double> reports;  // By step.
+  double seconds = 0;
+  std::string reason;  // Why it failed.
+};
+
+struct SearchOptions {
+  std::filesystem::path folder;  // Of the journal; empty: nothing is kept.
+  // The number of trials; unset: 20 random ones, or the whole grid.
+  std::optional<std::int64_t> n_trials;
+  SearchMethod method = SearchMethod::random;
+  SearchDirection direction = SearchDirection::minimize;
+  std::uint64_t seed = 42;
+  std::optional<MedianPruner> pruner = MedianPruner{};  // Unset: no trial is stopped early.
+  std::int64_t n_jobs = 1;                              // Trials at once.
+  // Whatever else decides what a trial does, such as the arguments of a program. A search refuses
+  // to continue a journal with another setting.
+  std::string setting;
+  // Ends the search: should_stop() becomes true in all trials, and no other begins. Called often,
+  // on every thread of the search.
+  std::function<bool()> is_interrupted;
+  // Called after a trial has been written to the journal, by one thread at a time.
+  std::function<void(const FinishedTrial&)> on_finished;
+};
+
+class SearchRun;
+
+// A trial that runs.
+class Trial {
+ public:
+  Trial(SearchRun& run, std::int64_t number, TrialParameters parameters);
+  Trial(const Trial&) = delete;
+  Trial& operator=(const Trial&) = delete;
+
+  std::int64_t number() const { return number_; }
+  const TrialParameters& parameters() const { return parameters_; }
+  // Each returns a parameter. Throws UsageError "search.parameter" if there is none of this name or
+  // it is of another type. A text that reads as a number is one.
+  double value(const std::string& name) const;
+  std::int64_t integer(const std::string& name) const;
+  bool flag(const std::string& name) const;
+  std::string text(const std::string& name) const;
+
+  // Keeps the value of the objective at a step, and decides whether the trial goes on. A second
+  // value for a step is ignored. Throws UsageError "search.step" for a step below 0.
+  void report(std::int64_t step, double value);
+  // True if the trial is pruned or the search is interrupted. The objective then returns nothing;
+  // if it returns a value nevertheless, the trial is complete.
+  bool should_stop() const;
+  // For `return trial.fail("why")`: the trial ends without a value, and the search goes on.
+  std::nullopt_t fail(std::string reason);
+
+ private:
+  friend class SearchRun;
+  const config::Value& parameter(const std::string& name) const;
+
+  SearchRun& run_;
+  std::int64_t number_;
+  TrialParameters parameters_;
+  std::map<std::int64_t, double> reports_;
+  bool is_pruned_ = false;
+  std::string failure_;
+};
+
+// Runs a trial and returns its objective, or nothing if it was stopped or has failed. NaN counts as
+// a failure, and so does a MemoryError or DivergedError; any other exception ends the search.
+using TrialObjective = std::function<std::optional<double>(Trial&)>;
+
+struct SearchResult {
+  SearchDirection direction = SearchDirection::minimize;
+  std::vector<FinishedTrial> trials;  // By number.
+  std::int64_t n_trials = 0;          // That were asked for.
+  bool interrupted = false;
+  // The complete trial with the best objective, the first of equal ones; null if none is complete.
+  const FinishedTrial* best() const;
+};
+
+// Runs the search. Throws ConfigError "search.space" and "search.options" for a bad space or bad
+// options, ConfigError "search.other-search" if the folder has the journal of another search,
+// IoError "search.in-use" if another process runs a search there, DataError "search.journal" for a
+// damaged journal, and what the objective throws.
+SearchResult search_hyperparameters(const SearchSpace& space, const TrialObjective& objective,
+                                    const SearchOptions& options = {});
+
+// The values of all trials that such a search runs, for checks before it begins.
+std::vector<TrialParameters> proposed_parameters(const SearchSpace& space,
+                                                 const SearchOptions& options);
+
+// Formats a table of the trials: the complete ones, best first, then the others. `objective` is the
+// title of the objective's column.
+std::string to_text(const SearchResult& result, const std::string& objective);
+// Formats {"direction": ..., "best": TRIAL, "trials": [TRIAL, ...]}, where the trials are objects
+// as in the journal.
+std::string to_json(const SearchResult& result);
+
+}  // namespace hasten

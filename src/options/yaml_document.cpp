@@ -1,0 +1,83 @@
+#include "options/yaml_document.h"
+
+#include <yaml-cpp/eventhandler.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
+namespace hasten::config {
+namespace {
+
+constexpr std::size_t kMaxFileBytes = 1 << 20;
+
+class IgnoreEvents : public YAML::EventHandler {
+  using Mark = YAML::Mark;
+  using Text = const std::string&;
+  using Anchor = YAML::anchor_t;
+  using Style = YAML::EmitterStyle::value;
+  void OnDocumentStart(const Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const Mark&, Anchor) override {}
+  void OnAlias(const Mark&, Anchor) override {}
+  void OnScalar(const Mark&, Text, Anchor, Text) override {}
+  void OnSequenceStart(const Mark&, Text, Anchor, Style) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const Mark&, Text, Anchor, Style) override {}
+  void OnMapEnd() override {}
+};
+
+// True if anything follows the first document. YAML::LoadAll would report it, but never ends on a
+// text that begins with a comma.
+bool has_second_document(const std::string& text) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  IgnoreEvents ignore;
+  return parser.HandleNextDocument(ignore) && parser.HandleNextDocument(ignore);
+}
+
+}  // namespace
+
+void throw_syntax(const std::string& where, const std::string& problem) {
+  throw ConfigError("config.syntax", {.what = where + ": " + problem});
+}
+
+void throw_duplicate(const std::string& where, const std::string& key, const std::string& first) {
+  throw ConfigError("config.duplicate-key", {.what = where + ": " + key + " is given twice",
+                                             .hint = "the first is at " + first});
+}
+
+std::string read_configuration(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMaxFileBytes + 1, '\0');
+  if (file) file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!file.is_open() || file.bad() || (file.fail() && !file.eof())) {
+    const std::string reason = errno != 0 ? std::strerror(errno) : "it cannot be read";
+    throw IoError("io.cannot-read", {.what = "configuration file " + path + ": " + reason});
+  }
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() <= kMaxFileBytes) return text;
+  throw ConfigError("config.file-too-large", {.what = "configuration file " + path,
+                                              .got = "more than 1 MiB",
+                                              .expected = "at most 1 MiB"});
+}
+
+std::string yaml_place(const YAML::Node& node, const std::string& name) {
+  return str(name, ':', node.Mark().line + 1);
+}
+
+YAML::Node load_yaml_document(const std::string& text, const std::string& name) {
+  try {
+    if (has_second_document(text)) throw_syntax(name, "more than one YAML document");
+    return YAML::Load(text);
+  } catch (const YAML::Exception& error) {
+    const bool placed = !error.mark.is_null();
+    throw_syntax(placed ? str(name, ':', error.mark.line + 1) : name, error.msg);
+  }
+}
+
+}  // namespace hasten::config

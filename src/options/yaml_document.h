@@ -1,0 +1,28 @@
+// File: options/yaml_document.h (internal)
+// Reads a configuration file as one YAML document, and reports what is wrong with its place.
+//
+//   const YAML::Node root = load_yaml_document(read_configuration(path), path);
+//   yaml_place(root["rate"], path);          // "run.yaml:3"
+//
+// Throws ConfigError "config.*" and IoError "io.cannot-read". Thread rule: pure functions, except
+// that read_configuration reads a file.
+#pragma once
+
+#include <yaml-cpp/yaml.h>
+
+#include <string>
+
+namespace hasten::config {
+
+// Returns the text of a file of at most 1 MiB.
+std::string read_configuration(const std::string& path);
+// Parses a text; `name` stands for it in messages.
+YAML::Node load_yaml_document(const std::string& text, const std::string& name);
+// The file and the line of a node.
+std::string yaml_place(const YAML::Node& node, const std::string& name);
+
+[[noreturn]] void throw_syntax(const std::string& where, const std::string& problem);
+[[noreturn]] void throw_duplicate(const std::string& where, const std::string& key,
+                                  const std::string& first);
+
+}  // namespace hasten::config

@@ -1,0 +1,210 @@
+#include "hasten/search/search_space.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/parse_number.h"
+#include "hasten/base/error.h"
+#include "hasten/base/mix_key.h"
+#include "hasten/base/text.h"
+
+namespace hasten {
+namespace {
+
+using Kind = DimensionKind;
+
+constexpr double kMostInteger = 0x1.0p53;  // every integer up to it is a double
+constexpr std::int64_t kMostCombinations = 1'000'000;
+
+bool has_range(Kind kind) { return kind != Kind::choice; }
+bool is_integer(Kind kind) { return kind == Kind::integer || kind == Kind::log_integer; }
+bool is_logarithmic(Kind kind) { return kind == Kind::log_uniform || kind == Kind::log_integer; }
+
+std::string name_in_messages(const SearchDimension& dimension) {
+  return (dimension.place.empty() ? "" : dimension.place + ": ") + dimension.name;
+}
+
+[[noreturn]] void throw_dimension(const SearchDimension& dimension, const std::string& expected,
+                                  const std::string& hint = "") {
+  throw ConfigError("search.space", {.what = name_in_messages(dimension),
+                                     .got = to_text(dimension),
+                                     .expected = expected,
+                                     .hint = hint});
+}
+
+bool is_scalar(const config::Value& value) {
+  return !std::holds_alternative<std::monostate>(value) &&
+         !std::holds_alternative<std::vector<std::string>>(value) &&
+         !std::holds_alternative<Kwargs>(value);
+}
+
+void check_range(const SearchDimension& dimension) {
+  const auto [low, high, step] = std::tie(dimension.low, dimension.high, dimension.step);
+  if (!std::isfinite(low) || !std::isfinite(high) || !(low < high))
+    throw_dimension(dimension, "two finite numbers, the lower one first");
+  if (is_logarithmic(dimension.kind) && low <= 0)
+    throw_dimension(dimension, "numbers above 0, because they have logarithms");
+  if (!std::isfinite(step) || step < 0 || step > high - low)
+    throw_dimension(dimension, "a step above 0 and at most the length of the range");
+  if (!is_integer(dimension.kind)) return;
+  for (const double number : {low, high, step}) {
+    if (number != std::floor(number) || std::fabs(number) > kMostInteger)
+      throw_dimension(dimension, "integers of at most 2^53");
+  }
+}
+
+// Rounds to six significant digits, or to more if the range or the step is small.
+double rounded(double value, const SearchDimension& dimension) {
+  const double largest = std::max(std::fabs(dimension.low), std::fabs(dimension.high));
+  const double smallest = dimension.step > 0 ? dimension.step : dimension.high - dimension.low;
+  const double width = std::log10(smallest / largest);
+  const int digits = std::clamp(6 - static_cast<int>(std::ceil(width)), 6, 17);
+  const double near = parse_number<double>(significant(value, digits)).value_or(value);
+  return std::clamp(near, dimension.low, dimension.high);
+}
+
+// The number of values of a range with a step. The small addend admits a last value that rounding
+// has moved beyond the end.
+std::int64_t count_of_steps(const SearchDimension& dimension) {
+  const double steps = (dimension.high - dimension.low) / dimension.step;
+  return static_cast<std::int64_t>(std::min(std::floor(steps + 1e-9), 0x1.0p62)) + 1;
+}
+
+bool is_listed(const SearchDimension& dimension) {
+  return dimension.kind == Kind::choice || (dimension.step > 0 && !is_logarithmic(dimension.kind));
+}
+
+std::int64_t count_of_values(const SearchDimension& dimension) {
+  return dimension.kind == Kind::choice ? static_cast<std::int64_t>(dimension.choices.size())
+                                        : count_of_steps(dimension);
+}
+
+config::Value number_value(double number, Kind kind) {
+  if (is_integer(kind)) return static_cast<std::int64_t>(std::llround(number));
+  return number;
+}
+
+// The value at a place of the list of values.
+config::Value listed_value(const SearchDimension& dimension, std::int64_t index) {
+  if (dimension.kind == Kind::choice) return dimension.choices[static_cast<std::size_t>(index)];
+  const double number = dimension.low + static_cast<double>(index) * dimension.step;
+  if (is_integer(dimension.kind)) return number_value(number, dimension.kind);
+  return rounded(number, dimension);
+}
+
+// `random` is uniform over all 64-bit numbers.
+config::Value random_value(const SearchDimension& dimension, std::uint64_t random) {
+  if (is_listed(dimension)) {
+    const auto count = static_cast<std::uint64_t>(count_of_values(dimension));
+    return listed_value(dimension, static_cast<std::int64_t>(random % count));
+  }
+  const double uniform = static_cast<double>(random >> 11) * 0x1.0p-53;
+  if (dimension.kind == Kind::uniform)
+    return rounded(dimension.low + uniform * (dimension.high - dimension.low), dimension);
+  // Each integer has the range of half a unit on both sides.
+  const double margin = is_integer(dimension.kind) ? 0.5 : 0;
+  const double low = std::log(dimension.low - margin), high = std::log(dimension.high + margin);
+  const double value = rounded(std::exp(low + uniform * (high - low)), dimension);
+  return number_value(value, dimension.kind);
+}
+
+}  // namespace
+
+std::string to_text(const SearchDimension& dimension) {
+  std::vector<std::string> values;
+  for (const config::Value& choice : dimension.choices) values.push_back(config::to_text(choice));
+  if (has_range(dimension.kind)) values = {str(dimension.low), str(dimension.high)};
+  const bool shows_step =
+      dimension.step != 0 && !(is_integer(dimension.kind) && dimension.step == 1);
+  return str("{", name_of(dimension.kind), ": [", join(values, ", "), "]",
+             shows_step ? str(", step: ", dimension.step) : "", "}");
+}
+
+SearchSpace& SearchSpace::uniform(std::string name, double low, double high, double step) {
+  return add(
+      {.name = std::move(name), .kind = Kind::uniform, .low = low, .high = high, .step = step});
+}
+
+SearchSpace& SearchSpace::log_uniform(std::string name, double low, double high) {
+  return add({.name = std::move(name), .kind = Kind::log_uniform, .low = low, .high = high});
+}
+
+SearchSpace& SearchSpace::integer(std::string name, std::int64_t low, std::int64_t high,
+                                  std::int64_t step) {
+  return add({.name = std::move(name),
+              .kind = Kind::integer,
+              .low = static_cast<double>(low),
+              .high = static_cast<double>(high),
+              .step = static_cast<double>(step)});
+}
+
+SearchSpace& SearchSpace::log_integer(std::string name, std::int64_t low, std::int64_t high) {
+  return add({.name = std::move(name),
+              .kind = Kind::log_integer,
+              .low = static_cast<double>(low),
+              .high = static_cast<double>(high)});
+}
+
+SearchSpace& SearchSpace::choice(std::string name, std::vector<config::Value> values) {
+  return add({.name = std::move(name), .kind = Kind::choice, .choices = std::move(values)});
+}
+
+SearchSpace& SearchSpace::add(SearchDimension dimension) {
+  if (dimension.name.empty())
+    throw ConfigError("search.space", {.what = "a parameter without a name"});
+  if (dimension.kind == Kind::integer && dimension.step == 0)
+    throw_dimension(dimension, "a step of at least 1");
+  if (is_logarithmic(dimension.kind) && dimension.step != 0)
+    throw_dimension(dimension, "no step", "only uniform and int have steps");
+  if (has_range(dimension.kind)) {
+    check_range(dimension);
+  } else if (dimension.choices.empty()) {
+    throw_dimension(dimension, "at least one value");
+  } else if (!std::all_of(dimension.choices.begin(), dimension.choices.end(), is_scalar)) {
+    throw_dimension(dimension, "booleans, integers, numbers and texts");
+  }
+  for (const SearchDimension& other : dimensions_) {
+    if (other.name == dimension.name)
+      throw ConfigError("search.space", {.what = name_in_messages(dimension) + " is given twice"});
+  }
+  dimensions_.push_back(std::move(dimension));
+  return *this;
+}
+
+TrialParameters SearchSpace::random(std::uint64_t seed, std::int64_t trial) const {
+  TrialParameters parameters;
+  for (const SearchDimension& dimension : dimensions_) {
+    const std::uint64_t key =
+        detail::mix_key(seed, static_cast<std::uint64_t>(trial), parameters.size());
+    parameters.emplace_back(dimension.name, random_value(dimension, key));
+  }
+  return parameters;
+}
+
+TrialParameters SearchSpace::grid(std::int64_t trial) const {
+  TrialParameters parameters;
+  for (auto dimension = dimensions_.rbegin(); dimension != dimensions_.rend(); ++dimension) {
+    const std::int64_t count = count_of_values(*dimension);
+    parameters.emplace_back(dimension->name, listed_value(*dimension, trial % count));
+    trial /= count;
+  }
+  std::reverse(parameters.begin(), parameters.end());
+  return parameters;
+}
+
+std::int64_t SearchSpace::grid_size() const {
+  std::int64_t size = 1;
+  for (const SearchDimension& dimension : dimensions_) {
+    if (!is_listed(dimension))
+      throw_dimension(dimension, "a list of values, because the search is a grid",
+                      "use choice, or int or uniform with a step");
+    const std::int64_t count = count_of_values(dimension);
+    if (count > kMostCombinations / size)
+      throw_dimension(dimension, "at most a million combinations in a grid",
+                      "use a larger step or a random search");
+    size *= count;
+  }
+  return size;
+}
+
+}  // namespace hasten

@@ -1,0 +1,10 @@
+// Names that the examples of hasten/search use without declaring them.
+#pragma once
+
+#include "header_examples/contexts/any.h"
+
+namespace names_of_search {
+
+double train_epoch(double learning_rate, std::int64_t batch);
+
+}  // namespace names_of_search
