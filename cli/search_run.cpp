@@ -161,7 +161,7 @@ std::optional<double> run_trial(Trial& trial, const SearchPlan& plan, const RunS
   if (code < 2 || code > 4) return trial.fail(reason);
   throw Error(
       "search.run",
-      {.what = str("trial ", trial.number()), .got = reason, .hint = "see " + log_file.string()},
+      {.what = str("trial ", trial.number(), ": ", reason), .hint = "see " + log_file.string()},
       code);
 }
 

@@ -75,8 +75,8 @@ void Trial::report(std::int64_t step, double value) {
   if (step < 0)
     throw UsageError("search.step",
                      {.what = "Trial::report", .got = str("step ", step), .expected = "0 or more"});
-  if (!reports_.emplace(step, value).second) return;
-  is_pruned_ = is_pruned_ || run_.is_hopeless(reports_);
+  if (is_pruned_ || !reports_.emplace(step, value).second) return;
+  is_pruned_ = run_.is_hopeless(reports_);
 }
 
 bool Trial::should_stop() const { return is_pruned_ || run_.is_interrupted(); }

@@ -126,7 +126,8 @@ class Trial {
   std::string text(const std::string& name) const;
 
   // Keeps the value of the objective at a step, and decides whether the trial goes on. A second
-  // value for a step is ignored. Throws UsageError "search.step" for a step below 0.
+  // value for a step is ignored, and so are values after the trial has been pruned. Throws
+  // UsageError "search.step" for a step below 0.
   void report(std::int64_t step, double value);
   // True if the trial is pruned or the search is interrupted. The objective then returns nothing;
   // if it returns a value nevertheless, the trial is complete.

@@ -357,8 +357,8 @@ TEST_CASE("search: the table and the JSON") {
         "-----  --------  ----  ----  -------  ----  ----\n"
         "    3  complete  0.25    10     12.0   0.5     8\n"
         "    0  complete  0.75    10      1.5   0.5     8\n"
-        "    2  pruned            5      0.2   0.5     8\n"
-        "    1  failed                   0.0   0.5     8\n"
+        "    2  pruned             5      0.2   0.5     8\n"
+        "    1  failed                    0.0   0.5     8\n"
         "trial 1 failed: exit code 5\n");
   const auto json = nlohmann::json::parse(to_json(result));
   CHECK(json["best"]["trial"] == 3);
