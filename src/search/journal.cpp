@@ -26,7 +26,7 @@ bool is_trial_record(const TrialJson& json) {
 }
 
 // Returns the value in a message, shortened if it is long.
-std::string shown(const TrialJson& value) {
+std::string shown_in_message(const TrialJson& value) {
   std::string text = value.is_string() ? value.get<std::string>() : json_line(value);
   constexpr std::size_t kMost = 300;
   if (text.size() > kMost) text = text.substr(0, kMost) + "...";
@@ -92,7 +92,7 @@ void SearchJournal::read_line(const std::string& line, const TrialJson& descript
   } catch (const TrialJson::exception&) {
     throw DataError("search.journal",
                     {.what = where,
-                     .got = shown(line),
+                     .got = shown_in_message(line),
                      .expected = lines_ == 1 ? "the description of a search" : "a trial",
                      .hint = "restore the file, or begin a new search in another folder"});
   }
@@ -104,8 +104,8 @@ void SearchJournal::check_description(const TrialJson& found, const TrialJson& d
     if (before == value) continue;
     throw ConfigError("search.other-search",
                       {.what = path_.string() + ": " + key,
-                       .got = shown(value),
-                       .expected = shown(before) + ", as when the search began",
+                       .got = shown_in_message(value),
+                       .expected = shown_in_message(before) + ", as when the search began",
                        .hint = "continue it with the same options, or name another folder"});
   }
 }

@@ -11,14 +11,16 @@
 namespace hasten {
 namespace {
 
-using Kind = DimensionKind;
-
 constexpr double kMostInteger = 0x1.0p53;  // every integer up to it is a double
 constexpr std::int64_t kMostCombinations = 1'000'000;
 
-bool has_range(Kind kind) { return kind != Kind::choice; }
-bool is_integer(Kind kind) { return kind == Kind::integer || kind == Kind::log_integer; }
-bool is_logarithmic(Kind kind) { return kind == Kind::log_uniform || kind == Kind::log_integer; }
+bool has_range(DimensionKind kind) { return kind != DimensionKind::choice; }
+bool is_integer(DimensionKind kind) {
+  return kind == DimensionKind::integer || kind == DimensionKind::log_integer;
+}
+bool is_logarithmic(DimensionKind kind) {
+  return kind == DimensionKind::log_uniform || kind == DimensionKind::log_integer;
+}
 
 std::string name_in_messages(const SearchDimension& dimension) {
   return (dimension.place.empty() ? "" : dimension.place + ": ") + dimension.name;
@@ -71,22 +73,25 @@ std::int64_t count_of_steps(const SearchDimension& dimension) {
 }
 
 bool is_listed(const SearchDimension& dimension) {
-  return dimension.kind == Kind::choice || (dimension.step > 0 && !is_logarithmic(dimension.kind));
+  return dimension.kind == DimensionKind::choice ||
+         (dimension.step > 0 && !is_logarithmic(dimension.kind));
 }
 
 std::int64_t count_of_values(const SearchDimension& dimension) {
-  return dimension.kind == Kind::choice ? static_cast<std::int64_t>(dimension.choices.size())
-                                        : count_of_steps(dimension);
+  return dimension.kind == DimensionKind::choice
+             ? static_cast<std::int64_t>(dimension.choices.size())
+             : count_of_steps(dimension);
 }
 
-config::Value number_value(double number, Kind kind) {
+config::Value number_value(double number, DimensionKind kind) {
   if (is_integer(kind)) return static_cast<std::int64_t>(std::llround(number));
   return number;
 }
 
 // The value at a place of the list of values.
 config::Value listed_value(const SearchDimension& dimension, std::int64_t index) {
-  if (dimension.kind == Kind::choice) return dimension.choices[static_cast<std::size_t>(index)];
+  if (dimension.kind == DimensionKind::choice)
+    return dimension.choices[static_cast<std::size_t>(index)];
   const double number = dimension.low + static_cast<double>(index) * dimension.step;
   if (is_integer(dimension.kind)) return number_value(number, dimension.kind);
   return rounded(number, dimension);
@@ -99,7 +104,7 @@ config::Value random_value(const SearchDimension& dimension, std::uint64_t rando
     return listed_value(dimension, static_cast<std::int64_t>(random % count));
   }
   const double uniform = static_cast<double>(random >> 11) * 0x1.0p-53;
-  if (dimension.kind == Kind::uniform)
+  if (dimension.kind == DimensionKind::uniform)
     return rounded(dimension.low + uniform * (dimension.high - dimension.low), dimension);
   // Each integer has the range of half a unit on both sides.
   const double margin = is_integer(dimension.kind) ? 0.5 : 0;
@@ -121,18 +126,22 @@ std::string to_text(const SearchDimension& dimension) {
 }
 
 SearchSpace& SearchSpace::uniform(std::string name, double low, double high, double step) {
-  return add(
-      {.name = std::move(name), .kind = Kind::uniform, .low = low, .high = high, .step = step});
+  return add({.name = std::move(name),
+              .kind = DimensionKind::uniform,
+              .low = low,
+              .high = high,
+              .step = step});
 }
 
 SearchSpace& SearchSpace::log_uniform(std::string name, double low, double high) {
-  return add({.name = std::move(name), .kind = Kind::log_uniform, .low = low, .high = high});
+  return add(
+      {.name = std::move(name), .kind = DimensionKind::log_uniform, .low = low, .high = high});
 }
 
 SearchSpace& SearchSpace::integer(std::string name, std::int64_t low, std::int64_t high,
                                   std::int64_t step) {
   return add({.name = std::move(name),
-              .kind = Kind::integer,
+              .kind = DimensionKind::integer,
               .low = static_cast<double>(low),
               .high = static_cast<double>(high),
               .step = static_cast<double>(step)});
@@ -140,19 +149,20 @@ SearchSpace& SearchSpace::integer(std::string name, std::int64_t low, std::int64
 
 SearchSpace& SearchSpace::log_integer(std::string name, std::int64_t low, std::int64_t high) {
   return add({.name = std::move(name),
-              .kind = Kind::log_integer,
+              .kind = DimensionKind::log_integer,
               .low = static_cast<double>(low),
               .high = static_cast<double>(high)});
 }
 
 SearchSpace& SearchSpace::choice(std::string name, std::vector<config::Value> values) {
-  return add({.name = std::move(name), .kind = Kind::choice, .choices = std::move(values)});
+  return add(
+      {.name = std::move(name), .kind = DimensionKind::choice, .choices = std::move(values)});
 }
 
 SearchSpace& SearchSpace::add(SearchDimension dimension) {
   if (dimension.name.empty())
     throw ConfigError("search.space", {.what = "a parameter without a name"});
-  if (dimension.kind == Kind::integer && dimension.step == 0)
+  if (dimension.kind == DimensionKind::integer && dimension.step == 0)
     throw_dimension(dimension, "a step of at least 1");
   if (is_logarithmic(dimension.kind) && dimension.step != 0)
     throw_dimension(dimension, "no step", "only uniform and int have steps");

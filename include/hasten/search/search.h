@@ -17,8 +17,7 @@
 //   std::cout << to_text(result, "loss");
 //
 // With the Hugging Face Trainer this is Trainer.hyperparameter_search: the space is `hp_space`, and
-// the function trains and is `compute_objective` too. With a hasten::Trainer, a TrialCallback
-// (hasten/trainer/trial_callback.h) reports its evaluations. `hasten search` runs `hasten train` in
+// the function trains and is `compute_objective` too. `hasten search` runs `hasten train` in
 // processes.
 //
 // The proposed values depend only on the seed and the trial's number, so a search that is
