@@ -138,19 +138,15 @@ LoadReport PreTrainedModel::load_weights(const TensorDict& weights, const std::s
 }
 
 std::optional<std::int64_t> PreTrainedModel::token_count(const TensorDict& batch) const {
-  const auto ids = batch.find("input_ids");
-  return ids == batch.end() ? std::nullopt : std::make_optional(ids->second.numel());
+  return tokens_in(batch);
 }
 
 std::optional<std::int64_t> PreTrainedModel::real_token_count(const TensorDict& batch) const {
-  const auto mask = batch.find("attention_mask");
-  return mask == batch.end() ? token_count(batch)
-                             : std::make_optional(mask->second.sum().item<std::int64_t>());
+  return real_tokens_in(batch);
 }
 
 std::int64_t PreTrainedModel::row_length(const TensorDict& batch) const {
-  const auto ids = batch.find("input_ids");
-  return ids == batch.end() ? 0 : ids->second.size(1);
+  return row_length_in(batch);
 }
 
 std::optional<double> PreTrainedModel::floating_point_ops(const TensorDict& batch) const {
@@ -181,6 +177,16 @@ void PreTrainedModel::save_pretrained(const std::filesystem::path& folder,
   // Saves weights first: if they are refused, the folder stays as it was.
   save_weights(folder, state_dict(), {.max_shard_size = max_shard_size});
   write_file_atomically(folder / "config.json", config_json());
+}
+
+bool PreTrainedModel::save_files(const std::filesystem::path& folder) const {
+  save_pretrained(folder);
+  return true;
+}
+
+std::optional<std::vector<std::string>> PreTrainedModel::load_files(
+    const std::filesystem::path& folder) {
+  return load_weights(hasten::load_weights(folder), folder.string()).missing;
 }
 
 namespace {

@@ -31,7 +31,16 @@ std::vector<std::string> layer_norms_in(const torch::nn::Module& module) {
   return found;
 }
 
-bool is_named_norm_or_bias(const std::string& parameter) {
+}  // namespace
+
+const TrainingTraits* traits_of(const torch::nn::Module& module) {
+  return dynamic_cast<const TrainingTraits*>(&module);
+}
+TrainingTraits* traits_of(torch::nn::Module& module) {
+  return dynamic_cast<TrainingTraits*>(&module);
+}
+
+bool is_undecayed_name(const std::string& parameter) {
   const std::string name = lower(parameter);
   if (has_part(name, "bias") || has_part(name, "layernorm") || has_part(name, "rmsnorm"))
     return true;
@@ -41,13 +50,20 @@ bool is_named_norm_or_bias(const std::string& parameter) {
   });
 }
 
-}  // namespace
-
-const TrainingTraits* traits_of(const torch::nn::Module& module) {
-  return dynamic_cast<const TrainingTraits*>(&module);
+std::optional<std::int64_t> tokens_in(const TensorDict& batch) {
+  const auto ids = batch.find("input_ids");
+  return ids == batch.end() ? std::nullopt : std::make_optional(ids->second.numel());
 }
-TrainingTraits* traits_of(torch::nn::Module& module) {
-  return dynamic_cast<TrainingTraits*>(&module);
+
+std::optional<std::int64_t> real_tokens_in(const TensorDict& batch) {
+  const auto mask = batch.find("attention_mask");
+  return mask == batch.end() ? tokens_in(batch)
+                             : std::make_optional(mask->second.sum().item<std::int64_t>());
+}
+
+std::int64_t row_length_in(const TensorDict& batch) {
+  const auto ids = batch.find("input_ids");
+  return ids == batch.end() || ids->second.dim() < 2 ? 0 : ids->second.size(1);
 }
 
 std::set<std::string> undecayed_parameters_of(const torch::nn::Module& module) {
@@ -61,7 +77,7 @@ std::set<std::string> undecayed_parameters_of(const torch::nn::Module& module) {
     const bool in_norm = std::any_of(norms.begin(), norms.end(), [&](const std::string& norm) {
       return starts_with(name, norm);
     });
-    if (in_norm || is_named_norm_or_bias(name)) names.insert(name);
+    if (in_norm || is_undecayed_name(name)) names.insert(name);
   }
   return names;
 }

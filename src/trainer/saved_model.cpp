@@ -1,21 +1,20 @@
 #include "trainer/saved_model.h"
 
 #include "hasten/formats/module_weights.h"
-#include "hasten/models/pretrained_model.h"
+#include "hasten/models/training_traits.h"
 
 namespace hasten {
 
 void save_model_files(const torch::nn::Module& module, const std::filesystem::path& folder) {
-  if (const auto* const pretrained = dynamic_cast<const PreTrainedModel*>(&module))
-    pretrained->save_pretrained(folder);
-  else
-    save_weights(module, folder);
+  const TrainingTraits* const traits = traits_of(module);
+  if (traits == nullptr || !traits->save_files(folder)) save_weights(module, folder);
 }
 
 std::vector<std::string> load_model_files(torch::nn::Module& module,
                                           const std::filesystem::path& folder) {
-  if (auto* const pretrained = dynamic_cast<PreTrainedModel*>(&module))
-    return pretrained->load_weights(load_weights(folder), folder.string()).missing;
+  if (TrainingTraits* const traits = traits_of(module)) {
+    if (auto missing = traits->load_files(folder)) return *std::move(missing);
+  }
   return load_weights(module, folder, {.strict = false}).missing;
 }
 

@@ -78,6 +78,9 @@ class PreTrainedModel : public torch::nn::Module, public TrainingTraits {
   std::optional<std::int64_t> token_count(const TensorDict& batch) const override;
   std::optional<std::int64_t> real_token_count(const TensorDict& batch) const override;
   std::int64_t row_length(const TensorDict& batch) const override;
+  // Are save_pretrained and load_weights.
+  bool save_files(const std::filesystem::path& folder) const override;
+  std::optional<std::vector<std::string>> load_files(const std::filesystem::path& folder) override;
 
   // Initializes the named parameters, or all: matrices and tables from normal(0,
   // initializer_range), biases with 0, the scales of norms with 1. Uses LibTorch's default

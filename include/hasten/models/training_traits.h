@@ -13,6 +13,7 @@
 #include <torch/nn/module.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <set>
 #include <string>
@@ -43,6 +44,16 @@ class TrainingTraits {
   // The names of the parameters that weight decay leaves out. Unset: those of the function below.
   virtual std::optional<std::set<std::string>> undecayed_parameters() const { return std::nullopt; }
 
+  // Writes the files of the model into a folder of the Trainer: output_dir or a checkpoint. The
+  // weights must be where load_weights (hasten/formats/weights.h) finds them. False: the module has
+  // no files of its own, so the Trainer writes its weights.
+  virtual bool save_files(const std::filesystem::path&) const { return false; }
+  // Reads the weights that save_files wrote. Returns the names that the folder lacks; these tensors
+  // keep their values. Unset: the Trainer reads the weights.
+  virtual std::optional<std::vector<std::string>> load_files(const std::filesystem::path&) {
+    return std::nullopt;
+  }
+
   // Sets whether parameters may get sparse gradients, which the optimizer must accept.
   virtual void set_sparse_gradients(bool) {}
   // The parameters of this module itself (not of the modules below it) whose gradients are sparse
@@ -59,5 +70,14 @@ TrainingTraits* traits_of(torch::nn::Module& module);
 // "rmsnorm" or has a part that is "norm" or ends in "_norm". C++ programs often write their own
 // norms, so a class whose name ends in "LayerNorm" or "RMSNorm" is a norm here, too.
 std::set<std::string> undecayed_parameters_of(const torch::nn::Module& module);
+// True if the name alone says so.
+bool is_undecayed_name(const std::string& parameter);
+
+// The tokens of a batch of text: the entries of input_ids, those of attention_mask that are not
+// zero (or all, without a mask), and the entries of a row of input_ids. Without input_ids: nothing,
+// and 0.
+std::optional<std::int64_t> tokens_in(const TensorDict& batch);
+std::optional<std::int64_t> real_tokens_in(const TensorDict& batch);
+std::int64_t row_length_in(const TensorDict& batch);
 
 }  // namespace hasten
