@@ -6,7 +6,7 @@ namespace hasten::anatomy {
 
 void Modules::watch(torch::nn::Module& model) {
   for (const auto& item : model.named_modules()) {
-    const std::string name = item.key().empty() ? "(model)" : item.key();
+    const std::string name = item.key().empty() ? kModelName : item.key();
     const auto take = [&](const at::Tensor& tensor) {
       if (!tensor.defined() || !tensor.has_storage()) return;
       // A tied parameter keeps its first owner.

@@ -1,9 +1,10 @@
 // File: anatomy/modules.h (internal)
 // Finds the layer of a tensor or an operation. LibTorch's C++ modules have no hooks, so an
-// operation belongs to the layer whose parameters it reads; without parameters, to the layer that
-// made its operands; a product of what several layers made, as in attention, to the module whose
-// direct children they are; otherwise to the layer before it. A node of the backward pass belongs
-// to the layer of the operation that made it. Not synchronized.
+// operation belongs to the module that the model names (models/running_module.h), or else to the
+// layer whose parameters it reads; without parameters, to the layer that made its operands; a
+// product of what several layers made, as in attention, to the module whose direct children they
+// are; otherwise to the layer before it. A node of the backward pass belongs to the layer of the
+// operation that made it. Not synchronized.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -22,6 +23,10 @@ class Modules {
   // Records the owner of each storage of the model's parameters and buffers.
   void watch(torch::nn::Module& model);
 
+  // Returns the layer of that path, which need not own tensors; the model for an empty path.
+  std::int32_t layer_named(const std::string& path) {
+    return index_of(path.empty() ? kModelName : path);
+  }
   // Returns the layer that owns the storage, or -1.
   std::int32_t owner(const void* storage) const;
   // Returns the module's path in the model; empty for -1.
@@ -38,6 +43,8 @@ class Modules {
   std::int32_t layer_of_node(std::int64_t node) const;
 
  private:
+  inline static const std::string kModelName = "(model)";
+
   std::int32_t index_of(const std::string& name);
 
   std::vector<std::string> names_;

@@ -10,6 +10,7 @@
 #include "anatomy/recorder_frame.h"
 #include "anatomy/tensor_shapes.h"
 #include "device/device.h"
+#include "models/running_module.h"
 
 namespace hasten {
 
@@ -154,7 +155,12 @@ std::unique_ptr<at::ObserverContext> Anatomy::Recorder::begin_operator(
   // A formula over all numbers of a tensor does not hold for a sparse one.
   frame->rule = plain || !has_formula || op.rule->takes_sparse ? op.rule : nullptr;
   frame->copies_weight = owner >= 0 && op.name == "aten::_to_copy";
-  if (owner < 0 && phase_ == Phase::forward && !op.views) owner = producing_layer(inputs, op);
+  const std::string* const running = RunningModule::path();
+  if (phase_ == Phase::forward && running != nullptr) {
+    owner = modules_.layer_named(*running);
+  } else if (owner < 0 && phase_ == Phase::forward && !op.views) {
+    owner = producing_layer(inputs, op);
+  }
   if (owner >= 0 && phase_ == Phase::forward) {
     // Inside an autograd function gradients are off, and its node already has its number.
     const auto next = static_cast<std::int64_t>(at::sequence_number::peek());

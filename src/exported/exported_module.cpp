@@ -159,7 +159,7 @@ ExportedModule::Binding& ExportedModule::active_binding() {
   return is_training() ? bindings_.front() : bindings_.back();
 }
 
-TensorDict ExportedModule::forward(const TensorDict& inputs) {
+std::vector<IValue> ExportedModule::values_of(const TensorDict& inputs) {
   const exported::Program& program = *active_binding().program;
   std::vector<IValue> values;
   for (const UserInput& input : program.user.inputs()) {
@@ -177,8 +177,10 @@ TensorDict ExportedModule::forward(const TensorDict& inputs) {
     }
     values.push_back(user_value(input, found->second, program.file));
   }
-  return call(values);
+  return values;
 }
+
+TensorDict ExportedModule::forward(const TensorDict& inputs) { return call(values_of(inputs)); }
 
 TensorDict ExportedModule::forward(const std::vector<at::Tensor>& inputs) {
   const exported::Program& program = *active_binding().program;
@@ -199,12 +201,20 @@ at::Device ExportedModule::device_for(const std::vector<IValue>& inputs) const {
   return at::kCPU;
 }
 
+void ExportedModule::check(const std::vector<IValue>& inputs) {
+  const Binding& binding = active_binding();
+  const bool is_converted = binding.current_type() != binding.file_type;
+  const bool is_mixed = at::autocast::is_autocast_enabled(device_for(inputs).type());
+  binding.program->user.check(inputs, is_converted || is_mixed);
+}
+
+void ExportedModule::check_inputs(const TensorDict& inputs) { check(values_of(inputs)); }
+
 TensorDict ExportedModule::call(const std::vector<IValue>& inputs) {
+  check(inputs);
   Binding& binding = active_binding();
   const exported::Program& program = *binding.program;
   const at::Device device = device_for(inputs);
-  const bool is_converted = binding.current_type() != binding.file_type;
-  program.user.check(inputs, is_converted || at::autocast::is_autocast_enabled(device.type()));
   binding.convert_constants(device);
   std::vector<IValue> values(program.graph.inputs.size());
   for (std::size_t i = 0; i < binding.state.size(); ++i)

@@ -44,6 +44,70 @@ void InputChecks::add_guard(const std::string& text, const std::string& place) {
   guards_.push_back({text, SizeExpression::parse_guard(text, names, place)});
 }
 
+std::vector<std::vector<std::int64_t>> InputChecks::choose_sizes(std::int64_t rows,
+                                                                 std::int64_t length) const {
+  SizeValues chosen;
+  chosen.size = [](std::size_t, std::int64_t) { return std::nullopt; };
+  for (const std::vector<SizeExpression>& sizes : sizes_)
+    for (std::size_t d = 0; d < sizes.size(); ++d)
+      choose_symbol(sizes[d], d == 0 ? rows : length, chosen);
+  std::vector<std::vector<std::int64_t>> all;
+  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    std::vector<std::int64_t>& sizes = all.emplace_back();
+    for (std::size_t d = 0; d < sizes_[i].size(); ++d) {
+      const auto size = sizes_[i][d].evaluate(chosen);
+      if (!size)
+        fail(str("dimension ", d, " of input ", inputs_[i].name),
+             "an expression of several dynamic sizes", "one dynamic size in each dimension");
+      sizes.push_back(*size);
+    }
+  }
+  return all;
+}
+
+// Gives the only symbol of the expression that has no value yet the largest value with which the
+// expression is at most `most`.
+void InputChecks::choose_symbol(const SizeExpression& size, std::int64_t most, SizeValues& chosen) {
+  std::set<std::string> symbols;
+  size.collect_symbols(symbols);
+  std::erase_if(symbols, [&](const std::string& name) { return chosen.symbols.contains(name); });
+  if (symbols.size() != 1) return;
+  std::int64_t& value = chosen.symbols[*symbols.begin()];
+  for (value = most; value > 1; --value) {
+    const auto got = size.evaluate(chosen);
+    if (got && *got <= most) return;
+  }
+}
+
+std::optional<std::int64_t> InputChecks::largest_size(const std::string& input,
+                                                      std::size_t dimension) const {
+  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    if (inputs_[i].name != input || dimension >= sizes_[i].size()) continue;
+    SizeValues largest;
+    largest.size = [](std::size_t, std::int64_t) { return std::nullopt; };
+    for (const auto& [symbol, range] : ranges_)
+      if (range.most) largest.symbols[symbol] = *range.most;
+    return sizes_[i][dimension].evaluate(largest);
+  }
+  return std::nullopt;
+}
+
+bool InputChecks::is_dynamic(bool (*counts)(std::size_t dimension)) const {
+  std::set<std::string> symbols;
+  for (const std::vector<SizeExpression>& sizes : sizes_)
+    for (std::size_t d = 0; d < sizes.size(); ++d)
+      if (counts(d)) sizes[d].collect_symbols(symbols);
+  return !symbols.empty();
+}
+
+bool InputChecks::has_dynamic_rows() const {
+  return is_dynamic([](std::size_t dimension) { return dimension == 0; });
+}
+
+bool InputChecks::has_dynamic_length() const {
+  return is_dynamic([](std::size_t dimension) { return dimension > 0; });
+}
+
 void InputChecks::check(const std::vector<c10::IValue>& values, bool any_float) const {
   for (std::size_t i = 0; i < inputs_.size(); ++i)
     if (inputs_[i].kind == UserInput::Kind::tensor) check_tensor(inputs_[i], values[i], any_float);
@@ -60,7 +124,8 @@ void InputChecks::check(const std::vector<c10::IValue>& values, bool any_float) 
     const auto [least, most] = range->second;
     if ((least && size < *least) || (most && size > *most))
       fail("the dynamic size " + symbol, std::to_string(size), range_text(least, most),
-           "the model was exported for these sizes; a last batch that is too short can be dropped");
+           "the model was exported for these sizes; a last batch that is too short can be dropped "
+           "(--dataloader_drop_last)");
   }
   for (const Guard& guard : guards_) {
     const auto holds = guard.expression.evaluate(bound);

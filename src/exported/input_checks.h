@@ -16,6 +16,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,16 @@ class InputChecks {
                  std::optional<std::int64_t> most);
   void add_guard(const std::string& text, const std::string& place);
 
+  // Chooses sizes for each input, in order: `rows` for a first dimension and `length` for any other
+  // dimension of dynamic size, or the largest below them that the expressions of the export allow.
+  // Sizes that the export has fixed stay. Empty for inputs that are no tensors.
+  std::vector<std::vector<std::int64_t>> choose_sizes(std::int64_t rows, std::int64_t length) const;
+  // The largest size of a dimension; nothing if it has no limit or there is no such dimension.
+  std::optional<std::int64_t> largest_size(const std::string& input, std::size_t dimension) const;
+  // True if the first dimension of an input (or else another one) may vary.
+  bool has_dynamic_rows() const;
+  bool has_dynamic_length() const;
+
   // Checks one value for each input. `any_float` accepts every floating-point type where the export
   // has one, because the module was converted or computes under autocast.
   void check(const std::vector<c10::IValue>& values, bool any_float) const;
@@ -58,6 +69,8 @@ class InputChecks {
     SizeExpression expression;
   };
 
+  static void choose_symbol(const SizeExpression& size, std::int64_t most, SizeValues& chosen);
+  bool is_dynamic(bool (*counts)(std::size_t dimension)) const;
   void check_tensor(const UserInput& input, const c10::IValue& value, bool any_float) const;
   // Returns the values of the symbols, which are the sizes of dimensions that are a bare symbol.
   SizeValues bind_symbols(const std::vector<c10::IValue>& values) const;

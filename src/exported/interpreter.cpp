@@ -12,6 +12,7 @@
 #include "exported/recurrent_checks.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "models/running_module.h"
 
 namespace hasten::exported {
 namespace {
@@ -151,6 +152,7 @@ std::vector<IValue> Interpreter::run(const Graph& graph, std::vector<IValue> inp
   torch::jit::Stack stack;
   for (const Instruction& instruction : graph.code) {
     try {
+      const RunningModule running(instruction.module_path);
       execute(instruction, slots, stack);
     } catch (c10::Error& error) {
       error.add_context(place_of(instruction));

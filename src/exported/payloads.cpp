@@ -1,8 +1,8 @@
 #include "exported/payloads.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 
-#include <cstring>
 #include <map>
 #include <variant>
 
@@ -89,8 +89,10 @@ TensorDict load_payloads(const ZipArchive& archive, const std::vector<Payload>& 
     at::Tensor& bytes = storages[payload.record];
     if (!bytes.defined()) {
       const std::string_view record = archive.record(payload.record);
-      bytes = at::empty({static_cast<std::int64_t>(record.size())}, at::kByte);
-      if (!record.empty()) std::memcpy(bytes.data_ptr(), record.data(), record.size());
+      const auto size = static_cast<std::int64_t>(record.size());
+      bytes = at::empty({size}, at::kByte);
+      // An operator copies nothing in a dry run, which thus takes no memory for the weights.
+      if (size > 0) bytes.copy_(at::from_blob(const_cast<char*>(record.data()), {size}, at::kByte));
     }
     tensors[payload.name] = view_payload(payload, bytes, archive.file());
   }

@@ -12,8 +12,10 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -118,6 +120,11 @@ struct Program {
   InputChecks user;
   std::vector<int> user_position, state_position;  // positions among the graph's inputs
   std::vector<std::string> output_names;
+  std::vector<TensorMeta> outputs;  // with the names of output_names
+  // The parameters that an embedding looks up, and those of layer norms.
+  std::set<std::string> embedding_tables, layer_norm_parameters;
+  // For each input that is looked up in an embedding, the number of its ids.
+  std::map<std::string, std::int64_t> vocabularies;
   Graph graph;
   // Why evaluation mode would be wrong; empty: it is not.
   std::vector<std::string> evaluation_problems;

@@ -155,6 +155,68 @@ std::vector<std::string> read_output_names(const JsonCursor& graph_module) {
   return names;
 }
 
+// Returns the type and the sizes of each output; those of a float without sizes for a number.
+std::vector<TensorMeta> read_outputs(const JsonCursor& graph_module) {
+  const JsonCursor tensors = graph_module["graph"]["tensor_values"];
+  std::vector<TensorMeta> outputs;
+  for (const JsonCursor& spec : graph_module["signature"]["output_specs"].items()) {
+    const auto [tag, argument] = spec["user_output"]["arg"].alternative();
+    const auto meta =
+        tag == "as_tensor" ? tensors.find(argument["name"].text()) : std::optional<JsonCursor>();
+    outputs.push_back(meta ? read_tensor_meta(*meta) : TensorMeta{});
+  }
+  return outputs;
+}
+
+// Finds the parameters that operators use as tables of an embedding or in a layer norm, and the
+// inputs that are looked up.
+class UseFinder {
+ public:
+  explicit UseFinder(Program& program) : program_(program) {
+    const auto slot_of = [&](int position) {
+      return program.graph.inputs[static_cast<std::size_t>(position)];
+    };
+    for (std::size_t i = 0; i < program.state.size(); ++i)
+      if (program.state[i].kind == StateInput::Kind::parameter)
+        parameters_[slot_of(program.state_position[i])] = &program.state[i];
+    for (std::size_t i = 0; i < program.user_position.size(); ++i)
+      inputs_[slot_of(program.user_position[i])] = program.user.inputs()[i].name;
+  }
+
+  void run() {
+    for (const Instruction& instruction : program_.graph.code) {
+      if (!instruction.op) continue;
+      const std::string& name = instruction.op->schema().name();
+      if (name == "aten::embedding") note_lookup(instruction.operands);
+      if (name != "aten::layer_norm") continue;
+      for (const Operand& operand : instruction.operands)
+        if (const StateInput* const parameter = parameter_of(operand))
+          program_.layer_norm_parameters.insert(parameter->name);
+    }
+  }
+
+ private:
+  const StateInput* parameter_of(const Operand& operand) const {
+    const auto found = parameters_.find(operand.slot);
+    const bool is_slot = operand.kind == Operand::Kind::slot;
+    return is_slot && found != parameters_.end() ? found->second : nullptr;
+  }
+
+  void note_lookup(const std::vector<Operand>& operands) {
+    const StateInput* const table = operands.size() > 1 ? parameter_of(operands[0]) : nullptr;
+    if (table == nullptr) return;
+    program_.embedding_tables.insert(table->name);
+    const auto input = inputs_.find(operands[1].slot);
+    if (input == inputs_.end() || table->meta.sizes.empty()) return;
+    if (const auto* const rows = std::get_if<std::int64_t>(&table->meta.sizes[0]))
+      program_.vocabularies[input->second] = *rows;
+  }
+
+  Program& program_;
+  std::map<int, const StateInput*> parameters_;  // by slot
+  std::map<int, std::string> inputs_;            // by slot
+};
+
 void read_checks(const JsonCursor& root, std::vector<UserInput> inputs, Program& program) {
   program.user = InputChecks(program.file, std::move(inputs), root.place());
   for (const auto& [symbol, range] : root["range_constraints"].members()) {
@@ -211,6 +273,11 @@ std::shared_ptr<const Program> read_program(const ZipArchive& archive, const std
   if (program->output_names.size() != program->graph.outputs.size())
     graph_module.fail(str(program->output_names.size(), " names of outputs"),
                       std::to_string(program->graph.outputs.size()));
+  program->outputs = read_outputs(graph_module);
+  if (program->outputs.size() != program->output_names.size())
+    graph_module.fail(str(program->outputs.size(), " outputs in the signature"),
+                      std::to_string(program->output_names.size()));
+  UseFinder(*program).run();
   return program;
 }
 

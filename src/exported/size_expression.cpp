@@ -305,6 +305,11 @@ SizeExpression SizeExpression::parse_srepr(const std::string& text, const std::s
   return SreprParser(text, place).parse();
 }
 
+void SizeExpression::collect_symbols(std::set<std::string>& symbols) const {
+  if (!symbol_.empty()) symbols.insert(symbol_);
+  for (const SizeExpression& operand : operands_) operand.collect_symbols(symbols);
+}
+
 std::optional<std::int64_t> SizeExpression::evaluate(const SizeValues& values) const {
   if (input_) return values.size(*input_, constant_);
   if (!symbol_.empty()) {

@@ -15,6 +15,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,8 @@ class SizeExpression {
   std::optional<std::int64_t> evaluate(const SizeValues& values) const;
   // The symbol, if the expression is nothing else; empty otherwise.
   const std::string& symbol() const { return symbol_; }
+  // Adds all symbols of the expression to the set.
+  void collect_symbols(std::set<std::string>& symbols) const;
 
  private:
   friend class GuardParser;

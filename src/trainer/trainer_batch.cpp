@@ -17,6 +17,18 @@ void throw_batch_type(const std::type_info& given, const std::type_info& expecte
                             "forward(), compute_loss and labels take"});
 }
 
+ModelOutput output_of(const TensorDict& outputs) {
+  ModelOutput out;
+  if (const auto loss = outputs.find("loss"); loss != outputs.end()) out.loss = loss->second;
+  if (const auto logits = outputs.find("logits"); logits != outputs.end()) {
+    out.logits = logits->second;
+  } else if (outputs.size() == (out.loss.defined() ? 2 : 1)) {
+    for (const auto& [name, tensor] : outputs)
+      if (name != "loss") out.logits = tensor;
+  }
+  return out;
+}
+
 void throw_model_type(const torch::nn::Module& given, const std::type_info& expected) {
   throw UsageError("trainer.model-type", {.what = "the module of the Trainer",
                                           .got = c10::demangle(typeid(given).name()),

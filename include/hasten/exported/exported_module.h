@@ -9,6 +9,9 @@
 //   model->save("trained.pt2");                        // torch.export.load reads it
 //   model->save_weights("out");                        // out/model.safetensors, names of state_dict
 //
+// The Trainer takes it too, and so does `hasten train --model model.pt2` (docs/exported.md): the
+// outputs "loss" and "logits" are those of a batch.
+//
 // The module has Python's parameters and buffers under Python's names, so optimizers,
 // Accelerator::prepare, to(), clone() and anatomies work as with any module. Parameters that Python
 // shares are one parameter here. Outputs have the keys of the dictionary or class that the model
@@ -31,10 +34,12 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "hasten/formats/tensor_dict.h"
+#include "hasten/models/training_traits.h"
 
 namespace hasten {
 
@@ -44,7 +49,7 @@ struct ExportedOptions {
   std::vector<std::string> operator_namespaces = {};
 };
 
-class ExportedModule : public torch::nn::Module {
+class ExportedModule : public torch::nn::Module, public TrainingTraits {
  public:
   // load_exported calls it.
   struct Parts;
@@ -64,6 +69,9 @@ class ExportedModule : public torch::nn::Module {
   const std::vector<std::string>& input_names() const;
   const std::vector<std::string>& output_names() const;
 
+  // Throws what forward() throws for inputs that the export does not allow, and computes nothing.
+  void check_inputs(const TensorDict& inputs);
+
   // Throws UsageError "exported.evaluation" if the program cannot be switched to evaluation. Logs a
   // warning if the model was exported in evaluation mode and is to be trained.
   void train(bool on = true) override;
@@ -81,6 +89,24 @@ class ExportedModule : public torch::nn::Module {
   // Writes state_dict() to model.safetensors in the folder, shared tensors once, under the name that
   // named_parameters() has.
   void save_weights(const std::filesystem::path& folder) const;
+  // Copies the tensors of a .safetensors file or of a folder with weights, in which every tensor of
+  // state_dict() has to be, a shared one under one of its names. Throws DataError "weights.mismatch".
+  void load_weights(const std::filesystem::path& file_or_folder);
+
+  // The facts for the Trainer. A text model has an input "input_ids": its tokens are counted, and
+  // its operations as the Hugging Face Trainer counts them.
+  std::int64_t max_length() const override;
+  std::optional<double> floating_point_ops(const TensorDict& batch) const override;
+  std::optional<std::int64_t> token_count(const TensorDict& batch) const override;
+  std::optional<std::int64_t> real_token_count(const TensorDict& batch) const override;
+  std::int64_t row_length(const TensorDict& batch) const override;
+  std::optional<std::set<std::string>> undecayed_parameters() const override;
+  // Writes trained.pt2 and model.safetensors.
+  bool save_files(const std::filesystem::path& folder) const override;
+  std::optional<std::vector<std::string>> load_files(const std::filesystem::path& folder) override;
+
+  // For hasten's own sources: the programs of the file.
+  const Parts& parts() const { return *parts_; }
 
  private:
   struct Binding;
@@ -88,6 +114,9 @@ class ExportedModule : public torch::nn::Module {
   void bind();
   void register_tensor(const std::string& name, at::Tensor tensor, bool is_parameter);
   Binding& active_binding();
+  std::vector<c10::IValue> values_of(const TensorDict& inputs);
+  void check(const std::vector<c10::IValue>& inputs);
+  std::vector<std::string> copy_weights(const std::filesystem::path& file_or_folder, bool strict);
   at::Device device_for(const std::vector<c10::IValue>& inputs) const;
   TensorDict call(const std::vector<c10::IValue>& inputs);
 

@@ -43,9 +43,19 @@ concept ComputesLoss = requires(Model& model, Batch& batch) {
   { model.forward(batch) } -> std::same_as<ModelOutput>;
 };
 
+// A module that takes and returns tensors by name, such as an ExportedModule. Its loss is the output
+// "loss"; its logits are "logits", or the only other output.
+template <class Model>
+concept NamesItsOutputs = requires(Model& model, TensorDict& batch) {
+  { model.forward(batch) } -> std::same_as<TensorDict>;
+};
+
 namespace detail {
 
 [[noreturn]] void throw_model_type(const torch::nn::Module& given, const std::type_info& expected);
+
+// Finds the loss and the logits among the outputs.
+ModelOutput output_of(const TensorDict& outputs);
 
 // The types of a function's parameters and result.
 template <class ResultType, class... Parameters>
@@ -197,6 +207,9 @@ template <class Model>
 ComputeLoss forward_of() {
   if constexpr (ComputesLoss<Model, TensorDict>) {
     return ComputeLoss([](Model& model, TensorDict& batch) { return model.forward(batch); });
+  } else if constexpr (NamesItsOutputs<Model>) {
+    return ComputeLoss(
+        [](Model& model, TensorDict& batch) { return output_of(model.forward(batch)); });
   } else if constexpr (requires { signature_of(&Model::forward); }) {
     using Signature = decltype(signature_of(&Model::forward));
     if constexpr (std::is_same_v<typename Signature::Result, ModelOutput> &&

@@ -1,0 +1,43 @@
+// File: trainer/exported_rows.h (internal)
+// What an exported program takes and returns, as far as its training needs to know: random rows for
+// a program, the loss of one that returns none, and the number of its classes.
+//
+//   const ColumnDataset rows = example_rows(model.parts(), 64, 128);
+//   Trainer trainer(model, arguments, {.train_dataset = TrainerDataset(rows),
+//                                      .compute_loss = loss_for(model.parts())});
+//
+// Throws UsageError "exported.inputs" for inputs that have no rows, "exported.no-loss" for a program
+// whose loss is unknown. Thread rule: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "exported/exported_parts.h"
+#include "hasten/data/column_dataset.h"
+#include "hasten/trainer/compute_loss.h"
+
+namespace hasten {
+
+inline constexpr const char* kLabelInput = "labels";
+
+// Returns rows for the inputs: ids of the vocabulary or 0 and 1 for integers, ones for masks, and
+// normal numbers for the others. A dynamic size other than that of the rows is `length`. Labels of
+// a program that takes none are classes.
+ColumnDataset example_rows(const ExportedModule::Parts& parts, std::int64_t rows,
+                           std::int64_t length);
+
+// Returns the input of that name of the training program; null if it has none.
+const exported::UserInput* find_input(const ExportedModule::Parts& parts, const std::string& name);
+
+// Returns the loss of a program without the output "loss", from its logits [rows, classes] and the
+// column "labels": the cross entropy of whole numbers, the squared error of others. No function for
+// a program that returns its loss.
+ComputeLoss loss_for(const ExportedModule::Parts& parts);
+
+// Returns the number of classes if the program classifies rows: its logits have two dimensions, and
+// its labels (if it takes them) are one whole number for each row.
+std::optional<std::int64_t> row_classes(const ExportedModule::Parts& parts);
+
+}  // namespace hasten
