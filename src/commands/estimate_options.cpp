@@ -31,7 +31,9 @@ void describe_estimate(config::OptionTable& table, EstimateConfiguration& run,
                        EstimateFlags& flags) {
   config::Describer d(table, flags);
   d("batch", &EstimateFlags::batch, "Set the number of rows in a batch.").at_least(1);
-  d("seq", &EstimateFlags::seq, "Set the number of tokens in a row.").at_least(1);
+  d("seq", &EstimateFlags::seq,
+    "Set the number of tokens in a row, or the dynamic sizes of an exported model's rows.")
+      .at_least(1);
   d("optim", &EstimateFlags::optim, "Select the optimizer: adamw, or a name of `hasten train`.");
   d("precision", &EstimateFlags::precision, "Select the precision.").alias("no", "fp32");
   d("device", &EstimateFlags::device,
@@ -130,8 +132,8 @@ std::string estimate_help(int width) {
          "       hasten estimate [--NAME VALUE ...] -- PROGRAM [ARGUMENT ...]\n\n"
          "Predicts what a training step needs, without running it: memory at its peak by\n"
          "component and by layer, and operations by group. MODEL is a folder with config.json, a\n"
-         "config.json, ORG/NAME in the Hugging Face cache, bert-base or bert-large. Nothing is\n"
-         "computed, and no memory of the model's size is allocated. `hasten estimate --help --`\n"
+         "config.json, ORG/NAME in the Hugging Face cache, a .pt2 file of torch.export, bert-base or\n"
+         "bert-large. Nothing is computed, and no memory of the model's size is allocated. `hasten estimate --help --`\n"
          "lists the options for a PROGRAM.\n\n" +
          config::help_text(table, width) +
          "\nEvery option of `hasten train` that changes a step is accepted too, for example\n"

@@ -11,6 +11,7 @@
 #include "hasten/base/text.h"
 #include "hasten/data/column_dataset.h"
 #include "hasten/data/loader.h"
+#include "hasten/exported/exported_module.h"
 #include "hasten/models/bert_config.h"
 #include "hasten/models/pretrained_model.h"
 #include "hasten/tpu/anatomy/dry_tpu.h"
@@ -19,9 +20,17 @@
 #include "process/fork/fork_safety.h"
 #include "process/fork/forked_rank.h"
 #include "tpu/device/opened_tpu.h"
+#include "trainer/exported_rows.h"
 
 namespace hasten {
 namespace {
+
+// The rows of an estimate, and how their loss is computed if the model does not do that.
+struct Batches {
+  ColumnDataset rows;
+  ComputeLoss loss = {};
+  bool needs_labels = false;  // for inference, too
+};
 
 TrainingArguments arguments_of(const EstimateOptions& options,
                                const std::filesystem::path& scratch) {
@@ -40,20 +49,19 @@ TrainingArguments arguments_of(const EstimateOptions& options,
   return args;
 }
 
-// Makes real rows: the size of an embedding's gradient depends on how many ids differ.
-ColumnDataset rows_for(const EstimateOptions& options) {
+std::int64_t rows_of(const EstimateOptions& options) {
   const TrainingArguments& args = options.arguments;
-  const std::int64_t rows =
-      options.steps * args.per_device_train_batch_size * args.gradient_accumulation_steps;
-  return dummy_rows(rows, options.length, vocab_size_of(options.model));
+  return options.steps * args.per_device_train_batch_size * args.gradient_accumulation_steps;
 }
 
-anatomy::Report training(const EstimateOptions& options, const LoadedModel& loaded,
-                         const ColumnDataset& rows) {
+template <class Model>
+anatomy::Report training(const EstimateOptions& options, const std::shared_ptr<Model>& model,
+                         const Batches& batches) {
   const TemporaryDirectory scratch("hasten-estimate");
   anatomy::Report found;
-  Trainer trainer(loaded.model, arguments_of(options, scratch.path()),
-                  {.train_dataset = TrainerDataset(rows),
+  Trainer trainer(model, arguments_of(options, scratch.path()),
+                  {.train_dataset = TrainerDataset(batches.rows),
+                   .compute_loss = batches.loss,
                    .log_sink = [](std::string_view) {},
                    .on_anatomy = [&](const anatomy::Report& report) { found = report; }});
   trainer.train();
@@ -62,16 +70,17 @@ anatomy::Report training(const EstimateOptions& options, const LoadedModel& load
 
 // Runs the model. `begin` returns a function that is called after each batch and
 // returns true to stop.
-template <class Begin>
-void infer(Accelerator& accelerator, const EstimateOptions& options, const LoadedModel& loaded,
-           const ColumnDataset& rows, Begin begin) {
-  auto batches = make_loader(rows, {.batch_size = options.arguments.per_device_train_batch_size});
-  auto [model, loader] = accelerator.prepare(loaded.model, batches);
-  loaded.model->eval();
+template <class Model, class Begin>
+void infer(Accelerator& accelerator, const EstimateOptions& options,
+           const std::shared_ptr<Model>& module, const Batches& batches, Begin begin) {
+  auto plain =
+      make_loader(batches.rows, {.batch_size = options.arguments.per_device_train_batch_size});
+  auto [model, loader] = accelerator.prepare(module, plain);
+  module->eval();
   const torch::NoGradGuard no_grad;
   const auto after = begin();
   for (auto& batch : loader) {
-    batch.erase("labels");
+    if (!batches.needs_labels) batch.erase(kLabelInput);
     model(batch);
     if (after()) return;
   }
@@ -82,11 +91,12 @@ AcceleratorOptions accelerator_of(const EstimateOptions& options) {
           .cpu = options.device == "cpu"};
 }
 
-anatomy::Report inference(const EstimateOptions& options, const LoadedModel& loaded,
-                          const ColumnDataset& rows) {
+template <class Model>
+anatomy::Report inference(const EstimateOptions& options, const std::shared_ptr<Model>& model,
+                          const Batches& batches) {
   Accelerator accelerator(accelerator_of(options));
   std::optional<Anatomy> anatomy;
-  infer(accelerator, options, loaded, rows, [&] {
+  infer(accelerator, options, model, batches, [&] {
     anatomy.emplace(accelerator.anatomy({.steps = options.steps}));
     return [&] {
       anatomy->step();
@@ -115,20 +125,61 @@ LoadedModel load(const EstimateOptions& options) {
   return loaded;
 }
 
-void train_on(const EstimateOptions& options, const LoadedModel& loaded,
-              const ColumnDataset& rows) {
+// Returns the parts of the exported file; null for a model of load_model.
+std::shared_ptr<const ExportedModule::Parts> exported_parts(const EstimateOptions& options) {
+  if (!is_exported_model(options.model)) return nullptr;
+  return std::make_shared<const ExportedModule::Parts>(options.model, ExportedOptions{});
+}
+
+// The model of an estimate and its rows. The rows are made at once, because they are real also in a
+// dry run: the size of an embedding's gradient depends on how many ids differ. The model is loaded
+// by visit(), in the dry run.
+class Subject {
+ public:
+  explicit Subject(const EstimateOptions& options)
+      : options_(options), parts_(exported_parts(options)), batches_(make_batches()) {}
+
+  // Calls f with the model and the batches.
+  template <class F>
+  auto visit(F f) const {
+    if (parts_ == nullptr) return f(load(options_).model, batches_);
+    set_seed(options_.arguments.seed);
+    return f(std::make_shared<ExportedModule>(parts_), batches_);
+  }
+
+ private:
+  Batches make_batches() const {
+    const std::int64_t rows = rows_of(options_);
+    if (parts_ == nullptr)
+      return {.rows = dummy_rows(rows, options_.length, vocab_size_of(options_.model))};
+    return {.rows = example_rows(*parts_, rows, options_.length),
+            .loss = loss_for(*parts_),
+            .needs_labels = find_input(*parts_, kLabelInput) != nullptr};
+  }
+
+  EstimateOptions options_;
+  std::shared_ptr<const ExportedModule::Parts> parts_;
+  Batches batches_;
+};
+
+template <class Model>
+void train_on(const EstimateOptions& options, const std::shared_ptr<Model>& model,
+              const Batches& batches) {
   const TemporaryDirectory scratch("hasten-estimate");
   TrainingArguments args = arguments_of(options, scratch.path());
   args.anatomy.clear();
-  Trainer trainer(loaded.model, args,
-                  {.train_dataset = TrainerDataset(rows), .log_sink = [](std::string_view) {}});
+  Trainer trainer(model, args,
+                  {.train_dataset = TrainerDataset(batches.rows),
+                   .compute_loss = batches.loss,
+                   .log_sink = [](std::string_view) {}});
   trainer.train();
 }
 
-void infer_on(DryTpu& dry, const EstimateOptions& options, const LoadedModel& loaded,
-              const ColumnDataset& rows) {
+template <class Model>
+void infer_on(DryTpu& dry, const EstimateOptions& options, const std::shared_ptr<Model>& model,
+              const Batches& batches) {
   Accelerator accelerator(accelerator_of(options));
-  infer(accelerator, options, loaded, rows, [&] {
+  infer(accelerator, options, model, batches, [&] {
     return [&] {
       dry.step();
       return dry.steps() >= options.steps;
@@ -174,12 +225,13 @@ anatomy::Alternative alternative(const std::string& name, const EstimateOptions&
 
 anatomy::TpuAccount estimate_for_tpu(const EstimateOptions& options) {
   DryTpu dry(options.device.substr(kTpuDevice.size()));
-  const ColumnDataset rows = rows_for(options);
-  const LoadedModel loaded = load(options);
+  const Subject subject(options);
   std::string stopped;
   try {
-    options.mode == EstimateMode::inference ? infer_on(dry, options, loaded, rows)
-                                            : train_on(options, loaded, rows);
+    subject.visit([&](const auto& model, const Batches& batches) {
+      options.mode == EstimateMode::inference ? infer_on(dry, options, model, batches)
+                                              : train_on(options, model, batches);
+    });
   } catch (const c10::Error& error) {
     // Keeps what the compiler reports. Other errors of the program go to the caller.
     if (dry.account().failed.empty()) throw;
@@ -191,16 +243,17 @@ anatomy::TpuAccount estimate_for_tpu(const EstimateOptions& options) {
 }
 
 anatomy::Report estimate(const EstimateOptions& options) {
-  const ColumnDataset rows = rows_for(options);
+  const Subject subject(options);
   std::optional<DryRun> dry;
   if (options.device != "cpu") {
     dry.emplace(find_gpu(options.device));
   } else if (options.dry) {
     dry.emplace();
   }
-  const LoadedModel loaded = load(options);
-  return options.mode == EstimateMode::inference ? inference(options, loaded, rows)
-                                                 : training(options, loaded, rows);
+  return subject.visit([&](const auto& model, const Batches& batches) {
+    return options.mode == EstimateMode::inference ? inference(options, model, batches)
+                                                   : training(options, model, batches);
+  });
 }
 
 std::vector<anatomy::Alternative> what_if(const EstimateOptions& options,
@@ -218,14 +271,18 @@ std::vector<anatomy::Alternative> what_if(const EstimateOptions& options,
   add(args.bf16 ? "float instead of bf16" : "bf16",
       [](EstimateOptions& o) { o.arguments.bf16 = !o.arguments.bf16; });
   const bool trains = options.mode == EstimateMode::training;
-  if (const std::int64_t batch = args.per_device_train_batch_size; batch > 1) {
+  // The sizes that an export has fixed cannot change.
+  const auto parts = exported_parts(options);
+  const auto* const inputs = parts ? &parts->programs.front()->user : nullptr;
+  if (const std::int64_t batch = args.per_device_train_batch_size;
+      batch > 1 && (inputs == nullptr || inputs->has_dynamic_rows())) {
     add(str("batches of ", batch / 2, trains ? ", twice as many accumulated" : ""),
         [&](EstimateOptions& o) {
           o.arguments.per_device_train_batch_size = batch / 2;
           o.arguments.gradient_accumulation_steps *= 2;
         });
   }
-  if (options.length > 1)
+  if (options.length > 1 && (inputs == nullptr || inputs->has_dynamic_length()))
     add(str("rows of ", options.length / 2, " tokens"), [](EstimateOptions& o) { o.length /= 2; });
   if (trains && args.optim != OptimizerName::sgd)
     add("SGD instead of AdamW", [](EstimateOptions& o) { o.arguments.optim = OptimizerName::sgd; });

@@ -7,7 +7,8 @@
 //                                      .arguments = {.per_device_train_batch_size = 4}});
 //   const std::int64_t bytes = report.memory.peak;
 //
-// Rows are random ids of the given length. Only arguments that change a step matter: batch size,
+// Rows are random ids of the given length; those of an exported model (a .pt2 file) are random values
+// for its inputs, in which every dynamic size but the number of rows is the length. Only arguments that change a step matter: batch size,
 // accumulation, optimizer, precision, clipping. With dry = false the same steps are made for real
 // and measured; the tests compare the prediction with that. Throws what load_model, Trainer and
 // DryRun throw, and UsageError "models.sequence-too-long". Thread rule: one call at a time in a
@@ -26,7 +27,7 @@
 namespace hasten {
 
 struct EstimateOptions {
-  std::string model;            // as load_model takes it
+  std::string model;            // as load_model takes it, or a .pt2 file
   std::int64_t num_labels = 0;  // 0: as config.json says
   // Dropout rates as in ModelOptions; unset: as config.json says.
   std::optional<double> hidden_dropout, attention_dropout, classifier_dropout;
