@@ -14,6 +14,7 @@
 #include "hasten/ops/ops.h"
 #include "hasten/options/train_options.h"
 #include "hasten/trainer/classification_data.h"
+#include "hasten/trainer/exported_data.h"
 #include "hasten/trainer/progress_callback.h"
 #include "hasten/trainer/stop_on_signal.h"
 #include "hasten/trainer/trainer.h"
@@ -146,6 +147,58 @@ Trained train_and_evaluate(Trainer& trainer, bool evaluates) {
   return trained;
 }
 
+// Trains, evaluates and predicts as the arguments say, and returns the exit code.
+int run_trainer(Trainer& trainer, const TrainConfiguration& run, std::int64_t rows,
+                const TrainerDataset& eval) {
+  const LogLevel level = run.arguments.log_level;
+  const bool quiet = level == LogLevel::error || level == LogLevel::critical;
+  if (run.arguments.do_train) {
+    if (trainer.is_world_process_zero() && !quiet)
+      print_plan(trainer.args(), rows, trainer.accelerator().process().num_processes);
+    const Trained trained = train_and_evaluate(trainer, eval && run.arguments.do_eval);
+    if (!trained.saved || trained.exit_code() != 0) return trained.exit_code();
+  } else if (run.arguments.do_eval) {
+    evaluate(trainer);
+  }
+  if (run.arguments.do_predict) predict(trainer, eval);
+  return 0;
+}
+
+std::shared_ptr<TrainerCallback> progress_of(const TrainingArguments& arguments) {
+  const LogLevel level = arguments.log_level;
+  return std::make_shared<ProgressCallback>(
+      ProgressOptions{.bar = !arguments.disable_tqdm.value_or(false),
+                      .lines = level != LogLevel::error && level != LogLevel::critical});
+}
+
+// Trains a model that Python has exported.
+int train_exported(const TrainConfiguration& run) {
+  const TrainOptions& options = run.options;
+  const auto model = load_exported(options.model);
+  if (!options.weights.empty()) model->load_weights(options.weights);
+  const TrainingArguments& arguments = run.arguments;
+  if (arguments.do_eval || arguments.do_predict || arguments.eval_on_start) model->eval();
+  if (arguments.do_train) model->train();  // both may refuse, which is before the first step then
+  const ExportedFiles files(options, *model);
+  const Worker worker = worker_of(config::whole_environment());
+  files.check_batches(arguments, worker.world_size);
+  if (worker.rank == 0) {
+    std::int64_t parameters = 0;
+    for (const at::Tensor& parameter : model->parameters()) parameters += parameter.numel();
+    print_line(str(options.model, ": ", grouped(parameters), " parameters, inputs ",
+                   join(model->input_names(), ", "), ", outputs ",
+                   join(model->output_names(), ", ")));
+  }
+  Trainer trainer(model, arguments,
+                  {.train_dataset = files.train(),
+                   .eval_dataset = files.eval(),
+                   .compute_loss = files.compute_loss(),
+                   .compute_metrics = files.compute_metrics(),
+                   .callbacks = {progress_of(arguments)},
+                   .extra_files = files.extra_files()});
+  return run_trainer(trainer, run, files.train().size(), files.eval());
+}
+
 }  // namespace
 
 int train(int argc, char** argv) {
@@ -153,6 +206,7 @@ int train(int argc, char** argv) {
   const TrainConfiguration run =
       parse_train({argv + 2, argv + argc}, config::process_environment());
   keep_freed_memory();
+  if (is_exported_model(run.options.model)) return train_exported(run);
   const bool evaluates = run.arguments.do_eval || run.arguments.eval_on_start;
   const ClassificationFiles files(run.options,
                                   evaluates ? EvalLabels::required : EvalLabels::optional);
@@ -161,29 +215,15 @@ int train(int argc, char** argv) {
   const Worker worker = worker_of(config::whole_environment());
   if (worker.rank == 0) print_loaded_model(loaded, run.options);
 
-  const bool bar = !run.arguments.disable_tqdm.value_or(false);
-  const bool quiet =
-      run.arguments.log_level == LogLevel::error || run.arguments.log_level == LogLevel::critical;
   TrainerParts parts{.train_dataset = files.train(*loaded.model),
                      .eval_dataset = files.eval(*loaded.model),
                      .compute_metrics = std::make_shared<Accuracy>(),
-                     .callbacks = {std::make_shared<ProgressCallback>(
-                         ProgressOptions{.bar = bar, .lines = !quiet})},
+                     .callbacks = {progress_of(run.arguments)},
                      .extra_files = files.tokenizer_files()};
   const TrainerDataset eval = parts.eval_dataset;
   const std::int64_t rows = parts.train_dataset.size();
   Trainer trainer(loaded.model, run.arguments, std::move(parts));
-
-  if (run.arguments.do_train) {
-    if (trainer.is_world_process_zero() && !quiet)
-      print_plan(trainer.args(), rows, worker.world_size);
-    const Trained trained = train_and_evaluate(trainer, eval && run.arguments.do_eval);
-    if (!trained.saved || trained.exit_code() != 0) return trained.exit_code();
-  } else if (run.arguments.do_eval) {
-    evaluate(trainer);
-  }
-  if (run.arguments.do_predict) predict(trainer, eval);
-  return 0;
+  return run_trainer(trainer, run, rows, eval);
 }
 
 }  // namespace hasten::cli

@@ -48,6 +48,17 @@ void check_evaluation_has_data(const TrainOptions& options, const TrainingArgume
     throw_missing(std::string(option) + " needs rows to evaluate", "set --eval_data FILE");
 }
 
+// An exported program has its head, its dropout and its attention built in.
+void check_exported(const TrainOptions& options, const config::OptionTable& table) {
+  if (!is_exported_model(options.model)) return;
+  for (const char* name : {"num_labels", "ignore_mismatched_sizes", "hidden_dropout",
+                           "attention_dropout", "classifier_dropout", "attn_implementation"}) {
+    if (table.find(name)->is_default()) continue;
+    throw_conflict(str(name, " cannot change an exported model: model is '", options.model, "'"),
+                   "set it in Python before the export");
+  }
+}
+
 void check_dummy(const TrainOptions& options, const config::OptionTable& table) {
   const bool dummy = options.data == kDummyData || options.eval_data == kDummyData;
   for (const char* name : {"dummy_rows", "dummy_length"}) {
@@ -101,6 +112,8 @@ const std::vector<std::string>& builtin_models() {
   return names;
 }
 
+bool is_exported_model(const std::string& model) { return ends_with(lower(model), ".pt2"); }
+
 void describe(config::OptionTable& table, TrainOptions& options) {
   config::Describer d(table, options);
   d.group("Command");
@@ -112,7 +125,7 @@ void describe(config::OptionTable& table, TrainOptions& options) {
   d.group("Model");
   d("model", &TrainOptions::model,
     "Set the model: a folder with config.json, a config.json, ORG/NAME or ORG/NAME@REVISION in the "
-    "Hugging Face cache, or " +
+    "Hugging Face cache, a .pt2 file of torch.export, or " +
         join(builtin_models(), " or ") + ".");
   d("weights", &TrainOptions::weights,
     "Load this safetensors file. If unset, that of the model folder; a config.json or a built-in "
@@ -183,12 +196,15 @@ void validate(const TrainOptions& options, const TrainingArguments& arguments) {
   }
   check_evaluation_has_data(options, arguments);
   check_dummy(options, table);
+  check_exported(options, table);
 }
 
 void check_files(const TrainOptions& options) {
   namespace fs = std::filesystem;
   const auto& builtin = builtin_models();
   std::error_code ignored;
+  if (is_exported_model(options.model) && !fs::is_regular_file(options.model, ignored))
+    throw IoError("io.not-found", {.what = "--model " + options.model + ": no such file"});
   if (std::find(builtin.begin(), builtin.end(), options.model) == builtin.end() &&
       !fs::exists(model_folder(options.model), ignored)) {
     const auto near = nearest(options.model, builtin);

@@ -60,10 +60,10 @@ TextTable read_records(const std::string& file, detail::RecordReader& reader,
 }
 
 std::string field_text(const ordered_json& value, const std::string& key, const std::string& file,
-                       std::int64_t line) {
+                       std::int64_t line, bool structured) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_null()) return "";
-  if (value.is_structured()) {
+  if (value.is_structured() && !structured) {
     fail_text("text.json", file, line, "key \"" + key + "\"",
               value.is_array() ? "an array" : "an object", "a string, number, boolean or null");
   }
@@ -87,14 +87,15 @@ ordered_json parse_line(const std::string& text, const std::string& file, std::i
 
 std::vector<std::string> fields_in_order(const ordered_json& object,
                                          const std::vector<std::string>& names,
-                                         const std::string& file, std::int64_t line) {
+                                         const std::string& file, std::int64_t line,
+                                         bool structured) {
   std::vector<std::string> fields;
   for (const std::string& name : names) {
     const auto found = object.find(name);
     if (found == object.end()) {
       fail_text("text.fields", file, line, "the key \"" + name + "\" is missing");
     }
-    fields.push_back(field_text(*found, name, file, line));
+    fields.push_back(field_text(*found, name, file, line, structured));
   }
   if (object.size() == names.size()) return fields;
   for (const auto& [key, value] : object.items()) {
@@ -142,7 +143,9 @@ TextTable read_jsonl(const std::filesystem::path& path, const TextOptions& optio
       check_names(names, file, record->line);
       table.emplace(file, std::move(names));
     }
-    table->push_back(fields_in_order(object, table->names(), file, record->line), record->line);
+    table->push_back(
+        fields_in_order(object, table->names(), file, record->line, options.structured),
+        record->line);
   }
   check_table(*table, options, file);  // there is a table: the file is not blank
   return std::move(*table);

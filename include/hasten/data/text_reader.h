@@ -26,6 +26,8 @@ namespace hasten {
 struct TextOptions {
   std::vector<std::string> names = {};    // Column names, if no line has them (TSV and CSV).
   std::vector<std::string> columns = {};  // Required columns; others are read too.
+  // JSON lines: an array or an object becomes its JSON text. False: it is an error.
+  bool structured = false;
 };
 
 // The narrowest kind that fits all texts of a list.

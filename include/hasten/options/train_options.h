@@ -33,7 +33,7 @@ struct TrainOptions {
   bool print_config = false;             // Print all values with their origins, then stop.
 
   // A folder with config.json, a config.json, a name in the Hugging Face cache
-  // (hasten/machine/model_folder.h), or a built-in name.
+  // (hasten/machine/model_folder.h), a built-in name, or a file of torch.export (.pt2).
   std::string model;
   std::string weights;  // A safetensors file; unset: the model folder's, or random.
   TrainTask task = TrainTask::text_classification;
@@ -64,6 +64,8 @@ struct Names<TrainTask> {
 inline constexpr std::string_view kDummyData = "dummy";
 // The models that --model knows by name, without a file.
 const std::vector<std::string>& builtin_models();
+// True if the model is a file that torch.export has written: its name ends in .pt2.
+bool is_exported_model(const std::string& model);
 
 void describe(config::OptionTable& table, TrainOptions& options);
 

@@ -1,0 +1,322 @@
+#include "hasten/trainer/exported_data.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "hasten/data/collator.h"
+#include "hasten/data/text_reader.h"
+#include "hasten/formats/safetensors.h"
+#include "hasten/metrics/classification.h"
+#include "hasten/tokenizers/bert_tokenizer.h"
+#include "trainer/exported_rows.h"
+
+namespace hasten {
+namespace {
+
+namespace fs = std::filesystem;
+using exported::UserInput;
+using nlohmann::json;
+
+constexpr const char* kIds = "input_ids";
+const std::set<std::string> kTokenInputs = {kIds, "attention_mask", "token_type_ids"};
+
+bool has_name(const TextTable& table, const std::string& name) {
+  return std::find(table.names().begin(), table.names().end(), name) != table.names().end();
+}
+
+bool is_safetensors(const std::string& file) { return ends_with(lower(file), ".safetensors"); }
+
+[[noreturn]] void fail_field(const TextTable& table, const std::string& column, std::size_t row,
+                             const std::string& got, const std::string& expected) {
+  throw DataError("text.number",
+                  {.what = str(table.file(), ":", table.line(static_cast<std::int64_t>(row)),
+                               ": column \"", column, "\""),
+                   .got = got,
+                   .expected = expected});
+}
+
+// Appends the numbers of a JSON array and returns its shape; nothing if its parts differ in shape
+// or are no numbers.
+std::optional<std::vector<std::int64_t>> append_numbers(const json& value,
+                                                        std::vector<double>& numbers) {
+  if (value.is_boolean() || value.is_number()) {
+    numbers.push_back(value.is_boolean() ? double(value.get<bool>()) : value.get<double>());
+    return std::vector<std::int64_t>{};
+  }
+  if (!value.is_array()) return std::nullopt;
+  std::optional<std::vector<std::int64_t>> inner;
+  for (const json& part : value) {
+    auto shape = append_numbers(part, numbers);
+    if (!shape || (inner && *inner != *shape)) return std::nullopt;
+    inner = std::move(shape);
+  }
+  std::vector<std::int64_t> shape = inner.value_or(std::vector<std::int64_t>{});
+  shape.insert(shape.begin(), static_cast<std::int64_t>(value.size()));
+  return shape;
+}
+
+// Returns a column of JSON arrays as a tensor [rows, ...].
+at::Tensor arrays_of(const TextTable& table, const std::string& column, at::ScalarType type) {
+  std::vector<double> numbers;
+  std::optional<std::vector<std::int64_t>> all;
+  const std::vector<std::string>& fields = table.column(column);
+  for (std::size_t row = 0; row < fields.size(); ++row) {
+    const json value = json::parse(fields[row], nullptr, /*allow_exceptions=*/false);
+    const auto shape = append_numbers(value, numbers);
+    if (!shape) fail_field(table, column, row, fields[row].substr(0, 60), "an array of numbers");
+    if (all && *all != *shape)
+      fail_field(table, column, row, "an array of " + c10::str(*shape),
+                 c10::str(*all) + ", as in the first row");
+    all = *shape;
+  }
+  std::vector<std::int64_t> sizes = all.value_or(std::vector<std::int64_t>{});
+  sizes.insert(sizes.begin(), table.rows());
+  return at::tensor(numbers, at::kDouble).view(sizes).to(type);
+}
+
+at::Tensor numbers_of(const TextTable& table, const std::string& column, at::ScalarType type) {
+  const std::vector<std::string>& fields = table.column(column);
+  if (!fields.empty() && starts_with(trim(fields[0]), "[")) return arrays_of(table, column, type);
+  if (c10::isFloatingType(type)) return at::tensor(table.numbers(column), at::kDouble).to(type);
+  return at::tensor(table.integers(column), at::kLong).to(type);
+}
+
+// Returns the tensor in the type of the input. Only whole numbers become whole numbers.
+at::Tensor converted(const at::Tensor& tensor, const UserInput& input, const std::string& file) {
+  const at::ScalarType type = input.meta.dtype;
+  const bool fits = c10::isFloatingType(type) ? tensor.is_floating_point()
+                                              : !tensor.is_floating_point() && !tensor.is_complex();
+  if (fits || tensor.scalar_type() == type) return tensor.to(type);
+  throw DataError("data.columns", {.what = str(file, ": column \"", input.name, "\""),
+                                   .got = c10::toString(tensor.scalar_type()),
+                                   .expected = c10::toString(type)});
+}
+
+}  // namespace
+
+struct ExportedFiles::Impl {
+  const TrainOptions options;
+  ExportedModule& model;
+  const ExportedModule::Parts& parts;
+  std::optional<BertTokenizer> tokenizer;
+  std::vector<std::string> classes;  // the names of classes in the training data
+  TrainerDataset train, eval;
+  bool has_class_labels = false;
+
+  Impl(const TrainOptions& given, ExportedModule& module)
+      : options(given), model(module), parts(module.parts()) {}
+
+  std::string file() const { return parts.archive.file(); }
+
+  fs::path folder() const { return fs::absolute(options.model).parent_path(); }
+
+  std::vector<const UserInput*> inputs() const {
+    std::vector<const UserInput*> all;
+    for (const std::string& name : model.input_names()) all.push_back(find_input(parts, name));
+    return all;
+  }
+
+  [[noreturn]] void fail_column(const std::string& source, const std::vector<std::string>& has,
+                                const std::string& lacks) const {
+    throw DataError("data.columns", {.what = source + ": there is no column \"" + lacks + "\"",
+                                     .got = "[" + join(has, ", ") + "]",
+                                     .expected = "the inputs of " + file() + ": " +
+                                                 join(model.input_names(), ", ")});
+  }
+
+  TrainerDataset read(const std::string& name) {
+    if (name.empty()) return TrainerDataset();
+    if (name == kDummyData)
+      return dataset(example_rows(parts, options.dummy_rows, options.dummy_length), name);
+    if (is_safetensors(name)) return of_tensors(load_safetensors(name), name);
+    const TextTable table = read_text_table(name, {.structured = true});
+    const bool is_text = find_input(parts, kIds) != nullptr && !has_name(table, kIds) &&
+                         has_name(table, options.text_column);
+    return is_text ? of_texts(table) : of_numbers(table);
+  }
+
+  TrainerDataset of_tensors(const TensorDict& tensors, const std::string& source) {
+    TensorDict columns;
+    std::vector<std::string> names;
+    for (const auto& [name, tensor] : tensors) names.push_back(name);
+    for (const UserInput* input : inputs()) {
+      const auto found = tensors.find(input->name);
+      if (found == tensors.end()) fail_column(source, names, input->name);
+      columns[input->name] = converted(found->second, *input, source);
+    }
+    const bool needs_labels = static_cast<bool>(loss_for(parts)) && !columns.contains(kLabelInput);
+    if (needs_labels && !tensors.contains(kLabelInput)) fail_column(source, names, kLabelInput);
+    if (needs_labels) columns[kLabelInput] = tensors.at(kLabelInput);
+    return dataset(ColumnDataset(std::move(columns)), source);
+  }
+
+  TrainerDataset of_numbers(const TextTable& table) {
+    TensorDict columns;
+    for (const UserInput* input : inputs()) {
+      if (input->name == kLabelInput) continue;
+      if (!has_name(table, input->name)) fail_column(table.file(), table.names(), input->name);
+      columns[input->name] = numbers_of(table, input->name, input->meta.dtype);
+    }
+    add_labels(table, [&](at::Tensor labels) { columns[kLabelInput] = std::move(labels); });
+    return dataset(ColumnDataset(std::move(columns)), table.file());
+  }
+
+  TrainerDataset of_texts(const TextTable& table) {
+    for (const UserInput* input : inputs())
+      if (!kTokenInputs.contains(input->name) && input->name != kLabelInput)
+        fail_column(table.file(), table.names(), input->name);
+    if (!tokenizer) tokenizer = BertTokenizer::from_pretrained(folder());
+    const std::int64_t limit = model.max_length();
+    const EncodeOptions encode{
+        .truncation = Truncation::longest_first,
+        .max_length = limit > 0 ? std::min(limit, options.max_length) : options.max_length};
+    const auto& texts = table.column(options.text_column);
+    const int threads = at::get_num_threads();
+    const auto rows = has_name(table, options.text_pair_column)
+                          ? tokenizer->encode_batch(texts, table.column(options.text_pair_column),
+                                                    encode, threads)
+                          : tokenizer->encode_batch(texts, encode, threads);
+    TokenDataset tokens;
+    for (const Encoding& row : rows) tokens.push_back(row);
+    if (const auto known = vocabulary(kIds)) check_ids(tokens, *known, table.file());
+    add_labels(table, [&](at::Tensor labels) { tokens.set_labels(std::move(labels)); });
+    check_classes(tokens.labels(), table.file());
+    DataCollatorWithPadding collator{.pad_token_id = tokenizer->pad_id()};
+    const auto& sizes = find_input(parts, kIds)->meta.sizes;
+    if (sizes.size() == 2 && std::holds_alternative<std::int64_t>(sizes[1]))
+      collator.max_length = std::get<std::int64_t>(sizes[1]);
+    return TrainerDataset(std::move(tokens), collator);
+  }
+
+  std::optional<std::int64_t> vocabulary(const std::string& input) const {
+    const auto& all = parts.programs.front()->vocabularies;
+    const auto found = all.find(input);
+    return found == all.end() ? std::nullopt : std::make_optional(found->second);
+  }
+
+  // Calls `add` with the labels of the table, if the program or its loss takes labels.
+  template <class Add>
+  void add_labels(const TextTable& table, Add add) {
+    const UserInput* const input = find_input(parts, kLabelInput);
+    if (input == nullptr && !loss_for(parts)) return;
+    const std::string column =
+        has_name(table, options.label_column) ? options.label_column : kLabelInput;
+    const auto& fields = table.column(column);
+    const bool is_array = !fields.empty() && starts_with(trim(fields[0]), "[");
+    const bool is_float = input != nullptr ? c10::isFloatingType(input->meta.dtype)
+                                           : kind_of(fields) == TextKind::numbers;
+    if (is_array || is_float)
+      return add(numbers_of(table, column, input != nullptr ? input->meta.dtype : at::kFloat));
+    at::Tensor labels = class_ids(table, column);
+    add(input != nullptr ? labels.to(input->meta.dtype) : labels);
+  }
+
+  // Whole numbers are the numbers of classes. Other names are numbered.
+  at::Tensor class_ids(const TextTable& table, const std::string& column) {
+    if (kind_of(table.column(column)) == TextKind::whole_numbers)
+      return at::tensor(table.integers(column), at::kLong);
+    if (classes.empty()) classes = table.class_names(column);
+    const auto expected = row_classes(parts);
+    if (expected && static_cast<std::int64_t>(classes.size()) != *expected)
+      throw DataError("train.labels",
+                      {.what = str(table.file(), ", column \"", column, "\""),
+                       .got = str(classes.size(), " names (", join(classes, ", "), ")"),
+                       .expected = str(*expected, ", as ", file(), " has classes"),
+                       .hint = "write the numbers of the classes instead of their names"});
+    return at::tensor(table.classes(column, classes).ids, at::kLong);
+  }
+
+  void check_classes(const at::Tensor& labels, const std::string& source) {
+    if (!labels.defined() || labels.dim() != 1 || labels.is_floating_point()) return;
+    const auto count = row_classes(parts);
+    if (!count) return;
+    has_class_labels = true;
+    check_labels(ColumnDataset({{kLabelInput, labels}}), *count, source,
+                 "single_label_classification");
+  }
+
+  TrainerDataset dataset(ColumnDataset rows, const std::string& source) {
+    if (rows.size() == 0) {
+      throw DataError("data.empty", {.what = source,
+                                     .got = "no rows",
+                                     .expected = "at least one",
+                                     .hint = "check that the file is complete"});
+    }
+    for (const auto& [name, column] : rows.columns())
+      if (const auto known = vocabulary(name))
+        check_ids(ColumnDataset({{kIds, column}}), *known, source + ": " + name);
+    const auto labels = rows.columns().find(kLabelInput);
+    if (labels != rows.columns().end()) check_classes(labels->second, source);
+    return TrainerDataset(std::move(rows));
+  }
+
+  // Checks the batches of that many rows. `place` says which they are.
+  void check_rows(const TrainerDataset& data, std::int64_t rows, const std::string& place,
+                  const std::string& hint) const {
+    auto loader = data.loader({.batch_size = rows});
+    auto first = loader.begin();
+    try {
+      model.check_inputs(first->as<TensorDict>());
+    } catch (const UsageError& error) {
+      ErrorText text = error.text();
+      text.what = place + ": " + text.what;
+      if (!hint.empty()) text.hint = hint;
+      throw UsageError(error.code(), std::move(text));
+    }
+  }
+};
+
+ExportedFiles::ExportedFiles(const TrainOptions& options, ExportedModule& model)
+    : impl_(std::make_unique<Impl>(options, model)) {
+  impl_->train = impl_->read(options.data);
+  impl_->eval = impl_->read(options.eval_data);
+}
+
+ExportedFiles::~ExportedFiles() = default;
+
+const TrainerDataset& ExportedFiles::train() const { return impl_->train; }
+const TrainerDataset& ExportedFiles::eval() const { return impl_->eval; }
+
+ComputeLoss ExportedFiles::compute_loss() const { return loss_for(impl_->parts); }
+
+std::shared_ptr<EvalMetric> ExportedFiles::compute_metrics() const {
+  return impl_->has_class_labels ? std::make_shared<Accuracy>() : nullptr;
+}
+
+std::vector<fs::path> ExportedFiles::extra_files() const {
+  std::vector<fs::path> found;
+  for (const char* name : {"config.json", "tokenizer.json", "tokenizer_config.json",
+                           "special_tokens_map.json", "vocab.txt"}) {
+    const fs::path path = impl_->folder() / name;
+    if (fs::is_regular_file(path)) found.push_back(path);
+  }
+  return found;
+}
+
+void ExportedFiles::check_batches(const TrainingArguments& arguments,
+                                  std::int64_t processes) const {
+  const auto check = [&](const TrainerDataset& data, std::int64_t batch, bool drops_last,
+                         const std::string& name, const std::string& hint) {
+    if (!data) return;
+    const std::int64_t step = batch * processes, rest = data.size() % step;
+    if (data.size() >= batch) impl_->check_rows(data, batch, str("a batch of ", name), "");
+    if (drops_last) return;
+    const std::string last = str("the last batch of ", name, " (", data.size(), " rows)");
+    if (rest % batch != 0) impl_->check_rows(data, rest % batch, last, hint);
+    // A process without rows of its own computes with one that does not count.
+    if (rest != 0 && rest <= (processes - 1) * batch) impl_->check_rows(data, 1, last, hint);
+  };
+  const std::string dynamic = "export the model for batches of every size from 1";
+  check(impl_->train, arguments.per_device_train_batch_size, arguments.dataloader_drop_last,
+        impl_->options.data, "set --dataloader_drop_last, or " + dynamic);
+  check(impl_->eval, arguments.per_device_eval_batch_size, false, impl_->options.eval_data,
+        "set --per_device_eval_batch_size to a divisor of the number of rows, or " + dynamic);
+}
+
+}  // namespace hasten
