@@ -8,6 +8,7 @@
 #include <set>
 
 #include "hasten/base/error.h"
+#include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/data/collator.h"
 #include "hasten/data/text_reader.h"
@@ -98,6 +99,23 @@ at::Tensor converted(const at::Tensor& tensor, const UserInput& input, const std
                                    .expected = c10::toString(type)});
 }
 
+// Returns the names of id2label in a config.json by their numbers; none if it is missing or has the
+// names LABEL_0 and so on, which mean nothing.
+std::vector<std::string> configured_classes(const fs::path& config) {
+  if (!fs::is_regular_file(config)) return {};
+  const json all = json::parse(read_file(config), nullptr, /*allow_exceptions=*/false);
+  if (!all.is_object() || !all.contains("id2label")) return {};
+  const json& by_id = all["id2label"];
+  std::vector<std::string> names;
+  for (std::size_t id = 0; by_id.is_object() && id < by_id.size(); ++id) {
+    const auto name = by_id.find(std::to_string(id));
+    if (name == by_id.end() || !name->is_string()) return {};
+    names.push_back(name->get<std::string>());
+  }
+  const bool are_given = !names.empty() && names.front() != "LABEL_0";
+  return are_given ? names : std::vector<std::string>();
+}
+
 }  // namespace
 
 struct ExportedFiles::Impl {
@@ -105,7 +123,7 @@ struct ExportedFiles::Impl {
   ExportedModule& model;
   const ExportedModule::Parts& parts;
   std::optional<BertTokenizer> tokenizer;
-  std::vector<std::string> classes;  // the names of classes in the training data
+  std::vector<std::string> classes;  // by number, once names of classes have been read
   TrainerDataset train, eval;
   bool has_class_labels = false;
 
@@ -221,6 +239,7 @@ struct ExportedFiles::Impl {
   at::Tensor class_ids(const TextTable& table, const std::string& column) {
     if (kind_of(table.column(column)) == TextKind::whole_numbers)
       return at::tensor(table.integers(column), at::kLong);
+    if (classes.empty()) classes = configured_classes(folder() / "config.json");
     if (classes.empty()) classes = table.class_names(column);
     const auto expected = row_classes(parts);
     if (expected && static_cast<std::int64_t>(classes.size()) != *expected)

@@ -14,8 +14,9 @@
 // array of numbers, of the same shape in every row. If a table has the text column and not
 // input_ids, the tokenizer beside the .pt2 file makes input_ids, attention_mask and token_type_ids;
 // they are padded to the longest row of a batch, or to the length of the export. The column of the
-// labels is "labels", or in a table options.label_column. Names of classes are numbered in the order
-// of their bytes; there must be as many as the program has classes. "dummy" is random rows.
+// labels is "labels", or in a table options.label_column. Names of classes have the numbers of
+// id2label in the config.json beside the .pt2 file, or else the order of their bytes; there must be
+// as many as the program has classes. "dummy" is random rows.
 // Everything is checked against the program before training. Throws DataError, IoError, ConfigError,
 // UsageError "exported.*". Thread rule: one thread at a time.
 #pragma once

@@ -104,7 +104,19 @@ TEST_CASE("exported data: texts are tokenized by the vocabulary beside the model
   CHECK(at::equal(batch.at("labels"), at::tensor({1, 2}, at::kLong)));
   const ExportedFiles files(scratch.options, *scratch.module);
   REQUIRE(files.extra_files().size() == 1);
+  CHECK(files.compute_metrics() != nullptr);
   CHECK(files.extra_files()[0].filename() == "vocab.txt");
+}
+
+TEST_CASE("exported data: the names of classes are those of the configuration") {
+  Scratch scratch("mlp");
+  scratch.write("rows.tsv", "label\tx\nb\t[1, 2, 3, 4, 5]\na\t[1, 2, 3, 4, 5]\n");
+  CHECK(contains(scratch.error(), "got 2 names (a, b), expected 3"));
+  write_file_atomically(scratch.file("config.json"),
+                        R"({"id2label": {"0": "c", "1": "b", "2": "a"}})");
+  CHECK(at::equal(scratch.first_batch(2).at("labels"), at::tensor({1, 2}, at::kLong)));
+  scratch.write("rows.tsv", "label\tx\nd\t[1, 2, 3, 4, 5]\na\t[1, 2, 3, 4, 5]\n");
+  CHECK(contains(scratch.error(), "text.class"));
 }
 
 TEST_CASE("exported data: rows that do not fit the program are refused") {
