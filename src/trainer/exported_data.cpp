@@ -136,7 +136,15 @@ struct ExportedFiles::Impl {
 
   std::vector<const UserInput*> inputs() const {
     std::vector<const UserInput*> all;
-    for (const std::string& name : model.input_names()) all.push_back(find_input(parts, name));
+    for (const std::string& name : model.input_names()) {
+      all.push_back(find_input(parts, name));
+      if (all.back()->kind == UserInput::Kind::tensor) continue;
+      throw UsageError("exported.inputs",
+                       {.what = file() + ": the input " + name,
+                        .got = "a whole number",
+                        .expected = "a tensor with a row for each row of a batch",
+                        .hint = "export the model with such inputs only"});
+    }
     return all;
   }
 

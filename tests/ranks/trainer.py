@@ -23,6 +23,7 @@ from clean import CLEAN
 HASTEN, MODEL = (pathlib.Path(path).resolve() for path in sys.argv[1:3])
 ENVIRONMENT = CLEAN | {"OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 FOLDER = pathlib.Path(tempfile.mkdtemp())
+EXPORTED = MODEL.parents[1] / "exported"
 IGNORED = -100
 CLOSE = 1e-5
 SMOOTH = "1e-4"  # some gradients are zero except for rounding, which AdamW would turn into steps
@@ -226,6 +227,19 @@ def on_tpu(model, engine, plugin):
         check_same(f"two processes on device tpu by {backend}", together, single)
 
 
+def exported_program():
+    """A program that Python has exported, for rows of 6 ids below 11 in batches of at least two: two processes, and more after a checkpoint."""
+    model, data, draw = EXPORTED / "transformer.pt2", FOLDER / "exported.safetensors", random.Random(5)
+    ids = [[draw.randint(0, 10) for _ in range(6)] for _ in range(46)]
+    write_rows(data, {"input_ids": ids, "attention_mask": [[1] * 6 for _ in ids], "labels": [sum(row) % 3 for row in ids]})
+    words = ["--eval_data", data, "--max_steps", 18, "--eval_strategy", "epoch", "--save_steps", 6]
+    single = train("exported1", 1, 8, model, data, *words)
+    together = train("exported2", 2, 4, model, data, *words)
+    check_same("an exported program in 2 processes", together, single)
+    resumed = train("exported3", 2, 4, model, data, *words, "--resume_from_checkpoint", together[1] / "checkpoint-6")
+    check_same("an exported program continues from a checkpoint", resumed, together, 0)
+
+
 def on_cpu():
     rows = one_curve("labels", MODEL, with_gaps=False)
     one_curve("gaps", MODEL, with_gaps=True)
@@ -233,6 +247,7 @@ def on_cpu():
     checkpoints(MODEL, rows)
     failure_of_main_process(MODEL, rows)
     other_launchers(MODEL, rows)
+    exported_program()
 
 
 try:

@@ -1,4 +1,4 @@
-# A model that Python has exported: training, evaluation, files, resuming, an estimate, and refusals. It takes batches of 2 to 64 rows.
+# A model that Python has exported: training, files, resuming, evaluation, an estimate, and refusals. It takes batches of 2 to 64 rows.
 cp "$data/exported/transformer.pt2" "$data/exported/mlp.pt2" .
 printf '[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\nd\ne\nf\n' >vocab.txt
 python3 - <<'PYTHON'
@@ -8,26 +8,25 @@ with open("rows.tsv", "w") as rows:
     for row in range(24):
         rows.write(" ".join(words[(row * step) % 6] for step in (1, 2, 3)) + f"\t{('no', 'maybe', 'yes')[row % 3]}\n")
 PYTHON
-numbers() { sed -E 's/[0-9]+\.[0-9]+/N/g; s/ +/ /g'; }
 train() { hasten train --use_cpu --disable_tqdm --model transformer.pt2 --data rows.tsv --per_device_train_batch_size 4 --logging_strategy no "$@"; }
+code() { "$@" 2>&1 | grep -oE 'error\[[a-z.-]*\]|exit code [0-9]+'; }
 
 echo "## training and evaluation"
-train --eval_data rows.tsv --max_steps 12 --save_steps 6 --output_dir out 2>&1 | grep -E '^transformer|eval_accuracy|eval_loss|^Saved|error' | numbers
-ls out out/checkpoint-6
-echo "## resuming gives the same weights"
+train --eval_data rows.tsv --max_steps 12 --save_steps 6 --output_dir out 2>/dev/null | grep -oE '^(eval_accuracy|eval_loss|Saved in out)'
+for name in trained.pt2 model.safetensors vocab.txt checkpoint-6/trained.pt2 checkpoint-6/model.safetensors; do [ -s "out/$name" ] && echo "$name"; done
+echo "## resuming"
 train --max_steps 12 --save_steps 6 --output_dir again --resume_from_checkpoint out/checkpoint-6 >/dev/null 2>&1
-cmp out/model.safetensors again/model.safetensors && echo same
-echo "## the saved program, and its weights alone"
-cp vocab.txt out
-hasten train --use_cpu --disable_tqdm --do_eval --model out/trained.pt2 --eval_data rows.tsv --output_dir scored --logging_strategy no 2>&1 | grep eval_loss >scored.txt
-train --do_eval --weights out/model.safetensors --eval_data rows.tsv --output_dir weights 2>&1 | grep eval_loss | cmp - scored.txt && echo same
+cmp out/model.safetensors again/model.safetensors && echo "the same weights"
+echo "## evaluation of the saved program, and of its weights alone"
+hasten train --use_cpu --disable_tqdm --do_eval --model out/trained.pt2 --eval_data rows.tsv --output_dir scored 2>/dev/null | grep '^eval_loss' >scored.txt
+[ -s scored.txt ] && train --do_eval --weights out/model.safetensors --eval_data rows.tsv --output_dir weights 2>/dev/null | grep '^eval_loss' | cmp - scored.txt && echo "the same score"
 echo "## an estimate"
-hasten estimate mlp.pt2 --batch 4 --json | grep -o '"peak": [0-9]*' | head -1 >predicted
-hasten estimate mlp.pt2 --batch 4 --json --measure | grep -o '"peak": [0-9]*' | head -1 | cmp - predicted && echo "as measured"
+hasten estimate mlp.pt2 --batch 4 --json | grep -oE '"peak": ?[0-9]+' | head -1 >predicted
+[ -s predicted ] && hasten estimate mlp.pt2 --batch 4 --json --measure | grep -oE '"peak": ?[0-9]+' | head -1 | cmp - predicted && echo "as measured"
 echo "## refusals"
-hasten train --model none.pt2 --data rows.tsv
-hasten train --model mlp.pt2 --data rows.tsv --num_labels 3
-hasten train --use_cpu --model mlp.pt2 --data rows.tsv --output_dir no
-train --per_device_train_batch_size 23 --output_dir no 2>&1 | tail -1
-hasten estimate mlp.pt2 --batch 100 2>&1 | tail -1
-ls no 2>&1
+code hasten train --model none.pt2 --data rows.tsv
+code hasten train --model mlp.pt2 --data rows.tsv --num_labels 3
+code hasten train --use_cpu --model mlp.pt2 --data rows.tsv --output_dir no
+code train --per_device_train_batch_size 23 --output_dir no
+code hasten estimate mlp.pt2 --batch 100
+[ -e no ] || echo "nothing was written"

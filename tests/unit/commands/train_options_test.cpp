@@ -30,6 +30,19 @@ TEST_CASE("train options: a run trains unless only evaluation or prediction is r
   CHECK(parse_more({"--eval_data", "a.tsv", "--eval_strategy", "epoch"}).arguments.do_train);
 }
 
+TEST_CASE("train options: what an export has fixed cannot be changed") {
+  CHECK(is_exported_model("folder/Model.PT2"));
+  CHECK_FALSE(is_exported_model("model.pt2/config.json"));
+  const Words words = {"--model", "model.pt2", "--data", "rows.jsonl"};
+  CHECK(parse(words).options.model == "model.pt2");
+  for (const char* option : {"--num_labels", "--hidden_dropout", "--attention_dropout"}) {
+    Words more = words;
+    more.insert(more.end(), {option, "0"});
+    if (std::string(option) == "--num_labels") more.back() = "3";
+    CHECK_THROWS_AS(parse(more), ConfigError);
+  }
+}
+
 TEST_CASE("train options: evaluation data is evaluated") {
   const auto run = parse_more({"--eval_data", "a.tsv"});
   CHECK(run.arguments.do_eval);
