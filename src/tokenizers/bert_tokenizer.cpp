@@ -58,10 +58,18 @@ class RowEncoder {
         encoder_(state, options.offsets) {}
 
   Encoding encode(std::string_view text) {
-    // A single text that is cut at its end needs no tokens beyond the cut.
-    const bool cut =
-        options_.truncation != Truncation::none && options_.truncation_side != Side::left;
-    encoder_.run(text, cut ? static_cast<std::size_t>(options_.max_length) : kUnlimited, first_);
+    encoder_.run(text, enough_tokens(), first_);
+    return tokenizers::assemble(state_.templates, first_, nullptr, options_);
+  }
+  // The options must ask for offsets.
+  Encoding encode_words(std::span<const std::string> words) {
+    first_.clear();
+    for (std::size_t i = 0; i < words.size() && first_.ids.size() < enough_tokens(); ++i) {
+      encoder_.run(words[i], kUnlimited, second_);
+      first_.ids.insert(first_.ids.end(), second_.ids.begin(), second_.ids.end());
+      first_.offsets.insert(first_.offsets.end(), second_.offsets.begin(), second_.offsets.end());
+      first_.words.resize(first_.ids.size(), static_cast<std::int32_t>(i));
+    }
     return tokenizers::assemble(state_.templates, first_, nullptr, options_);
   }
   Encoding encode(std::string_view text, std::string_view pair) {
@@ -72,6 +80,13 @@ class RowEncoder {
 
  private:
   static constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
+
+  // A single text that is cut at its end needs no tokens beyond the cut.
+  std::size_t enough_tokens() const {
+    const bool cut =
+        options_.truncation != Truncation::none && options_.truncation_side != Side::left;
+    return cut ? static_cast<std::size_t>(options_.max_length) : kUnlimited;
+  }
 
   const State& state_;
   const EncodeOptions options_;
@@ -142,6 +157,12 @@ std::vector<Encoding> BertTokenizer::encode_batch(std::span<const std::string> t
     for (std::size_t i = from; i < to; ++i) rows[i] = encoder.encode(texts[i], pairs[i]);
   });
   return rows;
+}
+
+Encoding BertTokenizer::encode_words(std::span<const std::string> words,
+                                     EncodeOptions options) const {
+  options.offsets = true;
+  return RowEncoder(*state_, options, false).encode_words(words);
 }
 
 void BertTokenizer::pad(std::span<Encoding> rows, PadOptions options) const {

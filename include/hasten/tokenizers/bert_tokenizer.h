@@ -72,6 +72,11 @@ class BertTokenizer {
   std::vector<Encoding> encode_batch(std::span<const std::string> texts,
                                      std::span<const std::string> pairs,
                                      const EncodeOptions& options = {}, int threads = 1) const;
+  // Encodes a text that is already split into words, as Transformers does with is_split_into_words:
+  // each word is encoded on its own, so no token belongs to two of them. `offsets` and `word_ids`
+  // are always filled; an offset counts from the beginning of its word, and a word's number is its
+  // place in `words`. A word of which the normalizer leaves nothing has no token.
+  Encoding encode_words(std::span<const std::string> words, EncodeOptions options = {}) const;
   // Pads the rows to one length, by default with this tokenizer's padding token and side.
   void pad(std::span<Encoding> rows, PadOptions options = {}) const;
 

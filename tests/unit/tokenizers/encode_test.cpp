@@ -158,6 +158,27 @@ TEST_CASE("an error in a thread of a batch reaches the caller") {
         "tokenizers.cannot-truncate");
 }
 
+TEST_CASE("words are encoded one by one, and tokens know their words") {
+  const std::vector<std::string> words{"Hello,", "playing", "\u200b", "", "zz", "[MASK]", "a b"};
+  const Encoding row = tokenizer().encode_words(words);
+  CHECK(row.input_ids == Ids{2, 5, 13, 7, 8, 1, 4, 10, 11, 3});
+  CHECK(row.word_ids == Ids{-1, 0, 0, 1, 1, 4, 5, 6, 6, -1});
+  CHECK(row.offsets ==
+        Offsets{{0, 0}, {0, 5}, {5, 6}, {0, 4}, {4, 7}, {0, 2}, {0, 6}, {0, 1}, {2, 3}, {0, 0}});
+  CHECK(row.special_tokens_mask == Ids{1, 0, 0, 0, 0, 0, 0, 0, 0, 1});
+  CHECK(tokenizer().encode_words({}).input_ids == Ids{2, 3});
+  // A token of a word never reaches into the next one, which a text of the same words may do.
+  CHECK(tokenizer().encode_words(std::vector<std::string>{"play", "ing"}).input_ids ==
+        Ids{2, 7, 1, 3});
+  // The cut may be within a word, on either side.
+  const EncodeOptions cut{.truncation = Truncation::longest_first, .max_length = 5};
+  CHECK(tokenizer().encode_words(words, cut).input_ids == Ids{2, 5, 13, 7, 3});
+  EncodeOptions left = cut;
+  left.truncation_side = Side::left;
+  CHECK(tokenizer().encode_words(words, left).input_ids == Ids{2, 4, 10, 11, 3});
+  CHECK(tokenizer().encode_words(words, left).word_ids == Ids{-1, 5, 6, 6, -1});
+}
+
 TEST_CASE("one tokenizer serves many threads at once") {
   const Ids wanted = tokenizer().encode("hello \u4e2d playing \u302e\U0001d165").input_ids;
   std::vector<int> wrong(4, 0);
