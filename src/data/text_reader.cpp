@@ -5,8 +5,8 @@
 #include <optional>
 #include <set>
 
-#include "base/unique_keys.h"
 #include "data/flat_json.h"
+#include "data/json_object.h"
 #include "data/text_lines.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -70,21 +70,6 @@ std::string field_text(const ordered_json& value, const std::string& key, const 
   return value.dump();
 }
 
-// Reports equal keys as an error; nlohmann's parser keeps the last of them.
-ordered_json parse_line(const std::string& text, const std::string& file, std::int64_t line) {
-  const auto check = unique_keys<ordered_json>([&](const KeyPath& path) {
-    if (path.size() == 1)
-      fail_text("text.json", file, line, "the key \"" + path.back() + "\" appears twice");
-  });
-  try {
-    return ordered_json::parse(text, check);
-  } catch (const ordered_json::parse_error& error) {
-    fail_text("text.json", file, line, str("not valid JSON, at byte ", error.byte));
-  } catch (const ordered_json::exception& error) {
-    fail_text("text.json", file, line, std::string("not valid JSON: ") + error.what());
-  }
-}
-
 std::vector<std::string> fields_in_order(const ordered_json& object,
                                          const std::vector<std::string>& names,
                                          const std::string& file, std::int64_t line,
@@ -132,10 +117,7 @@ TextTable read_jsonl(const std::filesystem::path& path, const TextOptions& optio
       continue;
     }
     if (trim(line).empty()) continue;
-    const ordered_json object = parse_line(line, file, record->line);
-    if (!object.is_object()) {
-      fail_text("text.json", file, record->line, "the line", object.type_name(), "an object");
-    }
+    const ordered_json object = detail::parse_json_object(line, file, record->line);
     if (!table) {
       std::vector<std::string> names;
       for (const auto& [key, value] : object.items()) names.push_back(key);
@@ -149,6 +131,16 @@ TextTable read_jsonl(const std::filesystem::path& path, const TextOptions& optio
   }
   check_table(*table, options, file);  // there is a table: the file is not blank
   return std::move(*table);
+}
+
+TextTable read_text_lines(const std::filesystem::path& path, const std::string& column) {
+  const std::string text = detail::read_text(path);
+  detail::LineReader reader(text, std::nullopt);
+  TextTable table(path.string(), {column});
+  while (auto record = reader.next()) {
+    if (!trim(record->fields[0]).empty()) table.push_back(std::move(record->fields), record->line);
+  }
+  return table;
 }
 
 TextTable read_text_table(const std::filesystem::path& path, const TextOptions& options) {

@@ -93,6 +93,8 @@ class TextTable {
 TextTable read_tsv(const std::filesystem::path& path, const TextOptions& options = {});
 TextTable read_csv(const std::filesystem::path& path, const TextOptions& options = {});
 TextTable read_jsonl(const std::filesystem::path& path, const TextOptions& options = {});
+// Reads a plain text: each line that is not blank is a row of the only column.
+TextTable read_text_lines(const std::filesystem::path& path, const std::string& column = "text");
 // Selects the format by the ending: .tsv, .csv, .jsonl or .json (JSON lines).
 TextTable read_text_table(const std::filesystem::path& path, const TextOptions& options = {});
 
