@@ -324,7 +324,8 @@ std::optional<double> Trainer::Impl::evaluation_loop(
       const ModelOutput out = trainer.prediction_step(batch);
       const at::Tensor labels = labels_of(traits().needs_static_shapes ? real.batch : batch);
       const at::Tensor mean = out.loss;  // some models compute it without labels
-      if (mean.defined() && real.count > 0) {
+      // The mean over no labels is NaN, as in a batch of short texts without a masked token.
+      if (mean.defined() && real.count > 0 && count_items(real) > 0) {
         const auto count =
             static_cast<double>(labels.defined() && labels.dim() > 0 ? labels.size(0) : real.count);
         loss += mean.item<double>() * count;
