@@ -13,10 +13,10 @@
 #include "hasten/launch/worker.h"
 #include "hasten/ops/ops.h"
 #include "hasten/options/train_options.h"
-#include "hasten/trainer/classification_data.h"
 #include "hasten/trainer/exported_data.h"
 #include "hasten/trainer/progress_callback.h"
 #include "hasten/trainer/stop_on_signal.h"
+#include "hasten/trainer/task_data.h"
 #include "hasten/trainer/trainer.h"
 #include "torch_commands.h"
 
@@ -208,18 +208,18 @@ int train(int argc, char** argv) {
   keep_freed_memory();
   if (is_exported_model(run.options.model)) return train_exported(run);
   const bool evaluates = run.arguments.do_eval || run.arguments.eval_on_start;
-  const ClassificationFiles files(run.options,
-                                  evaluates ? EvalLabels::required : EvalLabels::optional);
+  const auto files =
+      read_task_data(run.options, evaluates ? EvalLabels::required : EvalLabels::optional);
   set_seed(run.arguments.seed);  // the seed determines new weights
-  const LoadedModel loaded = load_model(run.options.model, files.model_options());
+  const LoadedModel loaded = load_model(run.options.model, files->model_options());
   const Worker worker = worker_of(config::whole_environment());
   if (worker.rank == 0) print_loaded_model(loaded, run.options);
 
-  TrainerParts parts{.train_dataset = files.train(*loaded.model),
-                     .eval_dataset = files.eval(*loaded.model),
-                     .compute_metrics = std::make_shared<Accuracy>(),
+  TrainerParts parts{.train_dataset = files->train(*loaded.model),
+                     .eval_dataset = files->eval(*loaded.model),
+                     .compute_metrics = files->metrics(*loaded.model),
                      .callbacks = {progress_of(run.arguments)},
-                     .extra_files = files.tokenizer_files()};
+                     .extra_files = files->tokenizer_files()};
   const TrainerDataset eval = parts.eval_dataset;
   const std::int64_t rows = parts.train_dataset.size();
   Trainer trainer(loaded.model, run.arguments, std::move(parts));

@@ -18,18 +18,33 @@ namespace {
 using config::throw_conflict;
 using config::throw_missing;
 
-const std::vector<std::string> kDataEndings = {".tsv", ".csv", ".jsonl", ".safetensors"};
+// The endings of the files that a task reads.
+const std::vector<std::string>& data_endings(TrainTask task) {
+  static const std::vector<std::string> tables = {".tsv", ".csv", ".jsonl", ".safetensors"},
+                                        words = {".jsonl", ".safetensors"},
+                                        texts = {".txt", ".tsv", ".csv", ".jsonl", ".safetensors"};
+  switch (task) {
+    case TrainTask::text_classification:
+      return tables;
+    case TrainTask::token_classification:
+      return words;
+    case TrainTask::masked_lm:
+      return texts;
+  }
+  return tables;
+}
 
-void check_data_name(const std::string& option, const std::string& path) {
+void check_data_name(const std::string& option, const std::string& path, TrainTask task) {
   if (path.empty() || path == kDummyData) return;
+  const std::vector<std::string>& endings = data_endings(task);
   const auto fits = [&](const std::string& ending) { return ends_with(lower(path), ending); };
-  if (std::any_of(kDataEndings.begin(), kDataEndings.end(), fits)) return;
+  if (std::any_of(endings.begin(), endings.end(), fits)) return;
   throw ConfigError(
       "config.bad-value",
       {.what = option,
        .got = "'" + path + "'",
-       .expected =
-           "a file ending in " + join(kDataEndings, ", ") + ", or " + std::string(kDummyData),
+       .expected = str("a file ending in ", join(endings, ", "), ", or ", kDummyData, ", for ",
+                       name_of(task)),
        .hint = ends_with(path, ".json") ? "name a file with one JSON object per line .jsonl" : ""});
 }
 
@@ -71,6 +86,36 @@ void check_dummy(const TrainOptions& options, const config::OptionTable& table) 
                        str(options.max_length),
                    "use --max_length " + str(options.dummy_length));
   }
+}
+
+// Refuses options that have no meaning for the task.
+void check_task(const TrainOptions& options, const config::OptionTable& table) {
+  for (const char* name : {"mlm_probability", "whole_word_mask", "line_by_line"}) {
+    if (options.task == TrainTask::masked_lm || table.find(name)->is_default()) continue;
+    throw_conflict(str(name, " is only for masked-lm: task is ", name_of(options.task)),
+                   "use --task masked-lm");
+  }
+  if (options.task == TrainTask::masked_lm && options.num_labels)
+    throw_conflict("num_labels is set, and task is masked-lm, which has no labels of its own",
+                   "remove --num_labels");
+  if (options.task == TrainTask::token_classification && options.num_labels == 1)
+    throw_conflict("num_labels is 1, and task is token-classification, which needs two tags",
+                   "a regression is --task text-classification --num_labels 1");
+}
+
+// Sets the columns of words and tags if no source names others.
+std::vector<config::Derived> derive_columns(const config::OptionTable& table,
+                                            TrainOptions& options) {
+  std::vector<config::Derived> derived;
+  if (options.task != TrainTask::token_classification) return derived;
+  const auto set = [&](const char* name, std::string& column, const char* value) {
+    if (table.find(name)->origin.source != config::Origin::Source::default_value) return;
+    column = value;
+    derived.push_back({name, "task"});
+  };
+  set("text_column", options.text_column, "tokens");
+  set("label_column", options.label_column, "tags");
+  return derived;
 }
 
 // Chooses what to do if no source says so: train, and evaluate if there are rows for it.
@@ -130,8 +175,9 @@ void describe(config::OptionTable& table, TrainOptions& options) {
   d("weights", &TrainOptions::weights,
     "Load this safetensors file. If unset, that of the model folder; a config.json or a built-in "
     "name gets random weights.");
-  d("task", &TrainOptions::task, "Select the task to train for.")
-      .not_yet_choices({"token-classification", "masked-lm"});
+  d("task", &TrainOptions::task,
+    "Select the task to train for: a class or a number for each text, a tag for each word, or the "
+    "words behind masks.");
   d("num_labels", &TrainOptions::num_labels,
     "Set the number of labels; 1 means a regression. If unset, the labels of a text file or the "
     "model's config decide.")
@@ -157,17 +203,29 @@ void describe(config::OptionTable& table, TrainOptions& options) {
     "Compute attention in one operator (sdpa) or step by step (eager).");
   d.group("Data");
   d("data", &TrainOptions::data,
-    "Read training rows from this file (" + join(kDataEndings, ", ") +
-        "); dummy generates random rows.");
+    "Read training rows from this file (" +
+        join(data_endings(TrainTask::text_classification), ", ") +
+        ", and for masked-lm .txt); dummy generates random rows.");
   d("eval_data", &TrainOptions::eval_data,
     "Read evaluation rows from this file, in the same formats.");
-  d("text_column", &TrainOptions::text_column, "Set the column of the text.");
+  d("text_column", &TrainOptions::text_column,
+    "Set the column of the text. For token-classification that of the words, by default tokens.");
   d("text_pair_column", &TrainOptions::text_pair_column,
     "Set the column of the second text, which is used if the data has it.");
-  d("label_column", &TrainOptions::label_column, "Set the column of the label.");
+  d("label_column", &TrainOptions::label_column,
+    "Set the column of the label. For token-classification that of the tags, by default tags.");
   d("max_length", &TrainOptions::max_length,
     "Limit rows to this many tokens. The model may limit them further.")
       .at_least(1);
+  d("mlm_probability", &TrainOptions::mlm_probability,
+    "For masked-lm: mask this share of the tokens.")
+      .above(0)
+      .at_most(1);
+  d("whole_word_mask", &TrainOptions::whole_word_mask,
+    "For masked-lm: mask whole words instead of single tokens.");
+  d("line_by_line", &TrainOptions::line_by_line,
+    "For masked-lm: take each text as a row. If false, texts are joined and cut into rows of "
+    "max_length tokens.");
   d("dummy_rows", &TrainOptions::dummy_rows, "Generate this many rows of dummy data.").at_least(1);
   d("dummy_length", &TrainOptions::dummy_length, "Generate dummy rows of this many tokens.")
       .at_least(1);
@@ -183,8 +241,8 @@ void validate(const TrainOptions& options, const TrainingArguments& arguments) {
                   "set --model to a folder or to one of " + join(builtin_models(), ", "));
   if (arguments.do_train && options.data.empty())
     throw_missing("--data is missing", "set --data to a file, or to dummy");
-  check_data_name("data", options.data);
-  check_data_name("eval_data", options.eval_data);
+  check_data_name("data", options.data, options.task);
+  check_data_name("eval_data", options.eval_data, options.task);
   if (!options.weights.empty() && !ends_with(options.weights, ".safetensors")) {
     throw ConfigError("config.bad-value", {.what = "weights",
                                            .got = "'" + options.weights + "'",
@@ -197,6 +255,7 @@ void validate(const TrainOptions& options, const TrainingArguments& arguments) {
   check_evaluation_has_data(options, arguments);
   check_dummy(options, table);
   check_exported(options, table);
+  check_task(options, table);
 }
 
 void check_files(const TrainOptions& options) {
@@ -258,6 +317,8 @@ TrainConfiguration resolve_train(const std::vector<config::Assignment>& flags,
   auto derived = config::derive(run.arguments);
   const auto actions = derive_actions(table, run.options, run.arguments);
   derived.insert(derived.end(), actions.begin(), actions.end());
+  const auto columns = derive_columns(table, run.options);
+  derived.insert(derived.end(), columns.begin(), columns.end());
   for (const auto& [name, from] : derived)
     table.find(name)->origin = {config::Origin::Source::derived, from};
   validate(run.options, run.arguments);

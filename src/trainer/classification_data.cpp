@@ -13,17 +13,16 @@
 #include "hasten/data/text_reader.h"
 #include "hasten/data/token_dataset.h"
 #include "hasten/machine/model_folder.h"
+#include "hasten/metrics/classification.h"
+#include "hasten/metrics/regression.h"
 #include "hasten/tokenizers/bert_tokenizer.h"
+#include "trainer/data_files.h"
 #include "trainer/text_labels.h"
 
 namespace hasten {
 namespace {
 
 namespace fs = std::filesystem;
-
-bool is_text(const std::string& file) {
-  return !file.empty() && file != kDummyData && !ends_with(lower(file), ".safetensors");
-}
 
 bool has_column(const TextTable& table, const std::string& name) {
   return std::find(table.names().begin(), table.names().end(), name) != table.names().end();
@@ -66,7 +65,6 @@ at::Tensor convert_labels(const at::Tensor& labels, const PreTrainedModel& model
 
 struct ClassificationFiles::Impl {
   TrainOptions options;
-  fs::path folder;  // of the model
   std::optional<BertTokenizer> tokenizer;
   DataFile train, eval;
   std::optional<TextLabels> labels;       // of the training data, if it is a table
@@ -74,7 +72,7 @@ struct ClassificationFiles::Impl {
 
   void read(DataFile& file, const std::string& name) const {
     file.name = name;
-    if (is_text(name)) {
+    if (is_text_file(name)) {
       std::vector<std::string> columns = {options.text_column};
       if (file.needs_labels) columns.push_back(options.label_column);
       file.table = read_text_table(name, {.columns = columns});
@@ -104,7 +102,7 @@ struct ClassificationFiles::Impl {
   TrainerDataset of_table(const DataFile& file, const PreTrainedModel& model) const {
     const TextTable& table = *file.table;
     const EncodeOptions encode{.truncation = Truncation::longest_first,
-                               .max_length = std::min(options.max_length, model.max_length())};
+                               .max_length = longest_row(options, model)};
     const auto& texts = table.column(options.text_column);
     const int threads = at::get_num_threads();
     const auto rows = has_column(table, options.text_pair_column)
@@ -125,14 +123,7 @@ struct ClassificationFiles::Impl {
 
   TrainerDataset of_columns(const ColumnDataset& columns, const PreTrainedModel& model,
                             const std::string& source, bool has_labels) const {
-    if (columns.size() == 0) {
-      throw DataError("data.empty", {.what = source,
-                                     .got = "no rows",
-                                     .expected = "at least one",
-                                     .hint = "check that the file is complete"});
-    }
-    check_lengths(columns, model.max_length(), source);
-    check_ids(columns, model.vocab_size(), source);
+    check_rows(columns, model, source);
     if (!has_labels) return TrainerDataset(columns);
     check_labels(columns, model.num_labels(), source, model.problem_type());
     TensorDict tensors = columns.columns();
@@ -144,19 +135,8 @@ struct ClassificationFiles::Impl {
 ClassificationFiles::ClassificationFiles(const TrainOptions& options, EvalLabels eval_labels)
     : impl_(std::make_unique<Impl>()) {
   impl_->options = options;
-  const fs::path& folder = impl_->folder = model_folder(options.model);
-  const bool text = is_text(options.data) || is_text(options.eval_data);
-  if (text) {
-    if (!fs::is_directory(folder)) {
-      throw ConfigError("train.no-tokenizer",
-                        {.what = "--data with texts",
-                         .got = "--model " + options.model,
-                         .expected = "a model folder with tokenizer.json or vocab.txt",
-                         .hint = "a configuration alone has no vocabulary; safetensors files of "
-                                 "token ids need none"});
-    }
-    impl_->tokenizer = BertTokenizer::from_pretrained(folder);
-  }
+  if (is_text_file(options.data) || is_text_file(options.eval_data))
+    impl_->tokenizer = tokenizer_for(options);
   DataFile &train = impl_->train, &eval = impl_->eval;
   eval.needs_labels = eval_labels == EvalLabels::required;
   impl_->read(train, options.data);
@@ -175,15 +155,7 @@ ClassificationFiles::ClassificationFiles(const TrainOptions& options, EvalLabels
 ClassificationFiles::~ClassificationFiles() = default;
 
 ModelOptions ClassificationFiles::model_options() const {
-  const TrainOptions& options = impl_->options;
-  ModelOptions out{.task = Task::text_classification,
-                   .num_labels = options.num_labels.value_or(0),
-                   .hidden_dropout = options.hidden_dropout,
-                   .attention_dropout = options.attention_dropout,
-                   .classifier_dropout = options.classifier_dropout,
-                   .attn_implementation = options.attn_implementation,
-                   .weights = options.weights,
-                   .ignore_mismatched_sizes = options.ignore_mismatched_sizes};
+  ModelOptions out = model_options_for(Task::text_classification, impl_->options);
   if (const auto& labels = impl_->labels) {
     out.labels = labels->classes;
     out.problem_type = labels->regression ? kRegression : kSingleLabel;
@@ -200,13 +172,16 @@ TrainerDataset ClassificationFiles::eval(const PreTrainedModel& model) const {
   return impl_->dataset(impl_->eval, model);
 }
 
+// Accuracy has no score for a regression, and errors have no meaning for classes.
+std::shared_ptr<EvalMetric> ClassificationFiles::metrics(const PreTrainedModel& model) const {
+  const bool regression =
+      problem_type_of(model.problem_type(), model.num_labels(), false) == kRegression;
+  if (regression) return std::make_shared<MeanErrors>();
+  return std::make_shared<Accuracy>();
+}
+
 std::vector<fs::path> ClassificationFiles::tokenizer_files() const {
-  std::vector<fs::path> found;
-  for (const char* name :
-       {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt"}) {
-    if (fs::is_regular_file(impl_->folder / name)) found.push_back(impl_->folder / name);
-  }
-  return found;
+  return tokenizer_files_in(model_folder(impl_->options.model));
 }
 
 }  // namespace hasten

@@ -26,7 +26,7 @@
 
 namespace hasten {
 
-enum class TrainTask { text_classification };
+enum class TrainTask { text_classification, token_classification, masked_lm };
 
 struct TrainOptions {
   std::vector<std::string> config_file;  // YAML or JSON; later ones win.
@@ -45,19 +45,26 @@ struct TrainOptions {
   bool ignore_mismatched_sizes = false;  // Initialize weights of another shape than the file's.
   AttentionImplementation attn_implementation = AttentionImplementation::sdpa;
 
-  std::string data;       // A file .tsv, .csv, .jsonl or .safetensors, or "dummy".
+  std::string data;       // A file of the task (docs/tasks.md), or "dummy".
   std::string eval_data;  // The same for evaluation.
+  // The columns of a table. For token classification resolve_train sets tokens and tags if no source
+  // sets other names.
   std::string text_column = "text";
   std::string text_pair_column = "text_pair";  // Used if the data has it.
   std::string label_column = "label";
-  std::int64_t max_length = 512;    // Tokens per row; the model may limit it further.
+  std::int64_t max_length = 512;  // Tokens per row; the model may limit it further.
+  // Masked language modelling: the share of tokens (or words) that are masked, and whether each text
+  // is a row of its own.
+  double mlm_probability = 0.15;
+  bool whole_word_mask = false, line_by_line = false;
   std::int64_t dummy_rows = 512;    // Rows of "dummy" data.
   std::int64_t dummy_length = 512;  // Tokens in each of these rows.
 };
 
 template <>
 struct Names<TrainTask> {
-  static constexpr std::string_view text[] = {"text-classification"};
+  static constexpr std::string_view text[] = {"text-classification", "token-classification",
+                                              "masked-lm"};
 };
 
 // The value of `data` that stands for random rows.

@@ -17,33 +17,24 @@
 
 #include <filesystem>
 #include <memory>
-#include <string>
 #include <vector>
 
-#include "hasten/models/pretrained_model.h"
-#include "hasten/options/train_options.h"
-#include "hasten/trainer/trainer_dataset.h"
+#include "hasten/trainer/task_data.h"
 
 namespace hasten {
 
-// Whether the evaluation data must have labels; a prediction does not need them.
-enum class EvalLabels { required, optional };
-
-class ClassificationFiles {
+class ClassificationFiles : public TaskData {
  public:
   explicit ClassificationFiles(const TrainOptions& options,
                                EvalLabels eval_labels = EvalLabels::required);
-  ~ClassificationFiles();
+  ~ClassificationFiles() override;
 
-  // The options of the model that follow from the data (number, names and kind of the labels) and
-  // from TrainOptions.
-  ModelOptions model_options() const;
-  // The rows of --data, checked against the model.
-  TrainerDataset train(const PreTrainedModel& model) const;
-  // The rows of --eval_data, checked against the model; empty if it was not given.
-  TrainerDataset eval(const PreTrainedModel& model) const;
-  // The tokenizer's files in the model folder, to be saved with the model.
-  std::vector<std::filesystem::path> tokenizer_files() const;
+  ModelOptions model_options() const override;
+  TrainerDataset train(const PreTrainedModel& model) const override;
+  TrainerDataset eval(const PreTrainedModel& model) const override;
+  // The accuracy; of a regression "mse", "rmse" and "mae".
+  std::shared_ptr<EvalMetric> metrics(const PreTrainedModel& model) const override;
+  std::vector<std::filesystem::path> tokenizer_files() const override;
 
  private:
   struct Impl;

@@ -104,7 +104,6 @@ const std::vector<BadLine> bad_lines = {
     {"--train_sampling_strategy batch_rebalance", "config.not-supported",
      "supported values are random, sequential, group_by_length"},
     {"--report_to none wandb", "config.not-supported", "--report_to wandb is not supported yet"},
-    {"--task masked-lm", "config.not-supported", "--task masked-lm is not supported yet"},
     {"--fsdp full_shard", "config.not-supported", "--fsdp is not supported yet"},
     {"--deepspeed ds.json", "config.not-supported", "--deepspeed is not supported yet"},
     {"--auto_find_batch_size", "config.not-supported",
@@ -127,6 +126,14 @@ const std::vector<BadLine> bad_lines = {
     {"--data a.tsv --dummy_rows 5", "config.contradiction",
      "dummy_rows is only for dummy data: data is 'a.tsv'"},
     {"--num_train_epochs 0", "config.contradiction", "nothing to train"},
+    {"--mlm_probability 0.2", "config.contradiction",
+     "mlm_probability is only for masked-lm: task is text-classification"},
+    {"--task masked-lm --mlm_probability 0", "config.out-of-range", "--mlm_probability"},
+    {"--task masked-lm --num_labels 3", "config.contradiction", "num_labels is set"},
+    {"--task token-classification --num_labels 1", "config.contradiction", "num_labels is 1"},
+    {"--task token-classification --data a.tsv", "config.bad-value",
+     "expected a file ending in .jsonl, .safetensors, or dummy, for token-classification"},
+    {"--data a.txt", "config.bad-value", "for text-classification"},
     // files
     {"--config_file /nowhere/a.yaml", "io.cannot-read", "No such file or directory"},
 };

@@ -1,0 +1,87 @@
+#include "trainer/data_files.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+
+#include "data/problem_type.h"
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "hasten/machine/model_folder.h"
+
+namespace hasten {
+
+namespace fs = std::filesystem;
+
+bool is_text_file(const std::string& file) {
+  return !file.empty() && file != kDummyData && !ends_with(lower(file), ".safetensors");
+}
+
+BertTokenizer tokenizer_for(const TrainOptions& options) {
+  const fs::path folder = model_folder(options.model);
+  if (fs::is_directory(folder)) return BertTokenizer::from_pretrained(folder);
+  throw ConfigError("train.no-tokenizer",
+                    {.what = "--data with texts",
+                     .got = "--model " + options.model,
+                     .expected = "a model folder with tokenizer.json or vocab.txt",
+                     .hint = "a configuration alone has no vocabulary; safetensors files of "
+                             "token ids need none"});
+}
+
+std::vector<fs::path> tokenizer_files_in(const fs::path& folder) {
+  std::vector<fs::path> found;
+  for (const char* name :
+       {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt"}) {
+    if (fs::is_regular_file(folder / name)) found.push_back(folder / name);
+  }
+  return found;
+}
+
+ModelOptions model_options_for(Task task, const TrainOptions& options) {
+  return {.task = task,
+          .num_labels = options.num_labels.value_or(0),
+          .hidden_dropout = options.hidden_dropout,
+          .attention_dropout = options.attention_dropout,
+          .classifier_dropout = options.classifier_dropout,
+          .attn_implementation = options.attn_implementation,
+          .weights = options.weights,
+          .ignore_mismatched_sizes = options.ignore_mismatched_sizes};
+}
+
+std::int64_t longest_row(const TrainOptions& options, const PreTrainedModel& model) {
+  return std::min(options.max_length, model.max_length());
+}
+
+ColumnDataset open_columns(const std::string& file, const TrainOptions& options,
+                           const PreTrainedModel& model) {
+  return file == kDummyData
+             ? dummy_rows(options.dummy_rows, options.dummy_length, model.vocab_size())
+             : load_columns(file);
+}
+
+void check_rows(const ColumnDataset& columns, const PreTrainedModel& model,
+                const std::string& source) {
+  if (columns.size() == 0) {
+    throw DataError("data.empty", {.what = source,
+                                   .got = "no rows",
+                                   .expected = "at least one",
+                                   .hint = "check that the file is complete"});
+  }
+  check_lengths(columns, model.max_length(), source);
+  check_ids(columns, model.vocab_size(), source);
+}
+
+at::Tensor token_labels(const ColumnDataset& columns, std::int64_t classes,
+                        const std::string& source) {
+  check_labels(columns, classes, source, kSingleLabel);
+  const at::Tensor& labels = columns.columns().at("labels");
+  const at::Tensor& ids = columns.columns().at("input_ids");
+  if (labels.sizes() != ids.sizes()) {
+    throw DataError("data.labels", {.what = source + ": labels",
+                                    .got = "shape " + c10::str(labels.sizes()),
+                                    .expected = c10::str(ids.sizes(), ", one for each token")});
+  }
+  return labels.to(at::kLong);
+}
+
+}  // namespace hasten

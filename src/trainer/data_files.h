@@ -1,0 +1,44 @@
+// File: trainer/data_files.h (internal)
+// What the tasks of `hasten train` share about their data files and their model folder.
+//
+//   if (is_text_file(options.data)) tokenizer = tokenizer_for(options);
+//   check_rows(columns, model, options.data);
+//
+// Throws ConfigError "train.no-tokenizer", and DataError "data.*". Thread rule: pure functions.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "hasten/data/column_dataset.h"
+#include "hasten/models/pretrained_model.h"
+#include "hasten/options/train_options.h"
+#include "hasten/tokenizers/bert_tokenizer.h"
+
+namespace hasten {
+
+// True if the file has texts: it is given, and holds neither ids nor is it dummy data.
+bool is_text_file(const std::string& file);
+// Returns the tokenizer of the model's folder.
+BertTokenizer tokenizer_for(const TrainOptions& options);
+// Returns the tokenizer's files in a model folder.
+std::vector<std::filesystem::path> tokenizer_files_in(const std::filesystem::path& folder);
+
+// Returns the options of the model that do not depend on the data.
+ModelOptions model_options_for(Task task, const TrainOptions& options);
+// Returns the most tokens of a row.
+std::int64_t longest_row(const TrainOptions& options, const PreTrainedModel& model);
+
+// Opens the columns of a file, or makes dummy rows of the model's ids.
+ColumnDataset open_columns(const std::string& file, const TrainOptions& options,
+                           const PreTrainedModel& model);
+// Checks the number, the lengths and the ids of the rows.
+void check_rows(const ColumnDataset& columns, const PreTrainedModel& model,
+                const std::string& source);
+// Returns the labels of tokens as int64. Throws unless there is one below `classes`, or -100, for
+// each token.
+at::Tensor token_labels(const ColumnDataset& columns, std::int64_t classes,
+                        const std::string& source);
+
+}  // namespace hasten

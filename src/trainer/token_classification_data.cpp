@@ -1,0 +1,163 @@
+#include "hasten/trainer/token_classification_data.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "data/padding.h"
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "hasten/data/collator.h"
+#include "hasten/data/tagged_words.h"
+#include "hasten/machine/model_folder.h"
+#include "hasten/metrics/classification.h"
+#include "trainer/data_files.h"
+#include "trainer/text_labels.h"
+
+namespace hasten {
+namespace {
+
+// One of the two data files: words with tags, columns of tensors, dummy rows, or none.
+struct TagFile {
+  std::string name;
+  bool needs_tags = true;
+  std::optional<TaggedWords> words;
+};
+
+// Returns the labels of a model whose classes are tags: a model with one label has been trained for
+// another task.
+ConfiguredLabels configured_tags(const std::string& model) {
+  ConfiguredLabels configured = configured_labels(model);
+  if (configured.count < 2) configured = {.count = 2, .names = {}, .problem_type = {}};
+  configured.problem_type.clear();
+  return configured;
+}
+
+// Gives each word's tag to its first token.
+std::vector<std::int32_t> labels_of_tokens(const Encoding& row, const std::int64_t* tags) {
+  std::vector<std::int32_t> labels(row.size(), kIgnoredLabel);
+  std::int32_t previous = -1;
+  for (std::size_t token = 0; token < row.size(); ++token) {
+    const std::int32_t word = row.word_ids[token];
+    if (word >= 0 && word != previous) labels[token] = static_cast<std::int32_t>(tags[word]);
+    previous = word;
+  }
+  return labels;
+}
+
+}  // namespace
+
+struct TokenClassificationFiles::Impl {
+  TrainOptions options;
+  std::optional<BertTokenizer> tokenizer;
+  TagFile train, eval;
+  std::optional<TextLabels> tags;       // of the training data, if it has words
+  std::optional<TextLabels> eval_tags;  // of the evaluation data, if only that has words with tags
+
+  void read(TagFile& file, const std::string& name) const {
+    file.name = name;
+    if (!is_text_file(name)) return;
+    file.words = read_tagged_words(name, {.words_column = options.text_column,
+                                          .tags_column = options.label_column,
+                                          .tags_required = file.needs_tags});
+  }
+
+  // Returns the meaning of the tags, which are classes even if they are numbers.
+  template <class Resolve>
+  TextLabels resolve(const TagFile& file, Resolve resolve_labels) const {
+    const TextTable& table = file.words->tags();
+    TextLabels found = resolve_labels(table, options.label_column, options.num_labels,
+                                      configured_tags(options.model));
+    if (!found.regression) return found;
+    throw DataError("train.labels",
+                    {.what = table.file() + ", column \"" + options.label_column + "\"",
+                     .got = options.num_labels == 1 ? "one tag, as --num_labels says"
+                                                    : "numbers with fractions",
+                     .expected = "at least two tags, which are names or whole numbers"});
+  }
+
+  TrainerDataset dataset(const TagFile& file, const PreTrainedModel& model) const {
+    if (file.name.empty()) return TrainerDataset();
+    return file.words ? of_words(file, model) : of_columns(file, model);
+  }
+
+  TrainerDataset of_words(const TagFile& file, const PreTrainedModel& model) const {
+    const TaggedWords& words = *file.words;
+    const EncodeOptions encode{.truncation = Truncation::longest_first,
+                               .max_length = longest_row(options, model)};
+    at::Tensor labels;
+    if (words.has_tags())
+      labels = (tags ? *tags : *eval_tags).of(words.tags(), options.label_column);
+    TokenDataset tokens;
+    for (std::int64_t row = 0; row < words.rows(); ++row) {
+      const Encoding encoding = tokenizer->encode_words(words.words(row), encode);
+      std::vector<std::int32_t> of_tokens;
+      if (labels.defined())
+        of_tokens = labels_of_tokens(encoding,
+                                     labels.const_data_ptr<std::int64_t>() + words.first_word(row));
+      tokens.push_back(encoding.input_ids, encoding.token_type_ids, of_tokens);
+    }
+    check_ids(tokens, model.vocab_size(), file.name);
+    if (labels.defined()) check_labels(tokens, model.num_labels(), file.name);
+    return TrainerDataset(std::move(tokens),
+                          DataCollatorForTokenClassification{.pad_token_id = tokenizer->pad_id()});
+  }
+
+  TrainerDataset of_columns(const TagFile& file, const PreTrainedModel& model) const {
+    const ColumnDataset columns = open_columns(file.name, options, model);
+    check_rows(columns, model, file.name);
+    TensorDict tensors = columns.columns();
+    if (file.name == kDummyData) {
+      tensors["labels"] = tensors.at("input_ids").remainder(model.num_labels());
+    } else if (file.needs_tags || tensors.count("labels") > 0) {
+      tensors["labels"] = token_labels(columns, model.num_labels(), file.name);
+    }
+    return TrainerDataset(ColumnDataset(std::move(tensors)));
+  }
+};
+
+TokenClassificationFiles::TokenClassificationFiles(const TrainOptions& options,
+                                                   EvalLabels eval_labels)
+    : impl_(std::make_unique<Impl>()) {
+  impl_->options = options;
+  if (is_text_file(options.data) || is_text_file(options.eval_data))
+    impl_->tokenizer = tokenizer_for(options);
+  TagFile &train = impl_->train, &eval = impl_->eval;
+  eval.needs_tags = eval_labels == EvalLabels::required;
+  impl_->read(train, options.data);
+  impl_->read(eval, options.eval_data);
+  if (train.words) {
+    impl_->tags = impl_->resolve(train, resolve_training_labels);
+  } else if (eval.words && eval.words->has_tags()) {
+    impl_->eval_tags = impl_->resolve(eval, resolve_evaluation_labels);
+  }
+}
+
+TokenClassificationFiles::~TokenClassificationFiles() = default;
+
+ModelOptions TokenClassificationFiles::model_options() const {
+  ModelOptions out = model_options_for(Task::token_classification, impl_->options);
+  if (impl_->tags) out.labels = impl_->tags->classes;
+  return out;
+}
+
+TrainerDataset TokenClassificationFiles::train(const PreTrainedModel& model) const {
+  return impl_->dataset(impl_->train, model);
+}
+
+TrainerDataset TokenClassificationFiles::eval(const PreTrainedModel& model) const {
+  return impl_->dataset(impl_->eval, model);
+}
+
+std::shared_ptr<EvalMetric> TokenClassificationFiles::metrics(const PreTrainedModel& model) const {
+  return combine_metrics({std::make_shared<Accuracy>(),
+                          std::make_shared<PrecisionRecallF1>(model.num_labels(), Average::macro)});
+}
+
+std::vector<std::filesystem::path> TokenClassificationFiles::tokenizer_files() const {
+  return tokenizer_files_in(model_folder(impl_->options.model));
+}
+
+}  // namespace hasten
