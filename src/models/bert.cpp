@@ -14,6 +14,11 @@ at::Tensor find_or_undefined(const TensorDict& batch, const char* name) {
   return found == batch.end() ? at::Tensor() : found->second;
 }
 
+// Files may hold ids as int32, but the operators take int64.
+at::Tensor as_int64(const at::Tensor& ids) {
+  return ids.defined() && ids.scalar_type() == at::kInt ? ids.to(at::kLong) : ids;
+}
+
 std::shared_ptr<torch::nn::Module> add_submodule(torch::nn::Module& parent, const char* name) {
   return parent.register_module(name, std::make_shared<torch::nn::Module>());
 }
@@ -37,10 +42,10 @@ class BertEmbeddings : public torch::nn::Module {
         padding_id_(config.pad_token_id) {}
 
   at::Tensor forward(const TensorDict& batch) {
-    const at::Tensor sum =
-        ops::embedding_sum(word_->weight, position_->weight, type_->weight,
-                           take(batch, "input_ids"), find_or_undefined(batch, "position_ids"),
-                           find_or_undefined(batch, "token_type_ids"), padding_id_, sparse);
+    const at::Tensor sum = ops::embedding_sum(
+        word_->weight, position_->weight, type_->weight, as_int64(take(batch, "input_ids")),
+        as_int64(find_or_undefined(batch, "position_ids")),
+        as_int64(find_or_undefined(batch, "token_type_ids")), padding_id_, sparse);
     return ops::dropout((*norm_)(sum), dropout_, is_training());
   }
   const at::Tensor& word() const { return word_->weight; }

@@ -68,14 +68,17 @@ struct TokenClassificationFiles::Impl {
   template <class Resolve>
   TextLabels resolve(const TagFile& file, Resolve resolve_labels) const {
     const TextTable& table = file.words->tags();
+    const auto fail = [&](const char* got) {
+      throw DataError("train.labels",
+                      {.what = table.file() + ", column \"" + options.label_column + "\"",
+                       .got = got,
+                       .expected = "at least two tags, which are names or whole numbers"});
+    };
+    if (options.num_labels == 1) fail("one tag, as --num_labels says");
     TextLabels found = resolve_labels(table, options.label_column, options.num_labels,
                                       configured_tags(options.model));
-    if (!found.regression) return found;
-    throw DataError("train.labels",
-                    {.what = table.file() + ", column \"" + options.label_column + "\"",
-                     .got = options.num_labels == 1 ? "one tag, as --num_labels says"
-                                                    : "numbers with fractions",
-                     .expected = "at least two tags, which are names or whole numbers"});
+    if (found.regression) fail("numbers with fractions");
+    return found;
   }
 
   TrainerDataset dataset(const TagFile& file, const PreTrainedModel& model) const {

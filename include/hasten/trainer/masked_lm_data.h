@@ -1,8 +1,8 @@
 // File: hasten/trainer/masked_lm_data.h
 // The files of `hasten train --task masked-lm` as datasets: texts, ready-made ids, or dummy rows.
 //
-//   MaskedLmFiles files({.task = TrainTask::masked_lm,
-//                        .model = "bert-base-uncased",
+//   MaskedLmFiles files({.model = "bert-base-uncased",
+//                        .task = TrainTask::masked_lm,
 //                        .data = "corpus.txt"});
 //   LoadedModel loaded = load_model("bert-base-uncased", files.model_options());
 //   TrainerDataset train = files.train(*loaded.model);

@@ -2,8 +2,8 @@
 // The files of `hasten train --task token-classification` as datasets: words with tags, ready-made
 // ids, or dummy rows.
 //
-//   TokenClassificationFiles files({.task = TrainTask::token_classification,
-//                                   .model = "bert-base-cased",
+//   TokenClassificationFiles files({.model = "bert-base-cased",
+//                                   .task = TrainTask::token_classification,
 //                                   .data = "train.jsonl",
 //                                   .text_column = "tokens",
 //                                   .label_column = "tags"});
