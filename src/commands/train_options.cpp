@@ -66,7 +66,7 @@ void check_evaluation_has_data(const TrainOptions& options, const TrainingArgume
 // An exported program has its head, its dropout and its attention built in.
 void check_exported(const TrainOptions& options, const config::OptionTable& table) {
   if (!is_exported_model(options.model)) return;
-  for (const char* name : {"num_labels", "ignore_mismatched_sizes", "hidden_dropout",
+  for (const char* name : {"task", "num_labels", "ignore_mismatched_sizes", "hidden_dropout",
                            "attention_dropout", "classifier_dropout", "attn_implementation"}) {
     if (table.find(name)->is_default()) continue;
     throw_conflict(str(name, " cannot change an exported model: model is '", options.model, "'"),
