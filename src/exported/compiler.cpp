@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "exported/recurrent_checks.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 
@@ -255,7 +254,7 @@ void Compiler::compile_call(const JsonCursor& node, const OperatorName& name,
   }
   if (!given.empty())
     node.fail("the argument " + given.begin()->first, "the arguments of " + instruction.target);
-  if (name.space == "aten") instruction.recurrent_gates = recurrent_gates(name.base);
+  if (name.space == "aten") instruction.check = kernel_check(name.base);
   set_mode(name, instruction);
 }
 
@@ -280,9 +279,10 @@ void Compiler::set_mode(const OperatorName& name, Instruction& instruction) {
     if (instruction.operands[static_cast<std::size_t>(*statistics)].kind == Operand::Kind::constant)
       return;
   }
-  const bool is_boolean = operand.constant.isBool();
-  something_trains_ |=
-      is_constant_bool(operand, true) || (!is_boolean && operand.constant.toDouble() > 0);
+  // Nothing is given for native_dropout that always trains.
+  const bool is_boolean = !operand.constant.isDouble();
+  something_trains_ |= is_constant_bool(operand, true) || operand.constant.isNone() ||
+                       (!is_boolean && operand.constant.toDouble() > 0);
   dropout_is_off_ |=
       name.base.find("dropout") != std::string::npos && is_constant_bool(operand, false);
   instruction.mode = ModeArgument{position, is_boolean ? c10::IValue(false) : c10::IValue(0.0)};

@@ -3,6 +3,7 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/scalar_tensor.h>
 
+#include <algorithm>
 #include <set>
 #include <tuple>
 #include <variant>
@@ -29,6 +30,9 @@ struct ExportedLayer : torch::nn::Module {
 auto sharing_key(const exported::Payload& payload) {
   return std::tuple(payload.record, payload.offset, payload.sizes, payload.strides, payload.dtype);
 }
+
+// LibTorch visits modules recursively.
+constexpr std::size_t kMaxModuleDepth = 100;
 
 bool can_require_grad(const at::Tensor& tensor) {
   return tensor.is_floating_point() || tensor.is_complex();
@@ -120,12 +124,12 @@ ExportedModule::~ExportedModule() = default;
 void ExportedModule::register_tensor(const std::string& name, at::Tensor tensor,
                                      bool is_parameter) {
   const std::vector<std::string> parts = split(name, '.');
-  for (const std::string& part : parts)
-    if (part.empty())
-      throw DataError("exported.payload",
-                      {.what = parts_->archive.file() + ": the name of a tensor",
-                       .got = name,
-                       .expected = "names that are joined by dots"});
+  const bool has_empty = std::find(parts.begin(), parts.end(), "") != parts.end();
+  if (has_empty || parts.size() > kMaxModuleDepth)
+    throw DataError("exported.payload",
+                    {.what = parts_->archive.file() + ": the name of a tensor",
+                     .got = name.substr(0, 200),
+                     .expected = str("at most ", kMaxModuleDepth, " names joined by dots")});
   torch::nn::Module* owner = this;
   std::string path;
   for (std::size_t i = 0; i + 1 < parts.size(); ++i) {

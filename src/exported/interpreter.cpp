@@ -9,7 +9,6 @@
 #include <torch/csrc/autograd/functions/utils.h>
 
 #include "exported/operands.h"
-#include "exported/recurrent_checks.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "models/running_module.h"
@@ -175,8 +174,7 @@ void Interpreter::execute(const Instruction& instruction, Values& slots,
   if (instruction.is_skipped_in_evaluation && !context_.training) {
     stack.resize(1);  // The result of a change in place is its first operand.
   } else if (instruction.action == Action::call_operator) {
-    if (instruction.recurrent_gates)
-      check_recurrent(instruction.op->schema(), *instruction.recurrent_gates, stack);
+    if (instruction.check != nullptr) instruction.check(instruction.op->schema(), stack);
     instruction.op->callBoxed(stack);
   } else if (instruction.action == Action::compute_symbol) {
     const IValue result = instruction.symbol(Values(stack.begin(), stack.end()));

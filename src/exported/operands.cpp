@@ -190,8 +190,10 @@ std::optional<Operand> OperandReader::read_list(const std::string& tag, const Js
       }
       return list_of(Kind::integers, std::move(items));
     }
-    if (tag == "as_int" || tag == "as_sym_int")
-      return list_of(Kind::integers, {*read_typed(tag, value, *c10::IntType::get())});
+    if (tag == "as_int" || tag == "as_sym_int") {
+      const auto number = read_typed(tag, value, *c10::IntType::get());
+      return number ? std::optional(list_of(Kind::integers, {*number})) : std::nullopt;
+    }
   }
   if (type == c10::TypeKind::FloatType) {
     if (tag == "as_floats" || tag == "as_ints")

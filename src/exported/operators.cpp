@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::string_view kOperatorPrefix = "torch.ops.";
 
-// Public operators that open files, print, replace the memory of a tensor, trust numbers that a
-// kernel does not check, or belong to autograd.
+// Public operators that open files, print, replace the memory of a tensor, trust shapes and numbers
+// that a kernel does not check, or belong to autograd.
 const std::set<std::string>& refused_operators() {
   static const std::set<std::string> names = {"from_file",
                                               "set_",
@@ -36,8 +36,40 @@ const std::set<std::string>& refused_operators() {
                                               "output_nr",
                                               "unsafe_chunk",
                                               "unsafe_split",
-                                              "unsafe_split_with_sizes"};
+                                              "unsafe_split_with_sizes",
+                                              "native_batch_norm",
+                                              "native_group_norm",
+                                              "rrelu_with_noise",
+                                              "rrelu_with_noise_",
+                                              "rrelu_with_noise_functional",
+                                              "segment_reduce",
+                                              "linalg_lu_solve",
+                                              "linalg_ldl_solve",
+                                              "lu_solve",
+                                              "convolution_overrideable",
+                                              "nested_to_padded_tensor",
+                                              "to_padded_tensor",
+                                              "hspmm",
+                                              "smm",
+                                              "sspaddmm"};
   return names;
+}
+
+// The beginnings of names of kernels that public operators choose, or that take tensors in a form
+// that training does not have. They trust the operator that calls them.
+constexpr std::string_view kRefusedBeginnings[] = {
+    "mkldnn_", "cudnn_", "miopen_",   "fbgemm_",     "quantized_", "quantize_",
+    "sparse_", "q_per_", "to_sparse", "batch_norm_", "slow_conv",  "thnn_"};
+
+// Gradients are autograd's: no program for training names them.
+bool is_derivative(const std::string& base) {
+  return base.find("_backward") != std::string::npos || ends_with(base, "_jvp");
+}
+
+bool is_refused(const std::string& base) {
+  return refused_operators().contains(base) || is_derivative(base) ||
+         std::any_of(std::begin(kRefusedBeginnings), std::end(kRefusedBeginnings),
+                     [&](std::string_view beginning) { return starts_with(base, beginning); });
 }
 
 // Private operators that exports of training programs contain.
@@ -60,7 +92,6 @@ const std::set<std::string>& allowed_private_operators() {
                                               "_convolution",
                                               "_euclidean_dist",
                                               "_log_softmax",
-                                              "_native_batch_norm_legit",
                                               "_neg_view",
                                               "_pack_padded_sequence",
                                               "_pad_packed_sequence",
@@ -87,8 +118,6 @@ const std::map<std::string, std::string>& training_arguments() {
       {"feature_alpha_dropout", "train"},
       {"feature_alpha_dropout_", "train"},
       {"batch_norm", "training"},
-      {"native_batch_norm", "training"},
-      {"_native_batch_norm_legit", "training"},
       {"instance_norm", "use_input_stats"},
       {"rrelu", "training"},
       {"rrelu_", "training"},
@@ -124,7 +153,7 @@ std::optional<std::string> reason_for_refusal(const OperatorName& name,
   if (!op && is_allowed) return "no library that the program has loaded registers it";
   if (!op) return "this LibTorch does not have it";
   if (is_allowed) return std::nullopt;
-  if (refused_operators().contains(name.base)) return "a file may not call it";
+  if (is_refused(name.base)) return "a file may not call it";
   if (starts_with(name.base, "_") && !allowed_private_operators().contains(name.base))
     return "it is private to LibTorch";
   for (const c10::Argument& argument : op->schema().arguments())

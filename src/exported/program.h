@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "exported/input_checks.h"
+#include "exported/kernel_checks.h"
 #include "exported/schema_types.h"
 #include "exported/symbolic.h"
 
@@ -88,8 +89,8 @@ struct Instruction {
   SymbolFunction symbol = nullptr;
   std::vector<Operand> operands;
   std::vector<Output> outputs;
-  std::vector<int> frees;                       // slots whose last use this is
-  std::optional<std::int64_t> recurrent_gates;  // of an LSTM, GRU or RNN
+  std::vector<int> frees;       // slots whose last use this is
+  KernelCheck check = nullptr;  // of operands that the kernel trusts
   std::optional<ModeArgument> mode;
   // The instruction counts batches, so evaluation leaves it out.
   bool is_skipped_in_evaluation = false;

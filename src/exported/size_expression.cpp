@@ -13,6 +13,8 @@ namespace {
 using Number = std::optional<std::int64_t>;
 
 constexpr int kMaxExpressionDepth = 64;
+// A chain such as a + b + c becomes as many levels of operands, and evaluation is recursive.
+constexpr int kMaxOperations = 1000;
 
 Number add(std::int64_t a, std::int64_t b) {
   std::int64_t result = 0;
@@ -108,6 +110,9 @@ class ExpressionReader {
     if (++depth_ > kMaxExpressionDepth) fail();
   }
   void leave() { --depth_; }
+  void count_operation() {
+    if (++operations_ > kMaxOperations) fail();
+  }
   [[noreturn]] void fail() const {
     throw DataError("exported.graph", {.what = place_,
                                        .got = text_.substr(0, 200),
@@ -122,7 +127,7 @@ class ExpressionReader {
   const std::string& text_;
   const std::string& place_;
   std::size_t at_ = 0;
-  int depth_ = 0;
+  int depth_ = 0, operations_ = 0;
 };
 
 // Reads Python's operators by precedence.
@@ -139,7 +144,8 @@ class GuardParser : ExpressionReader {
   }
 
  private:
-  static SizeExpression join(SizeExpression left, Operation operation, SizeExpression right) {
+  SizeExpression join(SizeExpression left, Operation operation, SizeExpression right) {
+    count_operation();
     SizeExpression joined;
     joined.operation_ = operation;
     joined.operands_.push_back(std::move(left));

@@ -67,7 +67,7 @@ ZipArchive::Directory ZipArchive::find_directory() const {
     Directory found{number(at + 16, 4), number(at + 12, 4), number(at + 10, 2)};
     if (at >= kLocatorSize && number(at - kLocatorSize, 4) == kLocatorSignature) {
       const std::uint64_t end64 = number(at - kLocatorSize + 8, 8);
-      if (end64 > size - kEnd64Size || number(end64, 4) != kEnd64Signature)
+      if (size < kEnd64Size || end64 > size - kEnd64Size || number(end64, 4) != kEnd64Signature)
         fail("the 64-bit end record is damaged");
       found = {number(end64 + 48, 8), number(end64 + 40, 8), number(end64 + 32, 8)};
     }

@@ -3,6 +3,8 @@
 
 #include <functional>
 
+#include "exported/kernel_checks.h"
+#include "exported/operators.h"
 #include "hasten/base/text.h"
 #include "hasten/exported/exported_module.h"
 #include "unit/code_of.h"
@@ -79,6 +81,17 @@ TEST_CASE("exported: damaged archives are refused") {
         "exported.archive");
 }
 
+TEST_CASE("exported: a short archive does not point outside of the file") {
+  // Its first record, the locator of a 64-bit end record, and an end record: 46 bytes.
+  for (const char high : {'\0', '\x10', '\xFF'}) {
+    std::string archive("PK\3\4PK\6\7", 8);
+    archive.resize(12, '\0');
+    archive += std::string(7, high) + std::string(1, '\0') + std::string(4, '\0');
+    archive += std::string("PK\5\6", 4) + std::string(18, '\0');
+    CHECK(code_of_bytes(archive) == "exported.archive");
+  }
+}
+
 TEST_CASE("exported: every changed byte is refused or harmless") {
   const std::string good = EditedArchive(kModels / "mlp.pt2").bytes();
   for (std::size_t at = 0; at < good.size(); at += 61) {
@@ -127,8 +140,13 @@ TEST_CASE("exported: operators that a file may not call are refused by name") {
   };
   for (const char* target :
        {"torch.ops.aten.from_file.default", "torch.ops.aten.set_.source_Tensor",
-        "torch.ops.aten._print.default", "torch.ops.aten.no_such_operator.default",
-        "torch.ops.aten.add.out", "torch.ops.prims.add.default", "torch.ops.c10d.barrier.default",
+        "torch.ops.aten.mkldnn_rnn_layer.default", "torch.ops.aten.native_batch_norm.default",
+        "torch.ops.aten.quantized_lstm_cell.default", "torch.ops.aten.linalg_lu_solve.default",
+        "torch.ops.aten.embedding_dense_backward.default",
+        "torch.ops.aten.rrelu_with_noise.default", "torch.ops.aten.segment_reduce.default",
+        "torch.ops.aten.sparse_coo_tensor.size", "torch.ops.aten._print.default",
+        "torch.ops.aten.no_such_operator.default", "torch.ops.aten.add.out",
+        "torch.ops.prims.add.default", "torch.ops.c10d.barrier.default",
         "torch.ops.higher_order.flex_attention", "os.system", ""})
     CHECK_MESSAGE(code_of_target(target) == "exported.operator", target);
   try {
@@ -163,6 +181,15 @@ TEST_CASE("exported: arguments that do not fit the operator's schema are refused
       CHECK_MESSAGE(code_of_argument(index, value) == "exported.graph", value.dump());
   }
   CHECK(code_with([](Json& p) { first_node(p)["inputs"].erase(0); }) == "exported.graph");
+  const auto code_of_dimensions = [](const Json& value) {
+    return code_with(
+        [&](Json& p) { first_node(p, "torch.ops.aten.mean.dim")["inputs"][1]["arg"] = value; },
+        "cnn");
+  };
+  CHECK(code_of_dimensions({{"as_ints", {2, 3}}}) == "none");  // as it was
+  CHECK(code_of_dimensions({{"as_sym_int", {{"as_int", 2}}}}) == "none");
+  CHECK(code_of_dimensions({{"as_sym_int", {{"as_float", 2.5}}}}) == "exported.graph");
+  CHECK(code_of_dimensions({{"as_sym_float", {{"as_float", 2.5}}}}) == "exported.graph");
   CHECK(code_with([](Json& p) { first_node(p)["inputs"].push_back(first_node(p)["inputs"][0]); }) ==
         "exported.graph");
   CHECK(code_with([](Json& p) { first_node(p)["inputs"][0]["name"] = "nonsense"; }) ==
@@ -198,6 +225,11 @@ TEST_CASE("exported: guards are arithmetic with sizes and nothing else") {
   CHECK(code_of_guard(std::string(200000, '(') + "1" + std::string(200000, ')')) ==
         "exported.graph");
   CHECK(code_of_guard(std::string(200000, '-') + "1") == "exported.graph");
+  std::string chain = "1 == 1";
+  for (int i = 0; i < 900; ++i) chain += " + 1";
+  CHECK(code_of_guard(chain) == "none");
+  for (int i = 0; i < 500000; ++i) chain += "+1";
+  CHECK(code_of_guard(chain) == "exported.graph");
 }
 
 TEST_CASE("exported: tensors with a wrong size, and pickled ones, are refused") {
@@ -222,6 +254,35 @@ TEST_CASE("exported: tensors with a wrong size, and pickled ones, are refused") 
   CHECK(code_with_weight([](Json& w) { w["tensor_meta"]["layout"] = 1; }) == "exported.graph");
 }
 
+TEST_CASE("exported: a module path that nests too deeply is refused") {
+  const auto code_of_name = [](const std::string& name) {
+    EditedArchive archive(kModels / "mlp.pt2");
+    Json program = archive.program();
+    for (Json& spec : program["graph_module"]["signature"]["input_specs"])
+      if (spec.contains("parameter") && spec["parameter"]["parameter_name"] == "net.0.weight")
+        spec["parameter"]["parameter_name"] = name;
+    archive.set_program(program);
+    Json weights = archive.json("data/weights/model_weights_config.json");
+    weights["config"][name] = weights["config"]["net.0.weight"];
+    archive.records["data/weights/model_weights_config.json"] = weights.dump();
+    return code_of_bytes(archive.bytes());
+  };
+  std::string nested = "weight";
+  for (int i = 0; i < 90; ++i) nested = "a." + nested;
+  CHECK(code_of_name(nested) == "none");
+  for (int i = 0; i < 2000; ++i) nested = "a." + nested;
+  CHECK(code_of_name(nested) == "exported.payload");
+  CHECK(code_of_name("net..weight") == "exported.payload");
+}
+
+TEST_CASE("exported: a computed setting of training or evaluation is read like any other") {
+  CHECK(code_with([](Json& p) {
+          Json& node = first_node(p, "torch.ops.aten.dropout.default");
+          node["target"] = "torch.ops.aten.native_dropout.default";
+          node["inputs"][2]["arg"] = {{"as_none", true}};
+        }) == "none");
+}
+
 TEST_CASE("exported: recurrent layers with wrong weights are refused before a kernel reads them") {
   const auto code_of_run = [](std::size_t argument, const Json& value) {
     EditedArchive archive(kModels / "lstm.pt2");
@@ -240,6 +301,66 @@ TEST_CASE("exported: recurrent layers with wrong weights are refused before a ke
   CHECK(code_of_run(2, {{"as_tensors", Json::array()}}) == "exported.graph");
   CHECK(code_of_run(2, {{"as_tensors", Json(std::vector<Json>(16, bias))}}) == "exported.graph");
   CHECK(code_of_run(7, {{"as_bool", false}}) == "exported.graph");
+}
+
+namespace {
+
+// The error of calling an operator's check with tensors for its first arguments and constants, or
+// the defaults of the schema, for the others.
+std::string code_of_call(const std::string& base, const std::string& overload,
+                         std::vector<c10::IValue> stack) {
+  const auto op = exported::find_operator({"aten", base, overload});
+  REQUIRE(op);
+  const auto& arguments = op->schema().arguments();
+  while (stack.size() < arguments.size()) stack.push_back(*arguments[stack.size()].default_value());
+  const exported::KernelCheck check = exported::kernel_check(base);
+  REQUIRE(bool(check != nullptr));
+  return code_of([&] { check(op->schema(), stack); });
+}
+
+}  // namespace
+
+TEST_CASE("exported: operands that a kernel would trust are checked") {
+  using torch::randn;
+  const auto longs = [](std::vector<std::int64_t> numbers) { return torch::tensor(numbers); };
+  const auto lstm_cell = [&](const at::Tensor& state, const at::Tensor& weight) {
+    return code_of_call("lstm_cell", "",
+                        {randn({3, 4}), std::vector<at::Tensor>{state, randn({3, 5})}, weight,
+                         randn({20, 5}), c10::IValue(), c10::IValue()});
+  };
+  CHECK(lstm_cell(randn({3, 5}), randn({20, 4})) == "none");
+  CHECK(lstm_cell(randn({2, 5}), randn({20, 4})) == "exported.graph");
+  CHECK(lstm_cell(randn({3, 5}), randn({4, 4})) == "exported.graph");
+  const auto padded = [&](std::vector<std::int64_t> sizes) {
+    return code_of_call("_pad_packed_sequence", "", {randn({6, 2}), longs(sizes), true, 0.0, 0});
+  };
+  CHECK(padded({3, 2, 1}) == "none");
+  CHECK(padded({1, 4, 1}) == "exported.graph");
+  CHECK(padded({3, 3, 3}) == "exported.graph");
+  CHECK(padded({3, -1}) == "exported.graph");
+  const auto packed = [&](std::vector<std::int64_t> lengths) {
+    return code_of_call("_pack_padded_sequence", "", {randn({2, 4, 3}), longs(lengths), true});
+  };
+  CHECK(packed({4, 1}) == "none");
+  CHECK(packed({5, 1}) == "exported.graph");
+  CHECK(packed({4, 1, 1}) == "exported.graph");
+  CHECK(code_of_call("_weight_norm", "", {randn({4, 3}), randn({4, 1})}) == "none");
+  CHECK(code_of_call("_weight_norm", "", {randn({4, 3}), randn({1, 1})}) == "exported.graph");
+  CHECK(code_of_call("_weight_norm", "", {randn({4, 3}), randn({1, 3}), 1}) == "none");
+  const auto attention = [&](std::int64_t keys, std::int64_t values) {
+    return code_of_call("scaled_dot_product_attention", "",
+                        {randn({1, 2, 5, 4}), randn({1, 2, keys, 4}), randn({1, 2, values, 4})});
+  };
+  CHECK(attention(7, 7) == "none");
+  CHECK(attention(3, 7) == "exported.graph");
+  const auto ctc = [&](std::int64_t target, std::int64_t length) {
+    return code_of_call("ctc_loss", "Tensor",
+                        {randn({5, 1, 4}), longs({1, target}).unsqueeze(0), longs({5}),
+                         longs({length}), 0, 1, false});
+  };
+  CHECK(ctc(3, 2) == "none");
+  CHECK(ctc(4, 2) == "exported.graph");
+  CHECK(ctc(3, -2) == "exported.graph");
 }
 
 }  // namespace exported_hostile_files_test
