@@ -1,0 +1,128 @@
+// A libFuzzer target for files of torch.export, up to the module: archive, JSON, operators' arguments,
+// tensors, guards. CMakeLists.txt builds it with LibTorch, whose libraries are not instrumented.
+//
+// The first byte selects what the other ones are, so that the fuzzer need not guess checksums: the
+// whole archive, or the text of a record of the archive in the seeds, or a guard, or a size. A file
+// may only be refused with hasten's own errors.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "exported/payloads.h"
+#include "exported/program_reader.h"
+#include "exported/size_expression.h"
+#include "exported/zip_archive.h"
+#include "hasten/base/error.h"
+
+using namespace hasten;
+
+namespace {
+
+const char* const kProgramName = "m/models/model.json";
+const char* const kWeightsName = "m/data/weights/model_weights_config.json";
+
+std::string number(std::uint64_t value, int size) {
+  std::string text;
+  for (int i = 0; i < size; ++i) text += static_cast<char>(i < 8 ? value >> (8 * i) & 0xFF : 0);
+  return text;
+}
+
+std::string archive_of(const std::map<std::string, std::string>& records) {
+  std::string out, directory;
+  for (const auto& [name, content] : records) {
+    const std::size_t offset = out.size();
+    const std::string common = number(20, 2) + number(0, 8) + number(exported::crc32(content), 4) +
+                               number(content.size(), 4) + number(content.size(), 4) +
+                               number(name.size(), 2) + number(0, 2);
+    out += number(0x04034b50, 4) + common + name + content;
+    directory +=
+        number(0x02014b50, 4) + number(20, 2) + common + number(0, 10) + number(offset, 4) + name;
+  }
+  const std::size_t begin = out.size();
+  return out + directory + number(0x06054b50, 4) + number(0, 4) + number(records.size(), 2) +
+         number(records.size(), 2) + number(directory.size(), 4) + number(begin, 4) + number(0, 2);
+}
+
+// An archive with another program or another table of weights.
+std::string archive_with(const char* changed, const std::string& text) {
+  static const std::map<std::string, std::string> base = {
+      {"m/archive_format", "pt2"},
+      {"m/archive_version", "0"},
+      {"m/byteorder", "little"},
+      {kProgramName, "{}"},
+      {kWeightsName, R"({"config": {}})"},
+      {"m/data/constants/model_constants_config.json", R"({"config": {}})"},
+      {"m/data/weights/weight_0", std::string(64, '\1')}};
+  std::map<std::string, std::string> records = base;
+  records[changed] = text;
+  return archive_of(records);
+}
+
+// Reads everything that a file of these bytes has.
+void read_archive(const std::string& bytes) {
+  const int file = ::memfd_create("model.pt2", 0);
+  if (file < 0 || ::write(file, bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size()))
+    std::abort();
+  struct Closer {
+    int file;
+    ~Closer() { ::close(file); }
+  } closer{file};
+  const exported::ZipArchive archive("/proc/self/fd/" + std::to_string(file));
+  for (const std::string& name : archive.names()) {
+    try {
+      archive.record(name);
+    } catch (const DataError&) {
+    }
+  }
+  for (const std::string& name : exported::program_names(archive)) {
+    for (const char* const folder : {"data/weights/", "data/constants/"}) {
+      try {
+        exported::load_payloads(archive, exported::read_payloads(archive, folder, name));
+      } catch (const DataError&) {
+      }
+    }
+    exported::read_program(archive, name, {});
+  }
+}
+
+void read_guard(const std::string& text) {
+  const exported::SizeValues values{
+      [](std::size_t input, std::int64_t dimension) -> std::optional<std::int64_t> {
+        return dimension == 0 ? std::optional<std::int64_t>(4 + static_cast<std::int64_t>(input))
+                              : std::nullopt;
+      },
+      {{"s0", 4}}};
+  exported::SizeExpression::parse_guard(text, {"x", "y"}, "guard").evaluate(values);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return 0;
+  const std::string text(reinterpret_cast<const char*>(data) + 1, size - 1);
+  try {
+    switch (data[0]) {
+      case 'p':
+        read_archive(archive_with(kProgramName, text));
+        break;
+      case 'w':
+        read_archive(archive_with(kWeightsName, text));
+        break;
+      case 'g':
+        read_guard(text);
+        break;
+      case 's':
+        exported::SizeExpression::parse_srepr(text, "size").evaluate({nullptr, {{"s0", 4}}});
+        break;
+      default:
+        read_archive(text);
+    }
+  } catch (const DataError&) {
+  }
+  return 0;
+}
