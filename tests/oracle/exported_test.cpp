@@ -10,11 +10,13 @@
 #include "hasten/exported/exported_module.h"
 #include "hasten/formats/safetensors.h"
 #include "hasten/formats/weights.h"
+#include "oracle/exported_cases.h"
 #include "skip.h"
 
 namespace oracle_exported_test {
 
 using namespace hasten;
+using namespace hasten::oracle;
 
 namespace {
 
@@ -30,33 +32,6 @@ const std::vector<std::string> kAll = [] {
   all.push_back("frozen");
   return all;
 }();
-
-TensorDict part(const TensorDict& expected, const std::string& prefix) {
-  TensorDict found;
-  for (const auto& [name, tensor] : expected)
-    if (starts_with(name, prefix)) found[name.substr(prefix.size())] = tensor.clone();
-  return found;
-}
-
-const at::Tensor& logits_of(const TensorDict& outputs) {
-  return outputs.contains("logits") ? outputs.at("logits") : outputs.at("output");
-}
-
-at::Tensor loss_of(const TensorDict& outputs, const at::Tensor& target) {
-  if (outputs.contains("loss")) return outputs.at("loss");
-  return torch::nn::functional::cross_entropy(logits_of(outputs), target);
-}
-
-// The tolerance is for other processors: on one like that of the data the numbers are equal.
-void check_near(const std::string& what, const at::Tensor& tensor, const at::Tensor& expected) {
-  CAPTURE(what);
-  REQUIRE(tensor.sizes() == expected.sizes());
-  REQUIRE(tensor.dtype() == expected.dtype());
-  if (at::equal(tensor.detach(), expected)) return;
-  const double difference = (tensor.detach() - expected).abs().max().item<double>();
-  const double tolerance = 1e-6 * (1 + expected.abs().max().item<double>());
-  CHECK(difference <= tolerance);
-}
 
 // Trains like the generator, and compares the first outputs and gradients, and all losses.
 void train_and_check(ExportedModule& model, const TensorDict& expected) {
@@ -81,13 +56,6 @@ void train_and_check(ExportedModule& model, const TensorDict& expected) {
     }
     optimizer.step();
   }
-}
-
-TensorDict named_tensors(const ExportedModule& model) {
-  TensorDict all;
-  for (const auto& item : model.named_parameters()) all[item.key()] = item.value();
-  for (const auto& item : model.named_buffers()) all[item.key()] = item.value();
-  return all;
 }
 
 at::Tensor eval_logits(ExportedModule& model, const TensorDict& expected) {
