@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "commands/estimate_options.h"
+#include "commands/inspect_options.h"
 #include "exec_torch.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -91,11 +92,20 @@ int estimate(int argc, char** argv) {
   cli::exec_torch_program(argv);
 }
 
+int inspect(int argc, char** argv) {
+  if (parse_inspect({argv + 2, argv + argc}).help) {
+    print(inspect_help());
+    return 0;
+  }
+  cli::exec_torch_program(argv);
+}
+
 constexpr Command commands[] = {
     {"anatomy", "show where a program's steps spend memory and time", anatomy},
     {"config", "write or update the configuration file of hasten launch", cli::configure},
     {"env", "print facts about this machine for a problem report", cli::environment},
     {"estimate", "predict the memory and time of a training step", estimate},
+    {"inspect", "show what a model that Python exported (.pt2) contains", inspect},
     {"launch", "start a program in several processes, each with a rank", cli::launch},
     {"plot", "draw the curves that runs have logged as an HTML page", cli::plot},
     {"search", "search hyper-parameters with runs of hasten train", cli::search},

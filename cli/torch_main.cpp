@@ -22,6 +22,8 @@ int main(int argc, char** argv) {
       code = hasten::cli::train(argc, argv);
     } else if (word == "estimate") {
       code = hasten::cli::estimate(argc, argv);
+    } else if (word == "inspect") {
+      code = hasten::cli::inspect(argc, argv);
     } else if (word == hasten::cli::kTestRankCommand) {
       code = hasten::cli::test_rank(argc, argv);
     } else if (word == hasten::cli::kTestHangCommand) {

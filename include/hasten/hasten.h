@@ -22,6 +22,7 @@
 #include "hasten/data/views.h"
 #include "hasten/device/memory.h"
 #include "hasten/exported/exported_module.h"
+#include "hasten/exported/inspect.h"
 #include "hasten/formats/module_weights.h"
 #include "hasten/formats/safetensors.h"
 #include "hasten/formats/weights.h"

@@ -138,23 +138,6 @@ void append_output_names(const JsonCursor& tree, const std::string& path, int de
   }
 }
 
-std::vector<std::string> read_output_names(const JsonCursor& graph_module) {
-  for (const JsonCursor& spec : graph_module["signature"]["output_specs"].items()) {
-    const auto [tag, value] = spec.alternative();
-    if (tag != "user_output") spec.fail(tag, "an output of the user");
-  }
-  std::vector<std::string> names;
-  for (const JsonCursor& call : graph_module["module_call_graph"].items()) {
-    if (!call["fqn"].text().empty()) continue;
-    const JsonCursor spec = call["signature"]["out_spec"];
-    const JsonDocument tree = JsonDocument::parse(spec.text(), spec.place());
-    const std::vector<JsonCursor> parts = tree.root().items();
-    if (parts.size() != 2) spec.fail(spec.text().substr(0, 80), "a version and a tree");
-    append_output_names(parts[1], "", 0, names);
-  }
-  return names;
-}
-
 // Returns the type and the sizes of each output; those of a float without sizes for a number.
 std::vector<TensorMeta> read_outputs(const JsonCursor& graph_module) {
   const JsonCursor tensors = graph_module["graph"]["tensor_values"];
@@ -230,6 +213,23 @@ void read_checks(const JsonCursor& root, std::vector<UserInput> inputs, Program&
 }
 
 }  // namespace
+
+std::vector<std::string> read_output_names(const JsonCursor& graph_module) {
+  for (const JsonCursor& spec : graph_module["signature"]["output_specs"].items()) {
+    const auto [tag, value] = spec.alternative();
+    if (tag != "user_output") spec.fail(tag, "an output of the user");
+  }
+  std::vector<std::string> names;
+  for (const JsonCursor& call : graph_module["module_call_graph"].items()) {
+    if (!call["fqn"].text().empty()) continue;
+    const JsonCursor spec = call["signature"]["out_spec"];
+    const JsonDocument tree = JsonDocument::parse(spec.text(), spec.place());
+    const std::vector<JsonCursor> parts = tree.root().items();
+    if (parts.size() != 2) spec.fail(spec.text().substr(0, 80), "a version and a tree");
+    append_output_names(parts[1], "", 0, names);
+  }
+  return names;
+}
 
 std::vector<std::string> program_names(const ZipArchive& archive) {
   if (text_record(archive, "archive_format") != "pt2")

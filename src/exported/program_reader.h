@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "exported/json_cursor.h"
 #include "exported/program.h"
 #include "exported/zip_archive.h"
 
@@ -21,6 +22,9 @@ namespace hasten::exported {
 
 // Checks the format of the archive, and returns the names of its programs.
 std::vector<std::string> program_names(const ZipArchive& archive);
+
+// Returns the names of the outputs of the field "graph_module": the keys and indices of each.
+std::vector<std::string> read_output_names(const JsonCursor& graph_module);
 
 // `namespaces` are those of operators that may be called in addition to aten's.
 std::shared_ptr<const Program> read_program(const ZipArchive& archive, const std::string& name,

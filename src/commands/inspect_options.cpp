@@ -1,0 +1,40 @@
+#include "commands/inspect_options.h"
+
+#include <algorithm>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "options/sources.h"
+
+namespace hasten {
+
+InspectCommand parse_inspect(const std::vector<std::string>& words) {
+  InspectCommand command;
+  const auto is_help = [](const std::string& word) { return word == "--help" || word == "-h"; };
+  command.help = std::any_of(words.begin(), words.end(), is_help);
+  if (command.help) return command;
+  const auto first_option = std::find_if(
+      words.begin(), words.end(), [](const std::string& word) { return starts_with(word, "-"); });
+  config::OptionTable table;
+  config::Describer d(table, command);
+  d("json", &InspectCommand::json, "Print JSON.");
+  d("namespaces", &InspectCommand::namespaces, "Accept operators of these namespaces.");
+  std::vector<std::string> notices;
+  config::resolve(table, {config::read_flags(table, {first_option, words.end()})}, notices);
+  if (first_option - words.begin() != 1)
+    config::throw_missing("one file has to be named", "hasten inspect model.pt2");
+  command.file = words.front();
+  return command;
+}
+
+std::string inspect_help() {
+  return "usage: hasten inspect FILE.pt2 [--NAME VALUE ...]\n\n"
+         "Shows what a file of torch.export contains: parameters and buffers, and of each program\n"
+         "the inputs, outputs, dynamic sizes, guards and operators. The last line says whether\n"
+         "hasten loads it, or why not. Runs nothing of the file.\n\n"
+         "  --json               Print JSON.\n"
+         "  --namespaces NAME .. Accept operators of these namespaces, which a library of your\n"
+         "                       program registers.\n";
+}
+
+}  // namespace hasten

@@ -1,0 +1,26 @@
+// File: commands/inspect_options.h (internal)
+// The options of `hasten inspect`.
+//
+//   const InspectCommand run = parse_inspect({argv + 2, argv + argc});
+//   run.file;       // the word before the first option
+//
+// Needs no torch. Throws ConfigError "config.*". Thread rule: values and a pure function.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace hasten {
+
+struct InspectCommand {
+  bool help = false;
+  std::string file;
+  bool json = false;
+  std::vector<std::string> namespaces;  // of operators in addition to LibTorch's
+};
+
+// Parses the words after `inspect`.
+InspectCommand parse_inspect(const std::vector<std::string>& words);
+std::string inspect_help();
+
+}  // namespace hasten
