@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fills the tables of docs/anatomy.md, which are between "<!-- table NAME -->" and "<!-- end -->", with the output of hasten.
+"""Fills the tables of docs/anatomy.md and docs/exported.md, which are between "<!-- table NAME -->" and "<!-- end -->", with the output of hasten.
 
     docs/tables.py build/release/bin            writes the tables
     docs/tables.py build/release/bin --check    reports a table that differs; skips tables that depend on the machine
@@ -12,6 +12,8 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 PAGE = HERE / "anatomy.md"
+EXPORTED_PAGE = HERE / "exported.md"
+ARCHITECTURES = HERE.parent / "tests" / "oracle" / "data" / "architectures"
 COMPONENTS = {"model_weights": "model weights", "optimizer_states": "optimizer states", "gradients": "gradients",
               "activations": "activations", "temporary_buffers": "temporary buffers", "functionality": "functionality"}
 REASONS = {
@@ -63,26 +65,38 @@ def bert_large_on_gpus():
                     [[device, *cells(device, "fp32"), *cells(device, "bf16")] for device in TYPICAL])
 
 
-TABLES = {"bert-large-cpu": bert_large_on_cpu, "page": comparison_with_documentation, "gpus": list_of_gpus, "bert-large-gpus": bert_large_on_gpus}
+def architectures():
+    entries, rows = json.loads((ARCHITECTURES / "architectures.json").read_text()), []
+    for name, entry in entries.items():
+        contents = json.loads(output("hasten", "inspect", ARCHITECTURES / f"{name}.pt2", "--json"))
+        operators = contents["programs"][0]["operators"]
+        rows.append([f"`{entry['model']}`", ", ".join(entry["dynamic"]) or "none", str(sum(operators.values())), str(len(operators)),
+                     entry.get("note", "")])
+    return markdown(["Model", "Dynamic", "Calls", "Operators", "Remarks"], sorted(rows))
+
+
+TABLES = {"bert-large-cpu": bert_large_on_cpu, "page": comparison_with_documentation, "gpus": list_of_gpus, "bert-large-gpus": bert_large_on_gpus,
+          "architectures": architectures}
+PAGES = {"architectures": EXPORTED_PAGE}  # all others are on PAGE
 MACHINE_DEPENDENT = {"bert-large-cpu"}  # the packed operands of products depend on the CPU
 
 
 def main():
     check = "--check" in sys.argv[2:]
-    text = PAGE.read_text()
     for name, make in TABLES.items():
         if check and name in MACHINE_DEPENDENT:
             continue
+        page = PAGES.get(name, PAGE)
+        text = page.read_text()
         pattern = re.compile(rf"(<!-- table {name} -->\n).*?(\n<!-- end -->)", re.S)
         found = pattern.search(text)
         if not found:
-            sys.exit(f"docs/tables.py: docs/anatomy.md has no place for the table {name}")
+            sys.exit(f"docs/tables.py: docs/{page.name} has no place for the table {name}")
         table = found[1] + make() + found[2]
         if check and table != found[0]:
-            sys.exit(f"docs/tables.py: the table {name} of docs/anatomy.md is out of date: run docs/tables.py {sys.argv[1]}\n{table}")
-        text = text[:found.start()] + table + text[found.end():]
-    if not check:
-        PAGE.write_text(text)
+            sys.exit(f"docs/tables.py: the table {name} of docs/{page.name} is out of date: run docs/tables.py {sys.argv[1]}\n{table}")
+        if not check:
+            page.write_text(text[:found.start()] + table + text[found.end():])
     print(f"{len(TABLES)} tables " + ("checked" if check else "written"))
 
 
