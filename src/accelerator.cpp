@@ -284,6 +284,10 @@ std::int64_t Accelerator::gradient_accumulation_steps() const {
   return state_->accumulation.steps();
 }
 
+void Accelerator::set_gradient_accumulation_steps(std::int64_t steps) {
+  state_->accumulation.set_steps(steps);
+}
+
 SynchronizationScope Accelerator::hold_back(const torch::nn::Module* model) const {
   return {state_, model, Synchronization::later};
 }

@@ -220,6 +220,8 @@ class Accelerator {
   // it after a step.
   void stepped();
   std::int64_t gradient_accumulation_steps() const;
+  // Changes the most micro-batches of a window, and drops windows that are open.
+  void set_gradient_accumulation_steps(std::int64_t steps);
 
   // Scales the gradients so that their norm is at most max_norm, and returns the norm before. While
   // a window of these parameters waits for more micro-batches, it does nothing and returns 0. On a

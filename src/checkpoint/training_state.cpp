@@ -57,6 +57,10 @@ void save_training_state(const fs::path& folder, const torch::optim::Optimizer& 
   }
   if (position.data)
     json["data"] = {{"rows", position.data->rows}, {"sample", position.data->sample}};
+  if (position.metric_schedule) {
+    json["metric_schedule"] = {{"type", position.metric_schedule->type},
+                               {"state", position.metric_schedule->state}};
+  }
   write_file_atomically(folder / "training_position.json", json.dump(2) + "\n");
 }
 
@@ -82,6 +86,12 @@ TrainingPosition load_training_position(const fs::path& folder) {
     if (json.contains("data")) {
       position.data = {.rows = json.at("data").at("rows").get<std::int64_t>(),
                        .sample = json.at("data").at("sample").get<std::string>()};
+    }
+    if (json.contains("metric_schedule")) {
+      const Json& schedule = json.at("metric_schedule");
+      position.metric_schedule = {
+          .type = schedule.at("type").get<std::string>(),
+          .state = schedule.at("state").get<std::map<std::string, double>>()};
     }
     return position;
   } catch (const nlohmann::json::exception& error) {

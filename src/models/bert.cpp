@@ -1,5 +1,7 @@
 #include "hasten/models/bert.h"
 
+#include <cmath>
+
 #include "data/problem_type.h"
 #include "hasten/base/error.h"
 #include "models/layers.h"
@@ -42,15 +44,20 @@ class BertEmbeddings : public torch::nn::Module {
         padding_id_(config.pad_token_id) {}
 
   at::Tensor forward(const TensorDict& batch) {
-    const at::Tensor sum = ops::embedding_sum(
+    at::Tensor sum = ops::embedding_sum(
         word_->weight, position_->weight, type_->weight, as_int64(take(batch, "input_ids")),
         as_int64(find_or_undefined(batch, "position_ids")),
         as_int64(find_or_undefined(batch, "token_type_ids")), padding_id_, sparse);
+    if (noise > 0 && is_training()) {
+      const double most = noise / std::sqrt(static_cast<double>(sum.size(1) * sum.size(2)));
+      sum = sum + at::empty_like(sum).uniform_(-most, most);
+    }
     return ops::dropout((*norm_)(sum), dropout_, is_training());
   }
   const at::Tensor& word() const { return word_->weight; }
 
   bool sparse = false;
+  double noise = 0;  // the alpha of NEFTune
 
  private:
   std::shared_ptr<EmbeddingTable> word_, position_, type_;
@@ -187,7 +194,8 @@ ModelOutput BertModel::forward(const TensorDict& batch) {
 
 ModelOutput BertModel::forward_pooled(const TensorDict& batch) {
   const bool packs = pooler_ && config_.attn_implementation != AttentionImplementation::eager &&
-                     word_embeddings().device().is_cpu();
+                     word_embeddings().device().is_cpu() &&
+                     embeddings_->noise == 0;  // its size depends on the padded length
   const auto packed =
       packs ? PackedBatch::of(batch, {config_.vocab_size, config_.max_position_embeddings,
                                       config_.type_vocab_size})
@@ -203,6 +211,10 @@ void BertModel::set_sparse_gradients(bool sparse) { embeddings_->sparse = sparse
 std::vector<at::Tensor> BertModel::sparse_parameters() const {
   if (!embeddings_->sparse) return {};
   return {embeddings_->word()};
+}
+bool BertModel::set_embedding_noise(double alpha) {
+  embeddings_->noise = alpha;
+  return true;
 }
 const at::Tensor& BertModel::word_embeddings() const { return embeddings_->word(); }
 
@@ -295,6 +307,10 @@ ModelOutput BertForMaskedLM::forward(const TensorDict& batch) {
   const at::Tensor labels = find_or_undefined(batch, "labels");
   if (labels.defined()) out.loss = cross_entropy(out.logits.to(at::kFloat), labels);
   return out;
+}
+
+bool BertForMaskedLM::set_embedding_noise(double alpha) {
+  return bert_->set_embedding_noise(alpha);
 }
 
 void BertForMaskedLM::set_sparse_gradients(bool sparse) {

@@ -238,10 +238,6 @@ MetricRules metric_rules(const MetricKwargs& kwargs, bool greedy) {
 
 }  // namespace
 
-bool follows_metric(SchedulerType type) {
-  return type == SchedulerType::reduce_lr_on_plateau || type == SchedulerType::greedy;
-}
-
 std::vector<double> MetricScheduler::get_last_lr() const {
   std::vector<double> lrs;
   for (const auto& group : optimizer_.param_groups()) lrs.push_back(group.options().get_lr());

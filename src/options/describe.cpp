@@ -112,8 +112,14 @@ Option& Option::one_of(std::vector<std::string> words) {
   return *this;
 }
 
-Option& Option::not_yet_choices(std::vector<std::string> words) {
+Option& Option::refused_choices(const std::vector<std::string>& words, const std::string& hint) {
+  for (const std::string& word : words) choices_refused.emplace_back(word, hint);
+  return *this;
+}
+
+Option& Option::not_yet_choices(std::vector<std::string> words, std::string hint) {
   choices_not_yet = std::move(words);
+  not_yet_hint = std::move(hint);
   std::erase_if(choices, [&](const auto& word) { return contains(choices_not_yet, word); });
   return *this;
 }

@@ -48,6 +48,7 @@ namespace hasten::config {
 enum class Status {
   supported,
   not_yet,    // Setting it is the error "config.not-supported".
+  refused,    // The same, for a name that hasten has no use for or does otherwise.
   no_effect,  // Setting it has no effect and gives a notice.
 };
 
@@ -76,6 +77,10 @@ struct Option {
   Kind kind = Kind::text;
   std::vector<std::string> choices;          // For a choice, and for a list of choices.
   std::vector<std::string> choices_not_yet;  // Known words that are not supported yet.
+  // Known words that are not supported, each with what to use instead.
+  std::vector<std::pair<std::string, std::string>> choices_refused;
+  // What to use instead of the words of choices_not_yet; empty: the supported values.
+  std::string not_yet_hint;
   // Other words for a choice, as {word, choice}: {"true", "all"}.
   std::vector<std::pair<std::string, std::string>> aliases;
   std::vector<FormerName> former_names;
@@ -108,7 +113,9 @@ struct Option {
   Option& below(double value);
   Option& one_of(std::vector<std::string> words);
   // Sets choices_not_yet, and removes these words from the choices.
-  Option& not_yet_choices(std::vector<std::string> words);
+  Option& not_yet_choices(std::vector<std::string> words, std::string hint = "");
+  // Adds to choices_refused.
+  Option& refused_choices(const std::vector<std::string>& words, const std::string& hint);
   Option& alias(std::string word, std::string means);
   // For a list of texts that may contain commas, such as commands of a shell.
   Option& keep_commas();
@@ -243,6 +250,11 @@ class Describer {
   template <class T>
   Option& not_yet(std::string name, std::string reason, T default_value = T{}) {
     return add_without_field(std::move(name), std::move(default_value), Status::not_yet,
+                             std::move(reason));
+  }
+  template <class T>
+  Option& refused(std::string name, std::string reason, T default_value = T{}) {
+    return add_without_field(std::move(name), std::move(default_value), Status::refused,
                              std::move(reason));
   }
   template <class T>

@@ -102,6 +102,9 @@ std::string meaning(const Option& option) {
   std::string text = option.help;
   if (!option.choices_not_yet.empty())
     text += " Not yet: " + join(option.choices_not_yet, ", ") + ".";
+  std::vector<std::string> refused;
+  for (const auto& [word, hint] : option.choices_refused) refused.push_back(word);
+  if (!refused.empty()) text += " Not supported: " + join(refused, ", ") + ".";
   for (const FormerName& former : option.former_names)
     text += " Former name: " + code(former.name) + ".";
   return std::string(trim(text));
@@ -136,7 +139,9 @@ std::string of_status(const OptionTable& table, Status status, const std::string
 
 std::string takes(const KwargRule& rule) {
   if (!rule.words.empty()) return join(rule.words, ", ");
-  return (rule.whole ? "whole number" : "number") + std::string(" ≥ ") + str(rule.least);
+  const std::string range = str(rule.above ? " > " : " ≥ ", rule.least);
+  const std::string limit = rule.below ? ", < " + str(*rule.below) : "";
+  return (rule.whole ? "whole number" : "number") + range + limit;
 }
 
 std::string kwargs(const std::string& title, const std::string& owner,
@@ -204,6 +209,8 @@ std::string help_text(const OptionTable& table, int width) {
   }
   const std::string later = names_of_status(table, Status::not_yet, width);
   if (!later.empty()) out += "\nKnown, not supported yet\n" + later;
+  const std::string refused = names_of_status(table, Status::refused, width);
+  if (!refused.empty()) out += "\nKnown, not supported\n" + refused;
   const std::string meaningless = names_of_status(table, Status::no_effect, width);
   if (!meaningless.empty()) out += "\nKnown, ignored with a notice\n" + meaningless;
   return out;
@@ -237,9 +244,14 @@ std::string reference_text(const OptionTable& table) {
   out += kwargs("Keys of lr_scheduler_kwargs", "lr_scheduler_type", schedule_rules());
   out += "\n`linear`, `constant` and `constant_with_warmup` take none.\n";
   out += kwargs("Keys of optim_args", "optim", optimizer_rules());
-  out += "\n`adamw_torch` and `adamw_torch_fused` take none.\n";
+  out +=
+      "\n`adamw_torch`, `adamw_torch_fused`, `lion_32bit` and `adamax` take none. `adafactor` uses "
+      "learning_rate, not\na rate of its own.\n";
   out += of_status(
       table, Status::not_yet, "Known, not supported yet",
+      "Setting one to a value other than its default is the error `config.not-supported`.");
+  out += of_status(
+      table, Status::refused, "Known, not supported",
       "Setting one to a value other than its default is the error `config.not-supported`.");
   out += of_status(table, Status::no_effect, "Known, without effect",
                    "Setting one prints a notice, and the value is ignored.");

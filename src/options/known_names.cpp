@@ -1,6 +1,5 @@
 // Arguments of Hugging Face Trainer that a configuration may hold but that have no field here. They
-// are refused as not supported yet if ignoring them would change the run, otherwise ignored with a
-// notice.
+// are refused if ignoring them would change the run, otherwise ignored with a notice.
 #include "hasten/base/text.h"
 #include "options/training_rules.h"
 
@@ -9,46 +8,37 @@ namespace {
 
 using ArgumentDescriber = Describer<TrainingArguments>;
 using MaybeFlag = std::optional<bool>;
-using MaybeNumber = std::optional<double>;
 using Words = std::vector<std::string>;
 
-constexpr std::string_view kOptimizers =
-    "adamw_torch_xla adamw_torch_npu_fused adafactor adamw_anyprecision adamw_torch_4bit "
-    "adamw_torch_8bit ademamix adagrad adamw_bnb_8bit adamw_8bit ademamix_8bit lion_8bit "
-    "lion_32bit paged_adamw_32bit paged_adamw_8bit paged_ademamix_32bit paged_ademamix_8bit "
-    "paged_lion_32bit paged_lion_8bit rmsprop rmsprop_bnb rmsprop_bnb_8bit rmsprop_bnb_32bit "
-    "galore_adamw galore_adamw_8bit galore_adafactor galore_adamw_layerwise "
-    "galore_adamw_8bit_layerwise galore_adafactor_layerwise lomo adalomo grokadamw "
-    "schedule_free_radam schedule_free_adamw schedule_free_sgd apollo_adamw "
-    "apollo_adamw_layerwise stable_adamw";
 constexpr std::string_view kTrackers =
     "azure_ml clearml codecarbon comet_ml dagshub dvclive flyte neptune swanlab trackio "
     "wandb "
     "kubeflow";
 
-void describe_unsupported_names(ArgumentDescriber& d) {
+void describe_later_names(ArgumentDescriber& d) {
   d.group("Known, not supported yet");
-  d.not_yet<AnyText>("optim_target_modules", "no optimizer of this release uses it");
   d.not_yet<MaybeFlag>("tf32", "float32 is always computed as float32");
   d.not_yet<MaybeFlag>("activation_checkpointing",
                        "a smaller batch with gradient_accumulation_steps saves memory too")
       .former_name("gradient_checkpointing");
   d.not_yet<AnyText>("activation_checkpointing_kwargs", "see activation_checkpointing")
       .former_name("gradient_checkpointing_kwargs");
-  d.not_yet<MaybeNumber>("neftune_noise_alpha", "remove it");
-  d.not_yet<bool>("auto_find_batch_size", "set per_device_train_batch_size");
-  d.not_yet<bool>("eval_do_concat_batches", "predictions are always one tensor", true);
-  d.not_yet<Words>("include_for_metrics", "metrics receive predictions and labels");
-  d.not_yet<bool>("batch_eval_metrics", "metrics are computed once, over all rows");
-  d.not_yet<bool>("enable_jit_checkpoint", "limit what a killed run loses with save_steps");
-  d.not_yet<bool>("restore_callback_states_from_checkpoint",
-                  "a resumed run restores every callback that has a name");
-  d.not_yet<AnyText>("accelerator_config", "remove it");
   d.not_yet<AnyText>("parallelism_config", "processes divide the data; models are not divided");
   d.not_yet<AnyText>("fsdp", "each process holds the whole model");
   d.not_yet<AnyText>("fsdp_config", "each process holds the whole model");
   d.not_yet<AnyText>("deepspeed", "each process holds the whole model");
-  d.not_yet<AnyText>("debug", "use stop_on_nonfinite_loss to end a run at its first bad loss");
+}
+
+void describe_refused_names(ArgumentDescriber& d) {
+  d.group("Known, not supported");
+  d.refused<AnyText>("optim_target_modules", "only optimizers that hasten does not have use it");
+  d.refused<Words>("include_for_metrics",
+                   "metrics receive predictions and labels; override Trainer::prediction_step to "
+                   "compute from the inputs");
+  d.refused<AnyText>("accelerator_config",
+                     "the Trainer divides batches itself; write a loop with hasten::Accelerator "
+                     "to choose how");
+  d.refused<AnyText>("debug", "use stop_on_nonfinite_loss to end a run at its first bad loss");
 }
 
 void describe_process_names(ArgumentDescriber& d) {
@@ -66,6 +56,10 @@ void describe_python_names(ArgumentDescriber& d) {
   d.no_effect<bool>("use_liger_kernel", "its kernels are written in Python");
   d.no_effect<AnyText>("liger_kernel_config", "see use_liger_kernel");
   d.no_effect<bool>("use_cache", "no model of this release has a cache");
+  d.no_effect<bool>("eval_do_concat_batches", "predictions are always one tensor", true);
+  d.no_effect<bool>("batch_eval_metrics", "metrics are always computed batch by batch");
+  d.no_effect<bool>("restore_callback_states_from_checkpoint",
+                    "a resumed run restores every callback that has a name");
   d.no_effect<bool>("eval_use_gather_object", "predictions are tensors, not Python objects");
   d.no_effect<AnyText>("dataloader_multiprocessing_context",
                        "it selects how Python starts worker processes");
@@ -96,11 +90,27 @@ void describe_hub_names(ArgumentDescriber& d) {
 
 }  // namespace
 
-std::vector<std::string> unsupported_optimizers() { return split(kOptimizers, ' '); }
+void describe_unsupported_optimizers(Option& optim) {
+  optim.not_yet_choices(
+      {"adamw_torch_8bit", "adamw_torch_4bit", "adamw_bnb_8bit", "adamw_8bit", "ademamix_8bit",
+       "lion_8bit", "rmsprop_bnb_8bit", "paged_adamw_32bit", "paged_adamw_8bit",
+       "paged_ademamix_32bit", "paged_ademamix_8bit", "paged_lion_32bit", "paged_lion_8bit"},
+      "optimizers keep their states in float32 and on the device: use adafactor, which keeps "
+      "almost none, or lion_32bit, which keeps half of AdamW's");
+  optim.refused_choices(
+      {"galore_adamw", "galore_adamw_8bit", "galore_adafactor", "galore_adamw_layerwise",
+       "galore_adamw_8bit_layerwise", "galore_adafactor_layerwise", "apollo_adamw",
+       "apollo_adamw_layerwise", "lomo", "adalomo"},
+      "use adafactor, which keeps almost no state");
+  optim.refused_choices({"adamw_anyprecision", "grokadamw", "adamw_torch_npu_fused"},
+                        "use adamw_torch_fused");
+  optim.refused_choices({"schedule_free_radam"}, "use schedule_free_adamw with warmup_steps");
+}
 std::vector<std::string> unsupported_trackers() { return split(kTrackers, ' '); }
 
 void describe_known_names(ArgumentDescriber& d) {
-  describe_unsupported_names(d);
+  describe_later_names(d);
+  describe_refused_names(d);
   d.group("Known, without effect");
   describe_process_names(d);
   describe_python_names(d);

@@ -73,6 +73,10 @@ void throw_not_supported(const std::string& what, const std::string& hint) {
   throw ConfigError("config.not-supported", {.what = what + " is not supported yet", .hint = hint});
 }
 
+[[noreturn]] static void throw_refused(const std::string& what, const std::string& hint) {
+  throw ConfigError("config.not-supported", {.what = what + " is not supported", .hint = hint});
+}
+
 namespace {
 
 using Winners = std::map<Option*, const Assignment*>;
@@ -130,7 +134,13 @@ void check_choice(const Option& option, const Assignment& assignment) {
     for (const std::string& later : option.choices_not_yet) {
       if (word != later) continue;
       throw_not_supported(key_with_place(assignment.origin, assignment.key) + " " + word,
-                          "supported values are " + join(option.choices, ", "));
+                          option.not_yet_hint.empty()
+                              ? "supported values are " + join(option.choices, ", ")
+                              : option.not_yet_hint);
+    }
+    for (const auto& [refused, hint] : option.choices_refused) {
+      if (word == refused)
+        throw_refused(key_with_place(assignment.origin, assignment.key) + " " + word, hint);
     }
   }
 }
@@ -195,6 +205,7 @@ void check_status(const OptionTable& table, std::vector<std::string>& notices) {
   for (const Option& option : table.options()) {
     if (option.status == Status::supported || option.is_default()) continue;
     if (option.status == Status::not_yet) throw_not_supported(display_name(option), option.reason);
+    if (option.status == Status::refused) throw_refused(display_name(option), option.reason);
     notices.push_back(display_name(option) + " is ignored: " + option.reason);
   }
 }

@@ -36,9 +36,12 @@ std::vector<Derived> derive(TrainingArguments& arguments) {
     arguments.eval_steps = arguments.logging_steps;
     derived.push_back({"eval_steps", "logging_steps"});
   }
-  if (arguments.load_best_model_at_end && arguments.metric_for_best_model.empty()) {
+  if (arguments.metric_for_best_model.empty() &&
+      (arguments.load_best_model_at_end || follows_metric(arguments.lr_scheduler_type))) {
     arguments.metric_for_best_model = "loss";
-    derived.push_back({"metric_for_best_model", "load_best_model_at_end"});
+    derived.push_back({"metric_for_best_model", arguments.load_best_model_at_end
+                                                    ? "load_best_model_at_end"
+                                                    : "lr_scheduler_type"});
   }
   if (!arguments.greater_is_better && !arguments.metric_for_best_model.empty()) {
     arguments.greater_is_better = !ends_with(arguments.metric_for_best_model, "loss");
@@ -95,6 +98,10 @@ TrainingArguments resolved(TrainingArguments arguments) {
   validate(arguments);
   config::derive(arguments);
   return arguments;
+}
+
+bool follows_metric(SchedulerType type) {
+  return type == SchedulerType::reduce_lr_on_plateau || type == SchedulerType::greedy;
 }
 
 std::int64_t absolute_steps(double steps_or_share, std::int64_t total) {

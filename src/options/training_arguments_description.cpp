@@ -37,6 +37,9 @@ void duration(ArgumentDescriber& d) {
   d("per_device_eval_batch_size", &TrainingArguments::per_device_eval_batch_size,
     "Set the number of rows in an evaluation batch of one process.")
       .at_least(1);
+  d("auto_find_batch_size", &TrainingArguments::auto_find_batch_size,
+    "If a training step runs out of memory, start again with smaller batches, of which a step "
+    "accumulates more, so that it has as many rows. For one process.");
   d("num_train_epochs", &TrainingArguments::num_train_epochs,
     "Pass over the data this many times; a fraction ends within the last pass.")
       .at_least(0);
@@ -58,8 +61,9 @@ void learning_rate(ArgumentDescriber& d) {
     "Set the peak learning rate, which is reached after warm-up.")
       .at_least(0);
   d("lr_scheduler_type", &TrainingArguments::lr_scheduler_type,
-    "Select the schedule of the learning rate after warm-up.")
-      .not_yet_choices({"reduce_lr_on_plateau", "greedy"});
+    "Select the schedule of the learning rate after warm-up. reduce_lr_on_plateau and greedy "
+    "follow metric_for_best_model (if unset, loss) from evaluation to evaluation, without "
+    "warm-up.");
   d("lr_scheduler_kwargs", &TrainingArguments::lr_scheduler_kwargs,
     "Set arguments of the schedule: name=value,... or a JSON object, or a map in files.");
   d("warmup_steps", &TrainingArguments::warmup_steps,
@@ -71,23 +75,27 @@ void learning_rate(ArgumentDescriber& d) {
 
 void optimizer(ArgumentDescriber& d) {
   d.group("Optimizer");
-  d("optim", &TrainingArguments::optim, "Select the optimizer.")
-      .not_yet_choices(config::unsupported_optimizers());
+  config::describe_unsupported_optimizers(
+      d("optim", &TrainingArguments::optim,
+        "Select the optimizer. adamax, lamb, nadam and radam are hasten's own names.")
+          .alias("adamw_torch_xla", "adamw_torch_fused")
+          .alias("rmsprop_bnb", "rmsprop")
+          .alias("rmsprop_bnb_32bit", "rmsprop"));
   d("optim_args", &TrainingArguments::optim_args,
     "Set arguments of the optimizer: name=value,... or a JSON object, or a map in files.");
   d("weight_decay", &TrainingArguments::weight_decay,
     "Set the weight decay, which is not applied to biases, layer norms and RMS norms.")
       .at_least(0);
   d("adam_beta1", &TrainingArguments::adam_beta1,
-    "AdamW: set the decay rate of the mean of gradients.")
+    "Adam-like optimizers and Lion: set the decay rate of the mean of gradients.")
       .at_least(0)
       .below(1);
   d("adam_beta2", &TrainingArguments::adam_beta2,
-    "AdamW: set the decay rate of the mean of squared gradients.")
+    "Adam-like optimizers and Lion: set the second decay rate (of squared gradients).")
       .at_least(0)
       .below(1);
   d("adam_epsilon", &TrainingArguments::adam_epsilon,
-    "AdamW: add this number to the denominator of the update.")
+    "Adam-like optimizers: add this number to the denominator of the update.")
       .at_least(0);
   d("max_grad_norm", &TrainingArguments::max_grad_norm,
     "Scale gradients down to this norm if theirs is larger; 0 means never.")
@@ -96,6 +104,10 @@ void optimizer(ArgumentDescriber& d) {
     "Distribute this share of the target evenly over all labels.")
       .at_least(0)
       .below(1);
+  d("neftune_noise_alpha", &TrainingArguments::neftune_noise_alpha,
+    "Add uniform noise to the embeddings during training (NEFTune): at most this number, divided "
+    "by the square root of length times hidden size. If unset, none.")
+      .at_least(0);
 }
 
 void precision(ArgumentDescriber& d) {
@@ -137,7 +149,7 @@ void logging(ArgumentDescriber& d) {
     "Leave losses that are not finite out of the logged mean. They are counted and shown in any "
     "case.");
   d("stop_on_nonfinite_loss", &TrainingArguments::stop_on_nonfinite_loss,
-    "End the run with an error if a loss is not finite.");
+    "End the run with an error if a loss is not finite, before the optimizer steps with it.");
   d("include_num_input_tokens_seen", &TrainingArguments::include_num_input_tokens_seen,
     "Log the number of input tokens seen: all of them, or those that are not padding.")
       .alias("true", "all")
@@ -205,6 +217,10 @@ void checkpoints(ArgumentDescriber& d) {
       .at_least(1);
   d("save_only_model", &TrainingArguments::save_only_model,
     "Save only the weights. Checkpoints are smaller, but no run can resume from them.");
+  d("enable_jit_checkpoint", &TrainingArguments::enable_jit_checkpoint,
+    "Also save a checkpoint when a signal stops the run. `hasten train` stops on SIGTERM, SIGINT "
+    "and "
+    "SIGUSR1; a program needs StopOnSignal.");
   d("load_best_model_at_end", &TrainingArguments::load_best_model_at_end,
     "Load the weights of the best checkpoint at the end.");
   d("metric_for_best_model", &TrainingArguments::metric_for_best_model,

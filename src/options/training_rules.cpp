@@ -17,6 +17,23 @@ const std::vector<std::string> kBooleans = {"true", "false"};
 constexpr std::string_view kCyclesHelp =
     "Set the number of cosine waves; with 0.5 the rate falls once, from the peak to the end.";
 
+constexpr std::string_view kEpsHelp = "Add this number to the denominator of the update.";
+constexpr std::string_view kWeightHelp =
+    "Weight step k in the mean of the weights by k to this power.";
+constexpr std::string_view kWeightPowerHelp =
+    "Weight a step in the mean by the highest rate so far to this power.";
+constexpr std::string_view kDecoupledHelp =
+    "Apply weight decay to the parameter, not to the gradient.";
+
+// A number below 1 that is at least 0, or above it.
+KwargRule share(std::string_view owner, std::string_view name, std::string_view default_text,
+                std::string_view help, bool above = false) {
+  KwargRule rule{owner, name, default_text, help};
+  rule.below = 1;
+  rule.above = above;
+  return rule;
+}
+
 const KwargRule* find_rule(const std::vector<KwargRule>& rules, std::string_view owner,
                            std::string_view name) {
   for (const KwargRule& rule : rules) {
@@ -44,6 +61,10 @@ std::vector<std::string> keys_of(const std::vector<KwargRule>& rules, std::strin
 
 std::string expected_by(const KwargRule& rule) {
   if (!rule.words.empty()) return "one of " + join(rule.words, ", ");
+  if (rule.below) {
+    return str("a number in ", rule.above ? '(' : '[', rule.least, ", ", *rule.below, ')');
+  }
+  if (rule.above) return "a number above " + str(rule.least);
   return (rule.whole ? "a whole number of at least " : "a number of at least ") + str(rule.least);
 }
 
@@ -52,6 +73,8 @@ bool allowed(const KwargRule& rule, const KwargValue& value) {
     return std::find(rule.words.begin(), rule.words.end(), lower(value.text())) != rule.words.end();
   }
   if (!value.is_number() || value.number() < rule.least) return false;
+  if (rule.above && value.number() == rule.least) return false;
+  if (rule.below && value.number() >= *rule.below) return false;
   return !rule.whole || value.number() == std::floor(value.number());
 }
 
@@ -84,6 +107,22 @@ void check_one_floor(std::string_view owner, const Kwargs& kwargs) {
   throw_conflict(what, "use --lr_scheduler_kwargs min_lr_rate=0.1");
 }
 
+void check_evaluated_schedule(const TrainingArguments& arguments) {
+  const std::string owner(name_of(arguments.lr_scheduler_type));
+  const Kwargs& kwargs = arguments.lr_scheduler_kwargs;
+  if (arguments.eval_strategy == IntervalStrategy::no) {
+    throw_conflict(owner + " needs evaluations, which it follows: eval_strategy is no",
+                   "use --eval_strategy epoch");
+  }
+  const std::string mode = lower(kwargs.text("mode", "")),
+                    better = arguments.greater_is_better.value_or(mode == "max") ? "max" : "min";
+  if (!mode.empty() && mode != better) {
+    throw_conflict(owner + ": mode " + mode + " contradicts greater_is_better " +
+                       (better == "max" ? "true" : "false"),
+                   "remove mode, which follows greater_is_better");
+  }
+}
+
 void check_schedule_kwargs(const TrainingArguments& arguments) {
   const std::string_view owner = name_of(arguments.lr_scheduler_type);
   const Kwargs& kwargs = arguments.lr_scheduler_kwargs;
@@ -97,6 +136,10 @@ void check_schedule_kwargs(const TrainingArguments& arguments) {
       throw_conflict("polynomial: lr_end " + str(kwargs.number("lr_end", 1e-7)) +
                          " is not below learning_rate " + str(arguments.learning_rate),
                      "use --lr_scheduler_kwargs lr_end=0");
+      break;
+    case SchedulerType::reduce_lr_on_plateau:
+    case SchedulerType::greedy:
+      return check_evaluated_schedule(arguments);
     default:
       return;
   }
@@ -105,6 +148,10 @@ void check_schedule_kwargs(const TrainingArguments& arguments) {
 void check_optimizer_args(const TrainingArguments& arguments) {
   const Kwargs& kwargs = arguments.optim_args;
   check_kwargs("optim_args", name_of(arguments.optim), kwargs, optimizer_rules());
+  if (kwargs.has("max_lr") && !kwargs.flag("decouple_lr", false)) {
+    throw_conflict("stable_adamw: max_lr has no effect without decouple_lr",
+                   "use --optim_args decouple_lr=true,max_lr=...");
+  }
   if (!kwargs.flag("nesterov", false)) return;
   if (kwargs.number("momentum", 0) > 0 && kwargs.number("dampening", 0) == 0) return;
   throw_conflict("sgd: nesterov needs a momentum above 0 and no dampening",
@@ -237,6 +284,49 @@ void check_output(const TrainingArguments& arguments) {
   }
 }
 
+struct EvaluatedDefaults {
+  std::string_view factor, threshold, threshold_mode, min_lr;
+};
+
+// The keys that both schedules that follow a metric have.
+std::vector<KwargRule> evaluated_rules(std::string_view owner, const EvaluatedDefaults& defaults) {
+  return {
+      {owner,
+       "mode",
+       "by greater_is_better",
+       "Set whether a lower (min) or a higher (max) metric is better.",
+       0,
+       false,
+       {"min", "max"}},
+      share(owner, "factor", defaults.factor, "Multiply the rate by this number.", true),
+      {owner, "patience", "10", "Wait for more than this many evaluations without an improvement.",
+       0, true},
+      {owner, "threshold", defaults.threshold, "Set the least improvement that counts."},
+      {owner,
+       "threshold_mode",
+       defaults.threshold_mode,
+       "Take threshold as a share of the best metric (rel) or as a difference (abs).",
+       0,
+       false,
+       {"rel", "abs"}},
+      {owner, "cooldown", "0", "Ignore this many evaluations after a reduction.", 0, true},
+      {owner, "min_lr", defaults.min_lr, "Reduce the rate at most to this one."},
+      {owner, "eps", "1e-8", "Leave out changes of the rate that are smaller."},
+  };
+}
+
+std::vector<KwargRule> greedy_rules() {
+  return {
+      {"greedy", "max_lr", "1", "Increase the rate at most to this one."},
+      {"greedy", "warmup", "0", "Ignore this many evaluations after an increase.", 0, true},
+      {"greedy", "smooth", "false", "Follow the mean of the metric over a window.", 0, false,
+       kBooleans},
+      {"greedy", "window_size", "50", "Set the number of evaluations of the window.", 1, true},
+      {"greedy", "reset_start", "500",
+       "Start again with the first rate after this many reductions at min_lr.", 0, true},
+  };
+}
+
 }  // namespace
 
 const std::vector<KwargRule>& schedule_rules() {
@@ -273,7 +363,15 @@ const std::vector<KwargRule>& schedule_rules() {
        "Set the rate at both ends, as a share of learning_rate."},
       {"warmup_stable_decay", "num_cycles", "0.5", kCyclesHelp},
   };
-  return rules;
+  static const std::vector<KwargRule> all = [] {
+    std::vector<KwargRule> joined = rules;
+    for (const std::vector<KwargRule>& more :
+         {evaluated_rules("reduce_lr_on_plateau", {"0.1", "1e-4", "rel", "0"}),
+          evaluated_rules("greedy", {"0.95", "1e-6", "abs", "0.001"}), greedy_rules()})
+      joined.insert(joined.end(), more.begin(), more.end());
+    return joined;
+  }();
+  return all;
 }
 
 const std::vector<KwargRule>& optimizer_rules() {
@@ -282,6 +380,54 @@ const std::vector<KwargRule>& optimizer_rules() {
       {"sgd", "dampening", "0", "Leave this share of the gradient out of momentum."},
       {"sgd", "nesterov", "false",
        "Use Nesterov's momentum, which needs momentum and no dampening.", 0, false, kBooleans},
+      {"adafactor", "scale_parameter", "false",
+       "Make steps in proportion to the root mean square of each parameter.", 0, false, kBooleans},
+      {"adafactor",
+       "clip_threshold",
+       "1",
+       "Limit the root mean square of an update to this.",
+       0,
+       false,
+       {},
+       {},
+       true},
+      {"adafactor", "decay_rate", "-0.8",
+       "Set the exponent of the step by which means of squares decay; at most 0.", -100},
+      share("adafactor", "beta1", "no momentum", "Keep this share of the last update."),
+      {"adagrad", "lr_decay", "0", "Divide the rate by 1 + this number times the step."},
+      {"adagrad", "initial_accumulator_value", "0", "Start the sums of squares here."},
+      {"adagrad", "eps", "1e-10", kEpsHelp},
+      share("ademamix", "beta1", "adam_beta1", "Set the decay rate of the fast mean of gradients."),
+      share("ademamix", "beta2", "adam_beta2",
+            "Set the decay rate of the mean of squared gradients."),
+      share("ademamix", "beta3", "0.9999", "Set the decay rate of the slow mean of gradients."),
+      {"ademamix", "alpha", "5", "Set the weight of the slow mean."},
+      {"ademamix", "eps", "adam_epsilon", kEpsHelp},
+      {"ademamix", "t_alpha", "0", "Raise alpha to its value over this many steps.", 0, true},
+      {"ademamix", "t_beta3", "0", "Raise beta3 to its value over this many steps.", 0, true},
+      share("rmsprop", "alpha", "0.99", "Set the decay rate of the mean of squared gradients."),
+      {"rmsprop", "eps", "1e-8", kEpsHelp},
+      {"rmsprop", "momentum", "0", "Keep this share of the last update."},
+      {"rmsprop", "centered", "false", "Divide by the deviation of the gradients from their mean.",
+       0, false, kBooleans},
+      {"schedule_free_adamw", "r", "0", kWeightHelp},
+      {"schedule_free_adamw", "weight_lr_power", "2", kWeightPowerHelp},
+      share("schedule_free_sgd", "momentum", "0.9",
+            "Set the share of the mean in the weights to train.", true),
+      {"schedule_free_sgd", "r", "0", kWeightHelp},
+      {"schedule_free_sgd", "weight_lr_power", "2", kWeightPowerHelp},
+      {"stable_adamw", "decouple_lr", "false",
+       "Multiply weight_decay by the share of max_lr that the rate has, not by the rate.", 0, false,
+       kBooleans},
+      {"stable_adamw", "max_lr", "learning_rate", "Set the highest rate, for decouple_lr."},
+      {"lamb", "bias_correction", "true", "Correct the means for their start at 0.", 0, false,
+       kBooleans},
+      {"lamb", "trust_clip", "false", "Limit the proportion of a step to 1.", 0, false, kBooleans},
+      {"lamb", "always_adapt", "false", "Also adapt the steps of parameters that do not decay.", 0,
+       false, kBooleans},
+      {"nadam", "momentum_decay", "0.004", "Set the decay rate of the momentum's schedule."},
+      {"nadam", "decoupled_weight_decay", "false", kDecoupledHelp, 0, false, kBooleans},
+      {"radam", "decoupled_weight_decay", "false", kDecoupledHelp, 0, false, kBooleans},
   };
   return rules;
 }

@@ -8,6 +8,7 @@
 // Throws ConfigError "config.*". Thread rule: constants and pure functions.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,7 +19,7 @@
 namespace hasten::config {
 
 // Arguments, optimizers and trackers of Hugging Face Trainer that hasten knows by name only.
-std::vector<std::string> unsupported_optimizers();
+void describe_unsupported_optimizers(Option& optim);
 std::vector<std::string> unsupported_trackers();
 void describe_known_names(Describer<TrainingArguments>& d);
 
@@ -32,6 +33,8 @@ struct KwargRule {
   double least = 0;                  // a number's lower limit, inclusive
   bool whole = false;                // the number must be whole
   std::vector<std::string> words{};  // if not empty, the value is one of these and not a number
+  std::optional<double> below{};     // a number's upper limit, exclusive
+  bool above = false;                // a number's lower limit is exclusive
 };
 const std::vector<KwargRule>& schedule_rules();
 const std::vector<KwargRule>& optimizer_rules();

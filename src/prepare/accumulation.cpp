@@ -11,12 +11,16 @@
 
 namespace hasten {
 
-Accumulation::Accumulation(std::int64_t steps) : steps_(steps) {
+Accumulation::Accumulation(std::int64_t steps) { set_steps(steps); }
+
+void Accumulation::set_steps(std::int64_t steps) {
   if (steps < 1) {
     throw UsageError(
         "prepare.accumulation-steps",
         {.what = "gradient_accumulation_steps", .got = str(steps), .expected = "1 or more"});
   }
+  drop_windows();
+  steps_ = steps;
 }
 
 void Accumulation::add_model(const std::shared_ptr<torch::nn::Module>& module) {

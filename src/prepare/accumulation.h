@@ -33,6 +33,8 @@ class Accumulation {
   explicit Accumulation(std::int64_t steps);
 
   std::int64_t steps() const { return steps_; }
+  // Drops all windows.
+  void set_steps(std::int64_t steps);
 
   // Adds a prepared model, unless it is known.
   void add_model(const std::shared_ptr<torch::nn::Module>& module);
@@ -94,7 +96,7 @@ class Accumulation {
   void replace_windows_that_share(const Models& models);
   std::vector<at::Tensor> excluded_parameters() const;
 
-  const std::int64_t steps_;
+  std::int64_t steps_;
   std::vector<std::weak_ptr<torch::nn::Module>> models_;
   std::vector<std::shared_ptr<AccumulationWindow>> windows_;
   // One of them, unless its model has been destroyed inside accumulate().

@@ -284,8 +284,13 @@ std::vector<anatomy::Alternative> what_if(const EstimateOptions& options,
   }
   if (options.length > 1 && (inputs == nullptr || inputs->has_dynamic_length()))
     add(str("rows of ", options.length / 2, " tokens"), [](EstimateOptions& o) { o.length /= 2; });
+  const bool is_adamw =
+      args.optim == OptimizerName::adamw_torch || args.optim == OptimizerName::adamw_torch_fused;
   if (trains && args.optim != OptimizerName::sgd)
-    add("SGD instead of AdamW", [](EstimateOptions& o) { o.arguments.optim = OptimizerName::sgd; });
+    add(str("SGD instead of ", is_adamw ? "AdamW" : name_of(args.optim)), [](EstimateOptions& o) {
+      o.arguments.optim = OptimizerName::sgd;
+      o.arguments.optim_args = {};
+    });
   return out;
 }
 

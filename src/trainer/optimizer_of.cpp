@@ -8,9 +8,159 @@
 #include <vector>
 
 #include "hasten/models/training_traits.h"
+#include "hasten/optim/adafactor.h"
+#include "hasten/optim/adamax.h"
 #include "hasten/optim/adamw.h"
+#include "hasten/optim/ademamix.h"
+#include "hasten/optim/lamb.h"
+#include "hasten/optim/lion.h"
+#include "hasten/optim/nadam.h"
+#include "hasten/optim/radam.h"
+#include "hasten/optim/schedule_free.h"
+#include "hasten/optim/stable_adamw.h"
 
 namespace hasten {
+namespace {
+
+using OptimizerPointer = std::unique_ptr<torch::optim::Optimizer>;
+
+// Makes optimizers of the two groups of parameters from their options.
+class OptimizerBuilder {
+ public:
+  OptimizerBuilder(const TrainingArguments& args, const torch::nn::Module& module,
+                   const ParameterNames& parameters, std::int64_t num_training_steps)
+      : args_(args), num_training_steps_(num_training_steps) {
+    const std::set<std::string> undecayed = undecayed_parameters_of(module);
+    for (const auto& [name, parameter] : parameters) {
+      if (parameter.requires_grad())
+        (undecayed.count(name) > 0 ? plain_ : decayed_).push_back(parameter);
+    }
+  }
+
+  OptimizerPointer build() const {
+    switch (args_.optim) {
+      case OptimizerName::adamw_torch:
+      case OptimizerName::adamw_torch_fused:
+        return make<AdamW>(adam(torch::optim::AdamWOptions(args_.learning_rate)));
+      case OptimizerName::sgd:
+        return make<torch::optim::SGD>(torch::optim::SGDOptions(args_.learning_rate)
+                                           .momentum(number("momentum", 0))
+                                           .dampening(number("dampening", 0))
+                                           .nesterov(flag("nesterov", false)));
+      case OptimizerName::adafactor:
+        return make<Adafactor>(adafactor());
+      case OptimizerName::adagrad:
+        return make<torch::optim::Adagrad>(
+            torch::optim::AdagradOptions(args_.learning_rate)
+                .lr_decay(number("lr_decay", 0))
+                .initial_accumulator_value(number("initial_accumulator_value", 0))
+                .eps(number("eps", 1e-10)));
+      case OptimizerName::ademamix:
+        return make<AdEMAMix>(ademamix());
+      case OptimizerName::lion_32bit:
+        return make<Lion>(with_betas(LionOptions(args_.learning_rate)));
+      case OptimizerName::rmsprop:
+        return make<torch::optim::RMSprop>(torch::optim::RMSpropOptions(args_.learning_rate)
+                                               .alpha(number("alpha", 0.99))
+                                               .eps(number("eps", 1e-8))
+                                               .momentum(number("momentum", 0))
+                                               .centered(flag("centered", false)));
+      case OptimizerName::schedule_free_adamw:
+        return make<ScheduleFreeAdamW>(
+            adam(ScheduleFreeAdamWOptions(args_.learning_rate)).averaging(averaging()));
+      case OptimizerName::schedule_free_sgd:
+        return make<ScheduleFreeSGD>(ScheduleFreeSGDOptions(args_.learning_rate)
+                                         .momentum(number("momentum", 0.9))
+                                         .averaging(averaging()));
+      case OptimizerName::stable_adamw:
+        return make<StableAdamW>(stable_adamw());
+      case OptimizerName::adamax:
+        return make<Adamax>(adam(AdamaxOptions(args_.learning_rate)));
+      case OptimizerName::lamb:
+        return make<Lamb>(adam(LambOptions(args_.learning_rate))
+                              .bias_correction(flag("bias_correction", true))
+                              .trust_clip(flag("trust_clip", false))
+                              .always_adapt(flag("always_adapt", false)));
+      case OptimizerName::nadam:
+        return make<NAdam>(adam(NAdamOptions(args_.learning_rate))
+                               .momentum_decay(number("momentum_decay", 4e-3))
+                               .decoupled_weight_decay(flag("decoupled_weight_decay", false)));
+      case OptimizerName::radam:
+        return make<RAdam>(adam(RAdamOptions(args_.learning_rate))
+                               .decoupled_weight_decay(flag("decoupled_weight_decay", false)));
+    }
+    TORCH_INTERNAL_ASSERT(false, "an optimizer without a name");
+  }
+
+ private:
+  double number(const char* name, double fallback) const {
+    return args_.optim_args.number(name, fallback);
+  }
+  std::int64_t steps(const char* name) const { return static_cast<std::int64_t>(number(name, 0)); }
+  bool flag(const char* name, bool fallback) const { return args_.optim_args.flag(name, fallback); }
+
+  template <class Options>
+  Options with_betas(Options options) const {
+    options.betas({args_.adam_beta1, args_.adam_beta2});
+    return options;
+  }
+  template <class Options>
+  Options adam(Options options) const {
+    options.eps(args_.adam_epsilon);
+    return with_betas(std::move(options));
+  }
+
+  AdafactorOptions adafactor() const {
+    AdafactorOptions options(args_.learning_rate);
+    options.relative_step(false)
+        .scale_parameter(flag("scale_parameter", false))
+        .clip_threshold(number("clip_threshold", 1))
+        .decay_rate(number("decay_rate", -0.8));
+    if (args_.optim_args.has("beta1")) options.beta1(number("beta1", 0));
+    return options;
+  }
+
+  AdEMAMixOptions ademamix() const {
+    AdEMAMixOptions options(args_.learning_rate);
+    options.betas({number("beta1", args_.adam_beta1), number("beta2", args_.adam_beta2)})
+        .beta3(number("beta3", 0.9999))
+        .alpha(number("alpha", 5))
+        .eps(number("eps", args_.adam_epsilon))
+        .t_alpha(steps("t_alpha"))
+        .t_beta3(steps("t_beta3"));
+    return options;
+  }
+
+  StableAdamWOptions stable_adamw() const {
+    StableAdamWOptions options = adam(StableAdamWOptions(args_.learning_rate));
+    if (flag("decouple_lr", false)) options.max_lr(number("max_lr", args_.learning_rate));
+    return options;
+  }
+
+  Averaging averaging() const {
+    return {.warmup_steps = absolute_steps(args_.warmup_steps, num_training_steps_),
+            .r = number("r", 0),
+            .weight_lr_power = number("weight_lr_power", 2)};
+  }
+
+  template <class Optimizer, class Options>
+  OptimizerPointer make(const Options& options) const {
+    std::vector<torch::optim::OptimizerParamGroup> groups;
+    for (const auto& [members, decay] :
+         {std::pair{&decayed_, args_.weight_decay}, std::pair{&plain_, 0.0}}) {
+      auto own = std::make_unique<Options>(options);
+      own->weight_decay(decay);
+      if (!members->empty()) groups.emplace_back(*members, std::move(own));
+    }
+    return std::make_unique<Optimizer>(groups, options);
+  }
+
+  const TrainingArguments& args_;
+  std::int64_t num_training_steps_;
+  std::vector<at::Tensor> decayed_, plain_;
+};
+
+}  // namespace
 
 ParameterNames parameters_of(const torch::nn::Module& module) {
   ParameterNames out;
@@ -23,35 +173,9 @@ ParameterNames parameters_of(const torch::nn::Module& module) {
 
 std::unique_ptr<torch::optim::Optimizer> optimizer_of(const TrainingArguments& args,
                                                       const torch::nn::Module& module,
-                                                      const ParameterNames& parameters) {
-  const std::set<std::string> undecayed = undecayed_parameters_of(module);
-  std::vector<at::Tensor> decayed, plain;
-  for (const auto& [name, parameter] : parameters) {
-    if (parameter.requires_grad())
-      (undecayed.count(name) > 0 ? plain : decayed).push_back(parameter);
-  }
-  const auto groups = [&](const auto& options) {
-    std::vector<torch::optim::OptimizerParamGroup> out;
-    for (const auto& [members, decay] :
-         {std::pair{&decayed, args.weight_decay}, std::pair{&plain, 0.0}}) {
-      auto own = options;
-      own.weight_decay(decay);
-      if (!members->empty())
-        out.emplace_back(*members, std::make_unique<std::remove_cvref_t<decltype(options)>>(own));
-    }
-    return out;
-  };
-  if (args.optim == OptimizerName::sgd) {
-    const torch::optim::SGDOptions options = torch::optim::SGDOptions(args.learning_rate)
-                                                 .momentum(args.optim_args.number("momentum", 0))
-                                                 .dampening(args.optim_args.number("dampening", 0))
-                                                 .nesterov(args.optim_args.flag("nesterov", false));
-    return std::make_unique<torch::optim::SGD>(groups(options), options);
-  }
-  const auto options = torch::optim::AdamWOptions(args.learning_rate)
-                           .betas({args.adam_beta1, args.adam_beta2})
-                           .eps(args.adam_epsilon);
-  return std::make_unique<AdamW>(groups(options), options);
+                                                      const ParameterNames& parameters,
+                                                      std::int64_t num_training_steps) {
+  return OptimizerBuilder(args, module, parameters, num_training_steps).build();
 }
 
 }  // namespace hasten

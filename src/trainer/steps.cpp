@@ -19,7 +19,8 @@ at::Tensor Trainer::training_step(TrainerBatch& batch, double items) {
 ModelOutput Trainer::prediction_step(TrainerBatch& batch) { return compute_loss(batch); }
 
 std::unique_ptr<torch::optim::Optimizer> Trainer::create_optimizer() {
-  return optimizer_of(impl_->args, *impl_->model, parameters_of(*impl_->model));
+  return optimizer_of(impl_->args, *impl_->model, parameters_of(*impl_->model),
+                      impl_->num_training_steps);
 }
 
 std::unique_ptr<LambdaLR> Trainer::create_scheduler(torch::optim::Optimizer& optimizer,
@@ -29,6 +30,16 @@ std::unique_ptr<LambdaLR> Trainer::create_scheduler(torch::optim::Optimizer& opt
                        {.num_warmup_steps = absolute_steps(args.warmup_steps, num_training_steps),
                         .num_training_steps = num_training_steps,
                         .kwargs = args.lr_scheduler_kwargs});
+}
+
+// Without `mode`, a metric that should rise is not taken for one that should fall.
+std::unique_ptr<MetricScheduler> Trainer::create_metric_scheduler(
+    torch::optim::Optimizer& optimizer) {
+  const TrainingArguments& args = impl_->args;
+  Kwargs kwargs = args.lr_scheduler_kwargs;
+  if (!kwargs.has("mode"))
+    kwargs.set("mode", args.greater_is_better.value_or(false) ? "max" : "min");
+  return get_metric_scheduler(args.lr_scheduler_type, optimizer, kwargs);
 }
 
 void Trainer::log(Metrics logs) {

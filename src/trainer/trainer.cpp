@@ -160,6 +160,14 @@ Trainer::Impl::Impl(Trainer& owner, std::shared_ptr<torch::nn::Module> module,
                                    "processes",
                        .hint = "leave out average_tokens_across_devices"});
   }
+  if (args.auto_find_batch_size && group().size() > 1) {
+    throw ConfigError("trainer.batch-size-search",
+                      {.what = "auto_find_batch_size",
+                       .got = str(group().size(), " processes"),
+                       .expected = "one process, which can start again by itself",
+                       .hint = "find per_device_train_batch_size with one process, or with "
+                               "hasten estimate"});
+  }
   if (args.eval_strategy != IntervalStrategy::no && !parts.eval_dataset) {
     logger.warning(str("eval_strategy is ", name_of(args.eval_strategy),
                        " but there is no evaluation data: training runs without evaluations. Pass "
@@ -305,6 +313,7 @@ std::optional<double> Trainer::Impl::evaluation_loop(
     const TrainerDataset& dataset,
     const std::function<void(const at::Tensor&, const at::Tensor&)>& each, const Stops& stops) {
   auto loader = std::get<0>(accelerator.prepare(trainer.get_eval_dataloader(dataset)));
+  use_evaluated_weights();
   const bool was_training = model->is_training();
   model->eval();
   const torch::NoGradGuard no_grad;
@@ -454,6 +463,7 @@ PredictionOutput Trainer::predict(const TrainerDataset& dataset, const std::stri
 
 void Trainer::save_model(const std::filesystem::path& folder) {
   const auto& target = folder.empty() ? std::filesystem::path(impl_->args.output_dir) : folder;
+  impl_->use_evaluated_weights();
   once(impl_->group(), impl_->writes(), [&] {
     remove_unfinished_saves(target);
     const StagedDirectory staged(target / kStagedModel);

@@ -6,6 +6,7 @@
 #include "device/device.h"
 #include "hasten/accelerator.h"
 #include "hasten/checkpoint/training_state.h"
+#include "hasten/optim/schedule_free.h"
 #include "hasten/trainer/trainer.h"
 #include "trainer/rows.h"
 
@@ -83,6 +84,18 @@ struct Trainer::Impl {
   TrainerControl control;
   // During train(): the module as the Accelerator has prepared it.
   std::optional<PreparedModel<torch::nn::Module>> prepared;
+  // The optimizer, if it evaluates other weights than it trains.
+  AveragesWeights* averaging = nullptr;
+  // Gives the model the weights to evaluate and to save, or those to train. Every process calls them
+  // at the same places, because the way there and back rounds the weights.
+  void use_evaluated_weights() const {
+    if (averaging != nullptr) averaging->eval();
+  }
+  void use_trained_weights() const {
+    if (averaging != nullptr) averaging->train();
+  }
+  // The steps of the run, from its plan.
+  std::int64_t num_training_steps = 0;
 };
 
 // Runtime and rates, rounded to 4 and 3 decimals as in the Hugging Face Trainer.

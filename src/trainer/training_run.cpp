@@ -5,7 +5,9 @@
 #include <iostream>
 #include <optional>
 
+#include "anatomy/textbook.h"
 #include "base/signal_text.h"
+#include "checkpoint/random_state.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
@@ -14,6 +16,7 @@
 #include "hasten/device/memory.h"
 #include "hasten/formats/weights.h"
 #include "hasten/optim/adamw.h"
+#include "hasten/optim/metric_scheduler.h"
 #include "hasten/optim/scheduler.h"
 #include "hasten/process/once.h"
 #include "trainer/agreement.h"
@@ -50,8 +53,8 @@ class Trainer::Run {
                 [this](const LossRecord::Nonfinite& bad) { report_nonfinite_loss(bad); }),
         plan_(plan_of(args_, trainer.parts.train_dataset.size(), loader_.size(),
                       trainer.group().size())),
-        optimizer_(std::get<0>(trainer.accelerator.prepare(trainer.trainer.create_optimizer()))),
-        scheduler_(trainer.trainer.create_scheduler(optimizer_.unwrap(), plan_.max_steps)) {
+        optimizer_(std::get<0>(trainer.accelerator.prepare(make_optimizer()))),
+        schedule_(make_schedule()) {
     for (const auto& [name, parameter] : parameters_) {
       if (parameter.requires_grad()) trained_.push_back(parameter);
     }
@@ -60,11 +63,25 @@ class Trainer::Run {
     set_sparse_gradients(dynamic_cast<AdamW*>(&optimizer_.unwrap()) != nullptr &&
                          args_.gradient_accumulation_steps == 1 &&
                          trainer_.traits().has_sparse_tensors);
+    trainer_.averaging = dynamic_cast<AveragesWeights*>(&optimizer_.unwrap());
+    if (trainer_.averaging != nullptr) check_rate_of_averaging();
+    if (args_.neftune_noise_alpha.value_or(0) > 0) set_embedding_noise(*args_.neftune_noise_alpha);
   }
 
   ~Run() {
     set_sparse_gradients(false);  // other optimizers do not take them
+    trainer_.averaging = nullptr;
+    if (TrainingTraits* const traits = traits_of(*trainer_.model)) traits->set_embedding_noise(0);
     trainer_.prepared.reset();
+  }
+
+  // True if a training step, and not an evaluation, ran out of memory.
+  bool ran_out_of_memory() const { return ran_out_of_memory_; }
+  // The newest checkpoint that this run has saved; empty if there is none.
+  fs::path saved_checkpoint() const {
+    return last_saved_ > started_at_step_
+               ? fs::path(args_.output_dir) / str("checkpoint-", last_saved_)
+               : fs::path();
   }
 
   TrainOutput train() {
@@ -130,6 +147,59 @@ class Trainer::Run {
     return trainer_.trainer.get_train_dataloader();
   }
 
+  std::unique_ptr<torch::optim::Optimizer> make_optimizer() const {
+    trainer_.num_training_steps = plan_.max_steps;
+    return trainer_.trainer.create_optimizer();
+  }
+
+  // A schedule of the step, or one that follows evaluations.
+  struct Schedule {
+    std::unique_ptr<LambdaLR> by_step;
+    std::unique_ptr<MetricScheduler> by_metric;
+
+    double learning_rate() const {
+      return by_step ? by_step->get_last_lr()[0] : by_metric->get_last_lr()[0];
+    }
+  };
+
+  Schedule make_schedule() {
+    Schedule schedule;
+    if (!follows_metric(args_.lr_scheduler_type)) {
+      schedule.by_step = trainer_.trainer.create_scheduler(optimizer_.unwrap(), plan_.max_steps);
+      return schedule;
+    }
+    if (!trainer_.parts.eval_dataset) {
+      throw UsageError("trainer.no-eval-data",
+                       {.what = str("lr_scheduler_type ", name_of(args_.lr_scheduler_type)),
+                        .got = "no evaluation data",
+                        .expected = "evaluations, whose metric the learning rate follows",
+                        .hint = "pass eval_dataset (--eval_data), or choose another schedule"});
+    }
+    schedule.by_metric = trainer_.trainer.create_metric_scheduler(optimizer_.unwrap());
+    return schedule;
+  }
+
+  void check_rate_of_averaging() const {
+    if (args_.lr_scheduler_type == SchedulerType::constant) return;
+    trainer_.logger.warning(str(
+        "optim ", name_of(args_.optim),
+        " takes the mean of the weights instead of lowering the "
+        "learning rate, and lr_scheduler_type ",
+        name_of(args_.lr_scheduler_type),
+        " changes the rate as well. Use --lr_scheduler_type constant; warmup_steps still apply"));
+  }
+
+  void set_embedding_noise(double alpha) {
+    TrainingTraits* const traits = traits_of(*trainer_.model);
+    if (traits != nullptr && traits->set_embedding_noise(alpha)) return;
+    throw ConfigError("trainer.embedding-noise",
+                      {.what = str("neftune_noise_alpha ", alpha),
+                       .got = "a model that does not take noise in its embeddings",
+                       .expected = "a model of hasten, or one that overrides "
+                                   "TrainingTraits::set_embedding_noise",
+                       .hint = "leave out neftune_noise_alpha"});
+  }
+
   void set_sparse_gradients(bool sparse) {
     if (TrainingTraits* const traits = traits_of(*trainer_.model))
       traits->set_sparse_gradients(sparse);
@@ -185,10 +255,10 @@ class Trainer::Run {
     std::uintmax_t weights = 0, trained = 0;
     for (const auto& [name, parameter] : parameters_) weights += parameter.nbytes();
     for (const at::Tensor& parameter : trained_) trained += parameter.nbytes();
-    const bool with_momentum = args_.optim_args.number("momentum", 0) != 0;
-    const std::uintmax_t kept =
-        args_.optim == OptimizerName::sgd ? (with_momentum ? 1 : 0) : 2;  // AdamW's moments
-    return weights + (args_.save_only_model ? 0 : kept * trained);
+    const auto states = anatomy::textbook_states(optimizer_.unwrap());
+    if (!states || args_.save_only_model) return weights;
+    const double kept = states->bytes / sizeof(float);
+    return weights + static_cast<std::uintmax_t>(kept * static_cast<double>(trained));
   }
 
   // Returns the same verified folder in all processes, whatever another process may be writing.
@@ -247,7 +317,7 @@ class Trainer::Run {
               trainer_.group().rank(), " has no saved random state and starts with a new one"),
           {.main_process_only = false});
     }
-    scheduler_->set_last_step(position.scheduler_step);
+    restore_schedule(position);
     loader_->load_state(
         args_.ignore_data_skip
             ? LoaderState{.seed = position.loader.seed, .epoch = position.loader.epoch, .batch = 0}
@@ -267,6 +337,22 @@ class Trainer::Run {
     trainer_.logger.info(
         str("resuming from ", folder.string(), " at step ", trainer_.state.global_step));
     report_changes(checkpoint);
+  }
+
+  // A schedule of another kind than that of the checkpoint begins with the rate of the arguments;
+  // report_changes() says so.
+  void restore_schedule(const TrainingPosition& position) {
+    if (schedule_.by_step) return schedule_.by_step->set_last_step(position.scheduler_step);
+    const auto& before = position.metric_schedule;
+    if (!before || before->type != name_of(args_.lr_scheduler_type)) return;
+    try {
+      schedule_.by_metric->set_state(before->state);
+    } catch (const std::out_of_range&) {
+      throw DataError("checkpoint.position", {.what = "metric_schedule in training_position.json",
+                                              .got = "a state that lacks a number",
+                                              .expected = "the state of " + before->type,
+                                              .hint = "resume from another checkpoint"});
+    }
   }
 
   // The best checkpoint may have been moved together with the others.
@@ -353,6 +439,7 @@ class Trainer::Run {
     within_memory(str("training step ", trainer_.state.global_step + 1), [&] {
       const auto guard = trainer_.accelerator.accumulate(*trainer_.prepared);
       if (window_batches_++ == 0) trainer_.notify_callbacks(&TrainerCallback::on_step_begin);
+      trainer_.use_trained_weights();
       const double items = real.count > 0 ? trainer_.count_items(real) : 0;
       const at::Tensor loss = trainer_.trainer.training_step(batch, items);
       trainer_.check_loss(loss);
@@ -397,32 +484,46 @@ class Trainer::Run {
   }
 
   void optimizer_step() {
+    const StepTotals totals = totals_of_window();
+    if (args_.stop_on_nonfinite_loss) check_finite(totals);
     if (trainer_.traits().reads_scalars_late) {
       clip_on_device();
     } else {
       clip();
     }
     trainer_.notify_callbacks(&TrainerCallback::on_pre_optimizer_step);
-    learning_rate_ = scheduler_->get_last_lr()[0];
+    learning_rate_ = schedule_.learning_rate();
+    trainer_.use_trained_weights();  // a callback may have evaluated the model
     within_memory(str("optimizer step ", trainer_.state.global_step + 1),
                   [&] { optimizer_.step(); });
     trainer_.notify_callbacks(&TrainerCallback::on_optimizer_step);
-    scheduler_->step();
+    if (schedule_.by_step) schedule_.by_step->step();
     optimizer_.zero_grad();
     ++trainer_.state.global_step;
     if (args_.torch_empty_cache_steps &&
         trainer_.state.global_step % *args_.torch_empty_cache_steps == 0)
       empty_device_cache();
     trainer_.state.epoch = epochs_seen();
-    close_window();
+    close_window(totals);
     if (trainer_.state.global_step == started_at_step_ + 1) check_parameters();
     trainer_.notify_callbacks(&TrainerCallback::on_step_end, losses_.latest());
     if (anatomy_ && anatomy_->finished()) report_anatomy();
   }
 
-  void close_window() {
+  // Returns the sums of the window over all processes.
+  StepTotals totals_of_window() {
     window_.loss = losses_.of_step();
-    const StepTotals all = sum_over(trainer_.group(), std::exchange(window_, {}));
+    return sum_over(trainer_.group(), std::exchange(window_, {}));
+  }
+
+  // Throws before the step, so that the weights are still those of the last finite loss.
+  void check_finite(const StepTotals& all) const {
+    const double loss = all.items > 0 ? all.loss / all.items : 0;
+    if (std::isfinite(loss)) return;
+    report_nonfinite_loss({.step = trainer_.state.global_step + 1, .count = 1, .loss = loss});
+  }
+
+  void close_window(const StepTotals& all) {
     window_batches_ = 0;
     trainer_.state.total_flos += all.flos;
     trainer_.state.num_input_tokens_seen += static_cast<std::int64_t>(all.tokens);
@@ -442,14 +543,15 @@ class Trainer::Run {
 
   // Runs the body and explains an error if memory runs out in it.
   template <class Body>
-  void within_memory(const std::string& during, Body body) const {
+  void within_memory(const std::string& during, Body body) {
     try {
       body();
     } catch (const c10::Error& error) {
-      if (is_out_of_memory(error))
-        explain_out_of_memory(error.what_without_backtrace(), args_, during);
+      ran_out_of_memory_ = is_out_of_memory(error);
+      if (ran_out_of_memory_) explain_out_of_memory(error.what_without_backtrace(), args_, during);
       throw;
     } catch (const std::bad_alloc& error) {
+      ran_out_of_memory_ = true;
       explain_out_of_memory(error.what(), args_, during);
     }
   }
@@ -493,7 +595,8 @@ class Trainer::Run {
         {.what = str("step ", bad.step),
          .got = str("a loss of ", std::isnan(bad.loss) ? "NaN" : "infinity"),
          .expected = "a finite loss",
-         .hint = "a smaller learning_rate, warm-up, or max_grad_norm usually helps"});
+         .hint = "the weights are those before this step; a smaller learning_rate, warm-up, or "
+                 "max_grad_norm usually helps"});
   }
 
   // Requests what is due at this step, like the Hugging Face Trainer's DefaultFlowCallback.
@@ -525,6 +628,9 @@ class Trainer::Run {
     agreed_ = {.stops_training = trainer_.control.should_training_stop,
                .stops_epoch = trainer_.control.should_epoch_stop,
                .stop_signal = trainer_.control.stop_signal};
+    if (args_.enable_jit_checkpoint && stops_on_signal() &&
+        last_saved_ != trainer_.state.global_step)
+      trainer_.control.should_save = true;
     if (stops_on_signal()) {
       trainer_.logger.warning_once(str(signal_text(agreed_.stop_signal),
                                        " was received: training stops at step ",
@@ -561,6 +667,7 @@ class Trainer::Run {
     if (control.should_evaluate && trainer_.parts.eval_dataset && !stops_on_signal()) {
       control.should_evaluate = false;
       const auto metrics = evaluate();
+      if (metrics && schedule_.by_metric) schedule_.by_metric->step(metric_for_best(*metrics));
       const bool best = metrics && note_best(*metrics);
       if (args_.save_strategy == SaveStrategy::best) control.should_save = best;
       agree_on_control();
@@ -583,8 +690,8 @@ class Trainer::Run {
     trainer_.trainer.log(std::move(logs));
   }
 
-  bool note_best(const Metrics& metrics) {
-    if (args_.metric_for_best_model.empty()) return false;
+  // Returns the value of metric_for_best_model.
+  double metric_for_best(const Metrics& metrics) const {
     const std::string name = starts_with(args_.metric_for_best_model, "eval_")
                                  ? args_.metric_for_best_model
                                  : "eval_" + args_.metric_for_best_model;
@@ -596,13 +703,18 @@ class Trainer::Run {
                                                    .got = name,
                                                    .expected = "one of " + join(names, ", ")});
     }
-    if (!std::isfinite(found->second)) return false;
+    return found->second;
+  }
+
+  bool note_best(const Metrics& metrics) {
+    if (args_.metric_for_best_model.empty()) return false;
+    const double metric = metric_for_best(metrics);
+    if (!std::isfinite(metric)) return false;
     TrainerState& state = trainer_.state;
     const bool greater = args_.greater_is_better.value_or(false);
-    if (state.best_metric &&
-        !(greater ? found->second > *state.best_metric : found->second < *state.best_metric))
+    if (state.best_metric && !(greater ? metric > *state.best_metric : metric < *state.best_metric))
       return false;
-    state.best_metric = found->second;
+    state.best_metric = metric;
     state.best_global_step = state.global_step;
     return true;
   }
@@ -627,6 +739,7 @@ class Trainer::Run {
         trainer_.state.best_model_checkpoint = folder.string();
     }
     const TrainingPosition position = position_now();
+    trainer_.use_evaluated_weights();
     const std::vector<TensorDict> random =
         args_.save_only_model ? std::vector<TensorDict>{} : random_states(trainer_.group());
     once(trainer_.group(), trainer_.writes(), [&] { write_checkpoint(target, position, random); });
@@ -637,12 +750,20 @@ class Trainer::Run {
   // Returns what a checkpoint keeps of the position. A collective.
   TrainingPosition position_now() {
     const LossRecord::Sums losses = losses_.sums();
-    return {.scheduler_step = scheduler_->last_step(),
+    return {.scheduler_step =
+                schedule_.by_step ? schedule_.by_step->last_step() : trainer_.state.global_step,
             .num_processes = trainer_.group().size(),
             .loader = loader_->state(),
             .losses = LossPosition{.of_run = losses.of_run,
                                    .since_log = losses.since_log,
-                                   .last_logged_step = last_logged_}};
+                                   .last_logged_step = last_logged_},
+            .metric_schedule = metric_schedule_now()};
+  }
+
+  std::optional<MetricSchedule> metric_schedule_now() const {
+    if (!schedule_.by_metric) return std::nullopt;
+    return MetricSchedule{.type = std::string(name_of(args_.lr_scheduler_type)),
+                          .state = schedule_.by_metric->state()};
   }
 
   void write_checkpoint(const fs::path& target, TrainingPosition position,
@@ -676,6 +797,7 @@ class Trainer::Run {
     broadcast_metrics(trainer_.group(), metrics);
     trainer_.trainer.log(metrics);
     metrics["epoch"] = state.epoch;
+    trainer_.use_evaluated_weights();
     if (args_.load_best_model_at_end && !state.best_model_checkpoint.empty()) {
       once(trainer_.group(), trainer_.accelerator.is_main_process(),
            [&] { verify_checkpoint(state.best_model_checkpoint); });
@@ -699,7 +821,7 @@ class Trainer::Run {
   Plan plan_;
   std::vector<at::Tensor> trained_;
   PreparedOptimizer optimizer_;
-  std::unique_ptr<LambdaLR> scheduler_;
+  Schedule schedule_;
   std::optional<Anatomy> anatomy_;  // of the first steps
 
   struct Agreed {
@@ -714,10 +836,80 @@ class Trainer::Run {
   StepTotals window_;                // what this process contributes to it
   DeferredScalar grad_norm_;         // of the last step
   double learning_rate_ = 0;
-  bool counts_flos_ = true;
+  bool counts_flos_ = true, ran_out_of_memory_ = false;
   mutable std::optional<DataIdentity> data_identity_;  // computed when first needed
 };
 
-TrainOutput Trainer::train() { return Run(*impl_).train(); }
+// Starts a run again with smaller batches. A step accumulates more of them, so that it has the same
+// rows.
+class Trainer::BatchSizeSearch {
+ public:
+  explicit BatchSizeSearch(Impl& trainer)
+      : trainer_(trainer), random_(random_state()), weights_(module_tensors()) {
+    for (auto& [name, tensor] : weights_) tensor = tensor.detach().to(at::kCPU, false, true);
+  }
+
+  // Returns false if the batches have one row already.
+  bool halve() {
+    TrainingArguments& args = trainer_.args;
+    const std::int64_t rows = args.per_device_train_batch_size * args.gradient_accumulation_steps;
+    std::int64_t smaller = args.per_device_train_batch_size / 2;
+    while (smaller > 1 && rows % smaller != 0) --smaller;
+    if (smaller < 1) return false;
+    args.per_device_train_batch_size = smaller;
+    args.gradient_accumulation_steps = rows / smaller;
+    trainer_.accelerator.set_gradient_accumulation_steps(args.gradient_accumulation_steps);
+    return true;
+  }
+
+  // Continues from the checkpoint, or from the weights and the random state at the start.
+  void restart(const fs::path& checkpoint) {
+    TrainingArguments& args = trainer_.args;
+    empty_device_cache();
+    trainer_.logger.warning(
+        str("a training step ran out of memory: training ",
+            checkpoint.empty() ? "starts again" : "continues from " + checkpoint.string(),
+            " with batches of ", args.per_device_train_batch_size, " and ",
+            args.gradient_accumulation_steps, " of them in a step"));
+    if (!checkpoint.empty()) {
+      args.resume_from_checkpoint = checkpoint.string();
+      return;
+    }
+    const torch::NoGradGuard no_grad;
+    for (const auto& [name, tensor] : module_tensors()) tensor.copy_(weights_.at(name));
+    restore_random_state(random_);
+  }
+
+ private:
+  TensorDict module_tensors() const {
+    TensorDict tensors;
+    for (const auto& each : trainer_.model->named_parameters())
+      tensors["parameter " + each.key()] = each.value();
+    for (const auto& each : trainer_.model->named_buffers())
+      tensors["buffer " + each.key()] = each.value();
+    return tensors;
+  }
+
+  Impl& trainer_;
+  TensorDict random_, weights_;
+};
+
+TrainOutput Trainer::train() {
+  if (!impl_->args.auto_find_batch_size) return Run(*impl_).train();
+  BatchSizeSearch search(*impl_);
+  while (true) {
+    fs::path checkpoint;
+    {
+      Run run(*impl_);
+      try {
+        return run.train();
+      } catch (const MemoryError&) {
+        if (!run.ran_out_of_memory() || !search.halve()) throw;
+        checkpoint = run.saved_checkpoint();
+      }
+    }
+    search.restart(checkpoint);
+  }
+}
 
 }  // namespace hasten

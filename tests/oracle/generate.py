@@ -7,7 +7,8 @@
     python generate.py --list
 
 Every case starts from the same weights and reads the same rows in the same order, so cases differ only in
-the training arguments in the table below. README.md describes the file formats.
+the training arguments in the table below. README.md describes the file formats. The cases of lion_32bit, ademamix and
+rmsprop_bnb need bitsandbytes 0.50.2, stable_adamw* torch-optimi 0.3.3, schedule_free* schedulefree 1.4.1.
 """
 import argparse
 import dataclasses
@@ -27,6 +28,19 @@ from safetensors.torch import load_file, save_file
 from transformers import (BertConfig, BertForSequenceClassification, EarlyStoppingCallback, Trainer,
                           TrainerCallback, TrainingArguments, set_seed)
 from transformers.trainer_callback import PrinterCallback
+
+try:
+    import optimi
+
+    class PlainStableAdamW(optimi.StableAdamW):
+        """Does not use Triton, which needs a GPU."""
+
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, triton=False, **options)
+
+    optimi.StableAdamW = PlainStableAdamW
+except ImportError:
+    pass  # no case with stable_adamw can run
 
 # With one thread sums have a fixed order, so each run writes the same files.
 torch.set_num_threads(1)
@@ -70,6 +84,22 @@ CASES = {
     "adam_betas_eps": case("other betas and epsilon", adam_beta1=0.8, adam_beta2=0.95, adam_epsilon=1e-4),
     "sgd": case("plain SGD; the rate is larger because its steps are not normalised", optim="sgd", learning_rate=0.5),
     "sgd_weight_decay": case("SGD adds decay to the gradient", optim="sgd", learning_rate=0.5, weight_decay=0.01),
+    "adafactor": case("with the rate of the run instead of its own", optim="adafactor", weight_decay=0.1),
+    "adagrad": case("with its own arguments", optim="adagrad", learning_rate=0.01, weight_decay=0.01,
+                    optim_args="lr_decay=0.01,initial_accumulator_value=0.1,eps=1e-8"),
+    "rmsprop": case("with its own arguments", optim="rmsprop", weight_decay=0.01, optim_args="alpha=0.9,momentum=0.5,centered=True"),
+    "rmsprop_bnb": case("that of bitsandbytes, in 32 bits", optim="rmsprop_bnb", weight_decay=0.01),
+    "lion_32bit": case("its second decay rate is adam_beta2", optim="lion_32bit", learning_rate=1e-4, weight_decay=0.1),
+    "ademamix": case("alpha and beta3 rise over 10 steps", optim="ademamix", weight_decay=0.1,
+                     optim_args="beta3=0.99,alpha=4,t_alpha=10,t_beta3=10"),
+    "stable_adamw": case("weight decay follows the rate", optim="stable_adamw", weight_decay=0.1),
+    "stable_adamw_decoupled": case("weight decay follows the share of the highest rate", optim="stable_adamw", weight_decay=1e-3,
+                                   optim_args="decouple_lr=True,max_lr=2e-3"),
+    # The last step is evaluated, so that the final weights are the mean in both libraries.
+    "schedule_free_adamw": case("evaluations see the mean of the weights", optim="schedule_free_adamw", lr_scheduler_type="constant",
+                                warmup_steps=5, weight_decay=0.1, eval_rows=33, eval_strategy="steps", eval_steps=10),
+    "schedule_free_sgd": case("with another mean", optim="schedule_free_sgd", lr_scheduler_type="constant", warmup_steps=5,
+                              learning_rate=0.5, optim_args="r=0.5,weight_lr_power=1", eval_rows=33, eval_strategy="steps", eval_steps=10),
     # Gradient clipping.
     "max_grad_norm_0": case("no clipping; the norm is still logged", max_grad_norm=0.0),
     "max_grad_norm_0.1": case("AdamW hardly notices a smaller gradient", max_grad_norm=0.1),
@@ -100,6 +130,15 @@ CASES = {
     "warmup_stable_decay_1-sqrt": schedule("warmup_stable_decay", "1-sqrt both ways, 4 steps left at the floor",
                                            num_stable_steps=11, num_decay_steps=10, warmup_type="1-sqrt", decay_type="1-sqrt", min_lr_ratio=0.05),
     "warmup_stable_decay_cosine": schedule("warmup_stable_decay", "cosine warm-up", num_decay_steps=12, warmup_type="cosine"),
+    # Schedules that follow an evaluation metric.
+    "reduce_lr_on_plateau": case("a third of the rate after an evaluation without a clear improvement", eval_rows=33, eval_strategy="steps",
+                                 eval_steps=3, lr_scheduler_type="reduce_lr_on_plateau",
+                                 lr_scheduler_kwargs=dict(factor=0.3, patience=0, threshold=0.02, cooldown=1)),
+    "reduce_lr_on_plateau_accuracy": case("follows another metric, upwards", eval_rows=33, eval_strategy="steps", eval_steps=3,
+                                          lr_scheduler_type="reduce_lr_on_plateau", metric_for_best_model="accuracy",
+                                          lr_scheduler_kwargs=dict(mode="max", patience=1, threshold=0.1, threshold_mode="abs")),
+    "greedy": case("raises the rate while the loss falls", eval_rows=33, eval_strategy="steps", eval_steps=2, lr_scheduler_type="greedy",
+                   lr_scheduler_kwargs=dict(factor=0.8, patience=1, min_lr=1e-5, max_lr=2e-3, smooth=True, window_size=3)),
     # The loss, and what accumulation does to it. Two ways to have accumulation right: label smoothing
     # (divides by the labels of the whole window), or the class attribute by which a Trainer declares that
     # its loss is a mean per micro-batch (then it divides by the micro-batches of the window).

@@ -52,6 +52,12 @@ struct DataIdentity {
   std::string sample;     // a digest of some rows; empty if rows differ each time they are read
 };
 
+// The state of a schedule that follows a metric (hasten/optim/metric_scheduler.h).
+struct MetricSchedule {
+  std::string type;  // such as "greedy"
+  std::map<std::string, double> state;
+};
+
 struct TrainingPosition {
   std::string optimizer;  // its name, which save_training_state fills in
   std::int64_t scheduler_step = 0;
@@ -59,6 +65,7 @@ struct TrainingPosition {
   LoaderState loader;
   std::optional<LossPosition> losses = {};
   std::optional<DataIdentity> data = {};
+  std::optional<MetricSchedule> metric_schedule = {};
 };
 
 // The parameters by the names under which their state is stored: the model's names.

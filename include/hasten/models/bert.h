@@ -56,6 +56,7 @@ class BertModel : public BertPreTrainedModel {
   ModelOutput forward_pooled(const TensorDict& batch);
   void set_sparse_gradients(bool sparse) override;
   std::vector<at::Tensor> sparse_parameters() const override;
+  bool set_embedding_noise(double alpha) override;
   const at::Tensor& word_embeddings() const;
 
  private:
@@ -68,6 +69,7 @@ class BertModel : public BertPreTrainedModel {
 class BertClassifier : public BertPreTrainedModel {
  public:
   void set_sparse_gradients(bool sparse) override { bert_->set_sparse_gradients(sparse); }
+  bool set_embedding_noise(double alpha) override { return bert_->set_embedding_noise(alpha); }
 
  protected:
   BertClassifier(BertConfig config, const char* name, bool add_pooling_layer);
@@ -104,6 +106,7 @@ class BertForMaskedLM : public BertPreTrainedModel {
   explicit BertForMaskedLM(BertConfig config);
   ModelOutput forward(const TensorDict& batch) override;
   void set_sparse_gradients(bool sparse) override;
+  bool set_embedding_noise(double alpha) override;
   std::map<std::string, std::string> tied_parameters() const override;
 
  protected:

@@ -54,6 +54,11 @@ class TrainingTraits {
     return std::nullopt;
   }
 
+  // Sets the noise of NEFTune (Jain et al. 2023), which forward() then adds to the embeddings of the
+  // tokens while the module trains: uniform in [-alpha, alpha] / sqrt(length * hidden size). 0: none.
+  // Returns false if the module cannot do so.
+  virtual bool set_embedding_noise(double /*alpha*/) { return false; }
+
   // Sets whether parameters may get sparse gradients, which the optimizer must accept.
   virtual void set_sparse_gradients(bool) {}
   // The parameters of this module itself (not of the modules below it) whose gradients are sparse

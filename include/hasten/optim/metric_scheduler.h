@@ -34,9 +34,6 @@
 
 namespace hasten {
 
-// True for the types that get_metric_scheduler() makes; get_scheduler() makes the others.
-bool follows_metric(SchedulerType type);
-
 class MetricScheduler {
  public:
   virtual ~MetricScheduler() = default;
@@ -53,6 +50,7 @@ class MetricScheduler {
   torch::optim::Optimizer& optimizer_;
 };
 
+// `type` is one of those for which follows_metric() is true; get_scheduler() makes the others.
 std::unique_ptr<MetricScheduler> get_metric_scheduler(SchedulerType type,
                                                       torch::optim::Optimizer& optimizer,
                                                       const Kwargs& kwargs = {});

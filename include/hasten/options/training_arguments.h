@@ -29,7 +29,24 @@ namespace hasten {
 
 enum class IntervalStrategy { no, steps, epoch };
 enum class SaveStrategy { no, steps, epoch, best };
-enum class OptimizerName { adamw_torch, adamw_torch_fused, sgd };
+// The last four are hasten's own names; the others are those of the Hugging Face Trainer.
+enum class OptimizerName {
+  adamw_torch,
+  adamw_torch_fused,
+  sgd,
+  adafactor,
+  adagrad,
+  ademamix,
+  lion_32bit,
+  rmsprop,
+  schedule_free_adamw,
+  schedule_free_sgd,
+  stable_adamw,
+  adamax,
+  lamb,
+  nadam,
+  radam,
+};
 enum class SamplingStrategy { random, sequential, group_by_length };
 enum class CountTokens { no, non_padding, all };
 enum class SchedulerType {
@@ -60,6 +77,7 @@ struct TrainingArguments {
   // Duration and batches.
   std::int64_t per_device_train_batch_size = 8;  // Rows.
   std::int64_t per_device_eval_batch_size = 8;   // Rows.
+  bool auto_find_batch_size = false;             // Smaller batches if memory runs out.
   double num_train_epochs = 3.0;                 // May be a fraction.
   std::int64_t max_steps = -1;                   // Above 0 it overrides num_train_epochs.
   std::int64_t gradient_accumulation_steps = 1;  // Batches per step.
@@ -73,13 +91,15 @@ struct TrainingArguments {
 
   // Optimizer.
   OptimizerName optim = OptimizerName::adamw_torch_fused;
-  Kwargs optim_args;          // sgd: momentum, dampening, nesterov.
+  Kwargs optim_args;          // Keys by optimizer: docs/reference/training_arguments.md.
   double weight_decay = 0.0;  // Not for biases, layer norms and RMS norms.
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;
   double adam_epsilon = 1e-8;
   double max_grad_norm = 1.0;           // 0: no clipping.
   double label_smoothing_factor = 0.0;  // 0: none.
+  // Noise in the embeddings during training (NEFTune); unset: none.
+  std::optional<double> neftune_noise_alpha;
 
   // Precision and device.
   bool bf16 = false;            // bfloat16 autocast; weights and optimizer states stay float32.
@@ -98,7 +118,8 @@ struct TrainingArguments {
   double logging_steps = 500;  // Steps; below 1: a share of all steps.
   bool logging_first_step = false;
   bool logging_nan_inf_filter = true;
-  bool stop_on_nonfinite_loss = false;  // hasten's own: throw DivergedError.
+  // hasten's own: throw DivergedError before the optimizer steps with such a loss.
+  bool stop_on_nonfinite_loss = false;
   CountTokens include_num_input_tokens_seen = CountTokens::no;
   LogLevel log_level = LogLevel::passive;
   std::optional<bool> disable_tqdm;               // Unset: a bar if standard error is a terminal.
@@ -123,6 +144,7 @@ struct TrainingArguments {
   double save_steps = 500;                       // Steps; below 1: a share of all steps.
   std::optional<std::int64_t> save_total_limit;  // Checkpoints to keep; unset: all.
   bool save_only_model = false;  // Without optimizer, schedule and random state: not resumable.
+  bool enable_jit_checkpoint = false;  // Also save when a signal stops the run.
   bool load_best_model_at_end = false;
   std::string metric_for_best_model;      // With or without "eval_"; see resolved().
   std::optional<bool> greater_is_better;  // Unset: true unless the metric ends in "loss".
@@ -154,6 +176,9 @@ TrainingArguments resolved(TrainingArguments arguments);
 // value that is not supported yet.
 void validate(const TrainingArguments& arguments);
 
+// True for the schedules that follow an evaluation metric (hasten/optim/metric_scheduler.h).
+bool follows_metric(SchedulerType type);
+
 // Converts a number of steps: below 1 it is a share of `total`, rounded up. 0.1 of 512 is 52, 500
 // is 500.
 std::int64_t absolute_steps(double steps_or_share, std::int64_t total);
@@ -181,7 +206,21 @@ struct Names<SaveStrategy> {
 };
 template <>
 struct Names<OptimizerName> {
-  static constexpr std::string_view text[] = {"adamw_torch", "adamw_torch_fused", "sgd"};
+  static constexpr std::string_view text[] = {"adamw_torch",
+                                              "adamw_torch_fused",
+                                              "sgd",
+                                              "adafactor",
+                                              "adagrad",
+                                              "ademamix",
+                                              "lion_32bit",
+                                              "rmsprop",
+                                              "schedule_free_adamw",
+                                              "schedule_free_sgd",
+                                              "stable_adamw",
+                                              "adamax",
+                                              "lamb",
+                                              "nadam",
+                                              "radam"};
 };
 template <>
 struct Names<SamplingStrategy> {

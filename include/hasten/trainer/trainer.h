@@ -56,6 +56,7 @@
 #include "hasten/base/log.h"
 #include "hasten/metrics/classification.h"
 #include "hasten/models/pretrained_model.h"
+#include "hasten/optim/metric_scheduler.h"
 #include "hasten/optim/scheduler.h"
 #include "hasten/options/training_arguments.h"
 #include "hasten/prepare/prepare.h"
@@ -194,6 +195,10 @@ class Trainer {
   // Makes the schedule that the arguments name, for a run of that many optimizer steps.
   virtual std::unique_ptr<LambdaLR> create_scheduler(torch::optim::Optimizer& optimizer,
                                                      std::int64_t num_training_steps);
+  // Makes the schedule that follows metric_for_best_model. Called instead of create_scheduler() if
+  // lr_scheduler_type is reduce_lr_on_plateau or greedy.
+  virtual std::unique_ptr<MetricScheduler> create_metric_scheduler(
+      torch::optim::Optimizer& optimizer);
   // Adds the logs to the history with the epoch and the step, and calls on_log of the callbacks.
   virtual void log(Metrics logs);
   // Make the loaders of this process's batches; the Trainer prepares them. The Trainer gives the
@@ -206,6 +211,7 @@ class Trainer {
           TrainingArguments arguments, TrainerParts parts);
 
   class Run;
+  class BatchSizeSearch;
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -67,7 +67,9 @@ TEST_CASE("resolve: an unsupported option is refused unless it has its default v
   const TemporaryFile file("a.yaml", "seed: 1\naccelerator_config: {split_batches: true}\n");
   CHECK(error_of([&] {
           parse_more({"--config_file", file.path()});
-        }).text == file.path() + ":2: accelerator_config is not supported yet. Hint: remove it");
+        }).text == file.path() +
+                       ":2: accelerator_config is not supported. Hint: the Trainer divides batches "
+                       "itself; write a loop with hasten::Accelerator to choose how");
 }
 
 TEST_CASE("resolve: null in a file restores the default over an earlier file") {

@@ -170,6 +170,10 @@ TEST_CASE("training arguments: unset values are derived from others") {
                            .metric_for_best_model = "accuracy"});
   CHECK(b.greater_is_better == true);
   CHECK_FALSE(b.eval_steps.has_value());
+  const auto c = resolved(
+      {.lr_scheduler_type = SchedulerType::greedy, .eval_strategy = IntervalStrategy::epoch});
+  CHECK(c.metric_for_best_model == "loss");
+  CHECK(c.greater_is_better == false);
   CHECK(resolved({.metric_for_best_model = "eval_loss", .greater_is_better = true})
             .greater_is_better == true);
   CHECK(resolved({.logging_steps = 50, .eval_strategy = IntervalStrategy::steps, .eval_steps = 0})

@@ -74,6 +74,38 @@ TEST_CASE("kwargs rules: an optimizer accepts its own keys and no others") {
   CHECK(contains(check(OptimizerName::sgd, "nesterov=maybe"), "expected one of true, false"));
   CHECK(contains(check(OptimizerName::sgd, "momentun=0.9"), "did you mean momentum?"));
   CHECK(contains(check(OptimizerName::adamw_torch, "momentum=0.9"), "adamw_torch takes none"));
+  CHECK(check(OptimizerName::adafactor, "decay_rate=-0.7,beta1=0.9,scale_parameter=True") == "");
+  CHECK(contains(check(OptimizerName::adafactor, "clip_threshold=0"), "a number above 0"));
+  CHECK(check(OptimizerName::ademamix, "beta3=0.99,alpha=8,t_alpha=10,t_beta3=10") == "");
+  CHECK(contains(check(OptimizerName::ademamix, "beta3=1"), "expected a number in [0, 1)"));
+  CHECK(contains(check(OptimizerName::ademamix, "t_alpha=1.5"), "a whole number"));
+  CHECK(check(OptimizerName::stable_adamw, "decouple_lr=true,max_lr=0.001") == "");
+  CHECK(contains(check(OptimizerName::stable_adamw, "max_lr=0.001"), "without decouple_lr"));
+  CHECK(contains(check(OptimizerName::schedule_free_sgd, "momentum=0"), "in (0, 1)"));
+}
+
+TEST_CASE("kwargs rules: a schedule that follows a metric needs evaluations and one direction") {
+  const auto check = [](const char* text, std::optional<bool> greater = {},
+                        IntervalStrategy when = IntervalStrategy::epoch) {
+    return error_of([&] {
+             validate({.lr_scheduler_type = SchedulerType::greedy,
+                       .lr_scheduler_kwargs = *parse_kwargs(text),
+                       .eval_strategy = when,
+                       .greater_is_better = greater});
+           })
+        .text;
+  };
+  CHECK(check("factor=0.5,patience=2,smooth=true,window_size=5,max_lr=0.1") == "");
+  CHECK(check("mode=max", true) == "");
+  CHECK(contains(check("", {}, IntervalStrategy::no), "greedy needs evaluations"));
+  CHECK(contains(check("mode=max", false), "mode max contradicts greater_is_better false"));
+  CHECK(contains(check("factor=1"), "factor: got '1', expected a number in (0, 1)"));
+  CHECK(contains(check("threshold_mode=both"), "expected one of rel, abs"));
+  CHECK(contains(check("window_size=0"), "a whole number of at least 1"));
+  const TrainingArguments plateau{.lr_scheduler_type = SchedulerType::reduce_lr_on_plateau,
+                                  .lr_scheduler_kwargs = {{"max_lr", 1}},
+                                  .eval_strategy = IntervalStrategy::epoch};
+  CHECK(contains(error_of([&] { validate(plateau); }).text, "unknown key max_lr"));
 }
 
 }  // namespace options_training_rules_test

@@ -4,8 +4,12 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
+#include <map>
 #include <set>
 
+#include "checkpoint/optimizer_state.h"
+#include "hasten/optim/ademamix.h"
+#include "hasten/optim/schedule_free.h"
 #include "unit/trainer/tiny.h"
 
 namespace trainer_optimizer_of_test {
@@ -70,6 +74,68 @@ TEST_CASE("optimizer: a BERT's matrices and tables decay") {
     CAPTURE(item.key());
     CHECK(found.count(item.key()) == (item.value().dim() > 1 ? 1 : 0));
   }
+}
+
+TEST_CASE("optimizer: every name makes its optimizer, whose biases do not decay") {
+  const std::map<OptimizerName, std::string> names = {
+      {OptimizerName::adamw_torch, "AdamW"},
+      {OptimizerName::adamw_torch_fused, "AdamW"},
+      {OptimizerName::sgd, "SGD"},
+      {OptimizerName::adafactor, "Adafactor"},
+      {OptimizerName::adagrad, "Adagrad"},
+      {OptimizerName::ademamix, "AdEMAMix"},
+      {OptimizerName::lion_32bit, "Lion"},
+      {OptimizerName::rmsprop, "RMSprop"},
+      {OptimizerName::schedule_free_adamw, "ScheduleFreeAdamW"},
+      {OptimizerName::schedule_free_sgd, "ScheduleFreeSGD"},
+      {OptimizerName::stable_adamw, "StableAdamW"},
+      {OptimizerName::adamax, "Adamax"},
+      {OptimizerName::lamb, "Lamb"},
+      {OptimizerName::nadam, "NAdam"},
+      {OptimizerName::radam, "RAdam"}};
+  CHECK(names.size() == std::size(Names<OptimizerName>::text));
+  const torch::nn::Linear module(3, 2);
+  for (const auto& [optim, name] : names) {
+    CAPTURE(name);
+    const auto optimizer =
+        optimizer_of({.learning_rate = 1e-3, .optim = optim, .weight_decay = 0.1}, *module,
+                     parameters_of(*module));
+    CHECK(name_of_optimizer(*optimizer) == name);
+    REQUIRE(optimizer->param_groups().size() == 2);
+    CHECK(optimizer->param_groups()[0].params()[0].is_same(module->weight));
+    CHECK(optimizer->param_groups()[1].options().get_lr() == 1e-3);
+    // Without gradients that matter, only weight decay moves a parameter.
+    const at::Tensor bias = module->bias.detach().clone(), weight = module->weight.detach().clone();
+    for (const at::Tensor& each : module->parameters()) each.mutable_grad() = at::zeros_like(each);
+    if (auto* modes = dynamic_cast<AveragesWeights*>(optimizer.get())) modes->train();
+    for (int step = 0; step < 2; ++step) optimizer->step();
+    CHECK(at::equal(module->bias, bias));
+    CHECK_FALSE(at::equal(module->weight, weight));
+  }
+}
+
+TEST_CASE("optimizer: optim_args and the arguments of AdamW reach the options") {
+  const torch::nn::Linear module(3, 2);
+  const auto made = [&](const TrainingArguments& args) {
+    return optimizer_of(args, *module, parameters_of(*module), /*num_training_steps=*/200);
+  };
+  const auto ademamix = made({.optim = OptimizerName::ademamix,
+                              .optim_args = {{"beta3", 0.99}, {"t_alpha", 7}},
+                              .adam_beta2 = 0.95,
+                              .adam_epsilon = 1e-6});
+  const auto& mixed = static_cast<const AdEMAMixOptions&>(ademamix->param_groups()[0].options());
+  CHECK(std::get<1>(mixed.betas()) == 0.95);
+  CHECK(mixed.beta3() == 0.99);
+  CHECK(mixed.t_alpha() == 7);
+  CHECK(mixed.eps() == 1e-6);
+  const auto free = made({.warmup_steps = 0.1,
+                          .optim = OptimizerName::schedule_free_adamw,
+                          .optim_args = {{"r", 0.5}}});
+  const auto& averaging =
+      static_cast<const ScheduleFreeAdamWOptions&>(free->param_groups()[0].options()).averaging();
+  CHECK(averaging.warmup_steps == 20);
+  CHECK(averaging.r == 0.5);
+  CHECK(averaging.weight_lr_power == 2);
 }
 
 }  // namespace trainer_optimizer_of_test

@@ -1,0 +1,234 @@
+// Runs with every optimizer and with the schedules that follow a metric: resuming, evaluating, saving,
+// and what is refused before work starts.
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "hasten/formats/safetensors.h"
+#include "hasten/metrics/metric.h"
+#include "hasten/trainer/trainer.h"
+#include "unit/code_of.h"
+#include "unit/trainer/tiny.h"
+
+namespace trainer_optimizers_test {
+
+using namespace hasten;
+using namespace hasten::tiny_runs;
+namespace fs = std::filesystem;
+
+namespace {
+
+TrainingArguments arguments(const Folder& folder) {
+  return {.output_dir = folder.path.string(),
+          .per_device_train_batch_size = 4,
+          .max_steps = 8,
+          .learning_rate = 1e-3,
+          .lr_scheduler_type = SchedulerType::constant,
+          .weight_decay = 0.1,
+          .use_cpu = true,
+          .logging_steps = 1,
+          .save_strategy = SaveStrategy::steps,
+          .save_steps = 4};
+}
+
+TrainerParts parts() {
+  return {.train_dataset = TrainerDataset(rows(22)),
+          .eval_dataset = TrainerDataset(rows(10)),
+          .log_sink = [](std::string_view) {}};
+}
+
+std::vector<double> logged(const Trainer& trainer, const char* key) {
+  std::vector<double> out;
+  for (const LogEntry& entry : trainer.state().log_history) {
+    if (entry.count(key)) out.push_back(entry.at(key));
+  }
+  return out;
+}
+
+bool equal(const PreTrainedModel& model, const TensorDict& expected) {
+  for (const auto& [name, tensor] : model.state_dict()) {
+    if (!at::equal(tensor, expected.at(name))) return false;
+  }
+  return true;
+}
+
+TensorDict copy_of(const PreTrainedModel& model) {
+  TensorDict out;
+  for (const auto& [name, tensor] : model.state_dict()) out[name] = tensor.detach().clone();
+  return out;
+}
+
+// Trains to the end, then again from the checkpoint of step 4, and compares the bits.
+void check_resumes(const TrainingArguments& given) {
+  TrainingArguments args = given;
+  const auto straight = new_model(), resumed = new_model();
+  Trainer whole(straight, args, parts());
+  whole.train();
+  args.resume_from_checkpoint = (fs::path(args.output_dir) / "checkpoint-4").string();
+  torch::manual_seed(99);  // the generator's use in between must not matter
+  Trainer rest(resumed, args, parts());
+  CHECK(rest.train().steps == 4);
+  CHECK(equal(*resumed, copy_of(*straight)));
+  for (const char* key : {"loss", "learning_rate", "eval_loss"}) {
+    CAPTURE(key);
+    CHECK(logged(rest, key) == logged(whole, key));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("optimizers: a resumed run ends with the bits of an uninterrupted one") {
+  const std::map<OptimizerName, Kwargs> optim_args = {
+      {OptimizerName::sgd, {{"momentum", 0.9}}},
+      {OptimizerName::adafactor, {{"beta1", 0.9}}},
+      {OptimizerName::adagrad, {{"initial_accumulator_value", 0.1}, {"lr_decay", 0.1}}},
+      {OptimizerName::ademamix, {{"t_alpha", 6}, {"t_beta3", 6}}},
+      {OptimizerName::rmsprop, {{"momentum", 0.5}, {"centered", true}}},
+      {OptimizerName::schedule_free_sgd, {{"r", 0.5}}}};
+  for (const std::string_view name : Names<OptimizerName>::text) {
+    CAPTURE(name);
+    const Folder folder;
+    TrainingArguments args = arguments(folder);
+    args.optim = *from_name<OptimizerName>(name);
+    if (const auto found = optim_args.find(args.optim); found != optim_args.end())
+      args.optim_args = found->second;
+    args.warmup_steps = 2;
+    args.eval_strategy = IntervalStrategy::steps;
+    args.eval_steps = 2;
+    check_resumes(args);
+  }
+}
+
+TEST_CASE("optimizers: a checkpoint of one does not continue as another") {
+  const Folder folder;
+  TrainingArguments args = arguments(folder);
+  args.optim = OptimizerName::lion_32bit;
+  Trainer(new_model(), args, parts()).train();
+  args.resume_from_checkpoint = (folder.path / "checkpoint-4").string();
+  args.optim = OptimizerName::adafactor;
+  CHECK(code_of([&] { Trainer(new_model(), args, parts()).train(); }) ==
+        "checkpoint.optimizer-kind");
+}
+
+TEST_CASE("optimizers: schedule-free runs evaluate and save the mean, and train other weights") {
+  struct Watch : TrainerCallback {
+    explicit Watch(PreTrainedModel& watched) : model(watched) {}
+    void on_pre_optimizer_step(const TrainerEvent&, TrainerControl&) override {
+      trained = copy_of(model);
+    }
+    void on_prediction_step(const TrainerEvent& event, TrainerControl&) override {
+      if (event.state.global_step == 4) evaluated = copy_of(model);
+    }
+    PreTrainedModel& model;
+    TensorDict trained, evaluated;
+  };
+  for (const OptimizerName optim :
+       {OptimizerName::schedule_free_adamw, OptimizerName::schedule_free_sgd}) {
+    CAPTURE(name_of(optim));
+    const Folder folder;
+    TrainingArguments args = arguments(folder);
+    args.optim = optim;
+    args.learning_rate = 0.01;
+    args.eval_strategy = IntervalStrategy::steps;
+    args.eval_steps = 4;
+    const auto model = new_model();
+    const auto watch = std::make_shared<Watch>(*model);
+    TrainerParts given = parts();
+    given.callbacks = {watch};
+    Trainer trainer(model, args, std::move(given));
+    trainer.train();
+    // An evaluation sees the weights that the checkpoint of its step holds, and so does the end.
+    CHECK(equal(*model, load_safetensors(folder.path / "checkpoint-8/model.safetensors")));
+    const TensorDict saved = load_safetensors(folder.path / "checkpoint-4/model.safetensors");
+    for (const auto& [name, tensor] : watch->evaluated) {
+      CAPTURE(name);
+      CHECK(at::equal(tensor, saved.at(name)));
+    }
+    CHECK_FALSE(at::allclose(watch->trained.at("classifier.weight"),
+                             model->state_dict().at("classifier.weight"), 1e-5, 1e-6));
+  }
+}
+
+TEST_CASE("optimizers: a schedule-free run with a falling rate is reported") {
+  const Folder folder;
+  TrainingArguments args = arguments(folder);
+  args.optim = OptimizerName::schedule_free_adamw;
+  args.lr_scheduler_type = SchedulerType::linear;
+  std::string log;
+  TrainerParts given = parts();
+  given.log_sink = [&](std::string_view line) { log += line; };
+  Trainer(new_model(), args, std::move(given)).train();
+  CHECK_MESSAGE(log.find("Use --lr_scheduler_type constant") != std::string::npos, log);
+}
+
+TEST_CASE("metric schedules: the rate follows evaluations, and a resumed run continues") {
+  for (const SchedulerType type : {SchedulerType::reduce_lr_on_plateau, SchedulerType::greedy}) {
+    CAPTURE(name_of(type));
+    const Folder folder;
+    TrainingArguments args = arguments(folder);
+    args.lr_scheduler_type = type;
+    // No improvement counts, so that two evaluations in a row reduce the rate.
+    args.lr_scheduler_kwargs = {{"factor", 0.5},
+                                {"patience", 1},
+                                {"threshold", 10},
+                                {"threshold_mode", "abs"},
+                                {"min_lr", 1e-6}};
+    args.eval_strategy = IntervalStrategy::steps;
+    args.eval_steps = 1;
+    check_resumes(args);
+    const Folder again;
+    args.output_dir = again.path.string();
+    Trainer trainer(new_model(), args, parts());
+    trainer.train();
+    const std::vector<double> rates = logged(trainer, "learning_rate");
+    REQUIRE(rates.size() == 8);
+    // The first evaluation sets the best metric; the third reduces the rate of step 4.
+    CHECK(rates[0] == 1e-3);
+    CHECK(rates[2] == 1e-3);
+    CHECK(rates[3] == doctest::Approx(5e-4));
+    CHECK(rates[5] == doctest::Approx(2.5e-4));
+    CHECK(rates[7] == doctest::Approx(1.25e-4));
+  }
+}
+
+TEST_CASE("metric schedules: a metric that should rise lowers the rate when it does not") {
+  const Folder folder;
+  TrainingArguments args = arguments(folder);
+  args.lr_scheduler_type = SchedulerType::reduce_lr_on_plateau;
+  args.lr_scheduler_kwargs = {{"patience", 0}};
+  args.eval_strategy = IntervalStrategy::steps;
+  args.eval_steps = 1;
+  args.metric_for_best_model = "rising";
+  double value = 0;
+  TrainerParts given = parts();
+  given.compute_metrics = metric_from_function([&](const EvalPrediction&) -> Metrics {
+    return {{"rising", value += 1}};
+  });
+  Trainer trainer(new_model(), args, std::move(given));
+  trainer.train();
+  for (const double rate : logged(trainer, "learning_rate")) CHECK(rate == 1e-3);
+}
+
+TEST_CASE("metric schedules: without evaluation data or the metric they are refused") {
+  const Folder folder;
+  TrainingArguments args = arguments(folder);
+  args.lr_scheduler_type = SchedulerType::reduce_lr_on_plateau;
+  CHECK(code_of([&] { Trainer(new_model(), args, parts()); }) == "config.contradiction");
+  args.eval_strategy = IntervalStrategy::epoch;
+  TrainerParts without = parts();
+  without.eval_dataset = {};
+  CHECK(code_of([&] { Trainer(new_model(), args, std::move(without)).train(); }) ==
+        "trainer.no-eval-data");
+  CHECK_FALSE(fs::exists(folder.path));
+  args.metric_for_best_model = "f1";
+  CHECK(code_of([&] { Trainer(new_model(), args, parts()).train(); }) == "trainer.unknown-metric");
+}
+
+}  // namespace trainer_optimizers_test
