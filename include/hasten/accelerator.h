@@ -32,6 +32,7 @@
 #include <vector>
 
 #include "hasten/anatomy/anatomy.h"
+#include "hasten/base/export.h"
 #include "hasten/data/collectives.h"
 #include "hasten/data/share.h"
 #include "hasten/formats/module_weights.h"
@@ -114,7 +115,7 @@ struct AcceleratorOptions {
 class TrackerSet;
 
 // The scope of one micro-batch; see Accelerator::accumulate.
-class [[nodiscard]] AccumulateScope {
+class [[nodiscard]] HASTEN_API AccumulateScope {
  public:
   AccumulateScope(std::shared_ptr<AcceleratorState> state,
                   const std::vector<std::shared_ptr<torch::nn::Module>>& models);
@@ -127,7 +128,7 @@ class [[nodiscard]] AccumulateScope {
 };
 
 // The scope of Accelerator::no_sync and Accelerator::trigger_sync_in_backward.
-class [[nodiscard]] SynchronizationScope {
+class [[nodiscard]] HASTEN_API SynchronizationScope {
  public:
   SynchronizationScope(std::shared_ptr<AcceleratorState> state, const torch::nn::Module* model,
                        Synchronization how);
@@ -143,7 +144,7 @@ class [[nodiscard]] SynchronizationScope {
 
 // Records LibTorch's operators on the CPU from its construction to its destruction, and then writes
 // a Chrome trace (for chrome://tracing or Perfetto).
-class [[nodiscard]] ProfileScope {
+class [[nodiscard]] HASTEN_API ProfileScope {
  public:
   explicit ProfileScope(std::filesystem::path trace);
   ProfileScope(const ProfileScope&) = delete;
@@ -154,7 +155,7 @@ class [[nodiscard]] ProfileScope {
   std::filesystem::path trace_;
 };
 
-class Accelerator {
+class HASTEN_API Accelerator {
  public:
   // In a launched job this is a collective, which returns when all processes have met.
   explicit Accelerator(AcceleratorOptions options = {});
@@ -447,6 +448,6 @@ class Accelerator {
 // in Accelerate, all processes draw the same numbers: this is right while models are built and data
 // is divided; call it again with device_specific after that. The order of prepared loaders is the
 // same in every process in both cases. A Trainer seeds each process with its own number.
-void set_seed(std::int64_t seed, bool device_specific = false);
+HASTEN_API void set_seed(std::int64_t seed, bool device_specific = false);
 
 }  // namespace hasten

@@ -35,6 +35,7 @@
 
 #include "hasten/anatomy/component.h"
 #include "hasten/anatomy/report.h"
+#include "hasten/base/export.h"
 #include "hasten/prepare/step_observer.h"
 
 namespace hasten {
@@ -44,7 +45,7 @@ struct AnatomyOptions {
   bool operations = true;  // False records memory only.
 };
 
-class Anatomy {
+class HASTEN_API Anatomy {
  public:
   explicit Anatomy(AnatomyOptions options = {}, std::shared_ptr<StepObservers> observers = nullptr);
   Anatomy(Anatomy&&) noexcept;

@@ -32,11 +32,12 @@
 
 #include <memory>
 
+#include "hasten/base/export.h"
 #include "hasten/machine/gpus.h"
 
 namespace hasten {
 
-class DryRun {
+class HASTEN_API DryRun {
  public:
   // Predicts for the CPU.
   DryRun();

@@ -18,6 +18,7 @@
 
 #include "hasten/anatomy/component.h"
 #include "hasten/anatomy/roofs.h"
+#include "hasten/base/export.h"
 
 namespace hasten::anatomy {
 
@@ -157,8 +158,8 @@ struct OperationTotal {
     return *this;
   }
 };
-OperationTotal total_of(const Report& report, OperationGroup group);
-OperationTotal total_of(const Report& report, Phase phase);
+HASTEN_API OperationTotal total_of(const Report& report, OperationGroup group);
+HASTEN_API OperationTotal total_of(const Report& report, Phase phase);
 
 // The textbook's bytes per parameter of a float model: 4 for weights, 4 for gradients, and the
 // states of the optimizers that ran. If these differ or one is unknown, `text` lists each and
@@ -167,38 +168,38 @@ struct Textbook {
   std::optional<double> bytes;
   std::string text;  // "8 B (AdamW)"; empty: it depends, or is unknown.
 };
-Textbook textbook(const Memory& memory, Component component);
+HASTEN_API Textbook textbook(const Memory& memory, Component component);
 
 // The memory that the device must have: the peak; on a GPU what the allocator held, plus the
 // context.
-std::int64_t needed_bytes(const Memory& memory);
+HASTEN_API std::int64_t needed_bytes(const Memory& memory);
 
 // Measures this machine and sets Report::roofs, if the steps ran on its CPU; otherwise does
 // nothing. A prediction for a GPU has that GPU's roofs already.
-void add_roofs(Report& report);
+HASTEN_API void add_roofs(Report& report);
 
 // The seconds of a step in which every operator runs at its roof, a lower bound for any program. 0
 // if the roofs or steps are unknown.
-double least_step_seconds(const Report& report);
+HASTEN_API double least_step_seconds(const Report& report);
 // The FLOP of the backward passes divided by those of the forward passes, or 0 without a forward
 // pass.
-double backward_to_forward(const Report& report);
+HASTEN_API double backward_to_forward(const Report& report);
 // The share of the roof of their types that the forward and backward passes reached, 0 to 1 (MFU).
 // 0 for a prediction or without roofs.
-double model_flops_utilization(const Report& report);
+HASTEN_API double model_flops_utilization(const Report& report);
 
 // Tables for a terminal.
-std::string to_text(const Report& report);
+HASTEN_API std::string to_text(const Report& report);
 // A table of the alternatives; `now` is needed_bytes() of the unchanged step.
-std::string to_text(const std::vector<Alternative>& alternatives, std::int64_t now);
+HASTEN_API std::string to_text(const std::vector<Alternative>& alternatives, std::int64_t now);
 // JSON for programs; the keys are the names of the fields.
-std::string to_json(const Report& report);
+HASTEN_API std::string to_json(const Report& report);
 // A self-contained HTML page: memory over time, a roofline, and the layers as a tree.
-std::string to_html(const Report& report);
+HASTEN_API std::string to_html(const Report& report);
 // A trace for Perfetto or chrome://tracing: a lane of operator calls for each phase, and the memory
 // by component as a counter.
-std::string to_trace(const Report& report);
+HASTEN_API std::string to_trace(const Report& report);
 // Writes the form that the file's name asks for: .trace.json, .json, .html, or text for all others.
-void write_report(const std::filesystem::path& file, const Report& report);
+HASTEN_API void write_report(const std::filesystem::path& file, const Report& report);
 
 }  // namespace hasten::anatomy

@@ -10,6 +10,8 @@
 // Thread rule: one call at a time, on an idle machine.
 #pragma once
 
+#include "hasten/base/export.h"
+
 namespace hasten::anatomy {
 
 struct Roofs {
@@ -18,6 +20,6 @@ struct Roofs {
   double bytes_per_second = 0;
 };
 
-Roofs measure_roofs();
+HASTEN_API Roofs measure_roofs();
 
 }  // namespace hasten::anatomy

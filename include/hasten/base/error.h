@@ -20,6 +20,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "hasten/base/export.h"
+
 namespace hasten {
 
 // The parts of a message. Empty parts are omitted.
@@ -30,7 +32,7 @@ struct ErrorText {
   std::string hint;      // What to do about it.
 };
 
-class Error : public std::runtime_error {
+class HASTEN_API Error : public std::runtime_error {
  public:
   Error(std::string code, ErrorText text, int exit_code);
 
@@ -48,29 +50,29 @@ class Error : public std::runtime_error {
 };
 
 // A wrong call of the library: the calling program has to change, not its input. Exit code 2.
-struct UsageError : Error {
+struct HASTEN_API UsageError : Error {
   UsageError(std::string code, ErrorText text) : Error(std::move(code), std::move(text), 2) {}
 };
 // An unknown, invalid or contradictory option, from a flag, a file, a variable or a struct. Exit
 // code 2.
-struct ConfigError : Error {
+struct HASTEN_API ConfigError : Error {
   ConfigError(std::string code, ErrorText text) : Error(std::move(code), std::move(text), 2) {}
 };
 // Wrong content of data, weights, vocabularies or other files. Exit code 3.
-struct DataError : Error {
+struct HASTEN_API DataError : Error {
   DataError(std::string code, ErrorText text) : Error(std::move(code), std::move(text), 3) {}
 };
 // A request that the operating system refused: missing file, no permission, full disk. Exit code 4.
-struct IoError : Error {
+struct HASTEN_API IoError : Error {
   IoError(std::string code, ErrorText text) : Error(std::move(code), std::move(text), 4) {}
 };
 // Not enough memory. Exit code 5.
-struct MemoryError : Error {
+struct HASTEN_API MemoryError : Error {
   MemoryError(std::string code, ErrorText text) : Error(std::move(code), std::move(text), 5) {}
 };
 // Training diverged, such as a loss that is not finite when stop_on_nonfinite_loss is set. Exit
 // code 6.
-struct DivergedError : Error {
+struct HASTEN_API DivergedError : Error {
   DivergedError(std::string code, ErrorText text) : Error(std::move(code), std::move(text), 6) {}
 };
 

@@ -27,6 +27,8 @@
 #include <string_view>
 #include <vector>
 
+#include "hasten/base/export.h"
+
 namespace hasten {
 
 // Returns the whole file as bytes. Throws "io.open" if it cannot be opened, and "io.read" if it
@@ -39,7 +41,7 @@ void read_blocks(const std::filesystem::path& path,
 
 // A file that appears under its name at commit() and not before. Without commit() the destructor
 // deletes it.
-class AtomicFile {
+class HASTEN_API AtomicFile {
  public:
   // Opens a new temporary file in the folder of `path`, which must exist.
   explicit AtomicFile(std::filesystem::path path);
@@ -60,7 +62,7 @@ class AtomicFile {
 };
 
 // Writes all bytes through an AtomicFile.
-void write_file_atomically(const std::filesystem::path& path, std::string_view bytes);
+HASTEN_API void write_file_atomically(const std::filesystem::path& path, std::string_view bytes);
 
 // The action of commit() if the folder exists already.
 enum class Existing {
@@ -69,7 +71,7 @@ enum class Existing {
 };
 
 // A folder that appears complete or not at all.
-class StagedDirectory {
+class HASTEN_API StagedDirectory {
  public:
   // Creates `.<name>.partial-<writer>` next to `target`, and the missing folders above it. Deletes
   // a leftover of the same name first.
@@ -95,18 +97,18 @@ class StagedDirectory {
 };
 
 // True if the name is that of an unfinished AtomicFile or StagedDirectory, of any process.
-bool is_partial(const std::filesystem::path& path);
+HASTEN_API bool is_partial(const std::filesystem::path& path);
 
 // True if `path` is unfinished (is_partial) and nobody will finish it: its writer ran on this
 // machine in this PID namespace and no longer exists; or it ran elsewhere, and nothing in `path`
 // has changed for an hour.
-bool is_abandoned(const std::filesystem::path& path);
+HASTEN_API bool is_abandoned(const std::filesystem::path& path);
 
 // Deletes the abandoned entries of `folder` (is_abandoned) whose final name `is_target` accepts. An
 // old folder that was moved aside for a new one that never came gets its name back. Entries that
 // cannot be deleted stay. Does not throw, except what `is_target` throws.
-void remove_abandoned(const std::filesystem::path& folder,
-                      const std::function<bool(const std::string& target)>& is_target);
+HASTEN_API void remove_abandoned(const std::filesystem::path& folder,
+                                 const std::function<bool(const std::string& target)>& is_target);
 
 // Renames the folder to an unfinished name, and deletes it with its content: after a crash it is
 // whole or gone. Throws "io.rename" if it cannot be renamed; what cannot be deleted stays under the
@@ -118,25 +120,25 @@ void sync_directory(const std::filesystem::path& folder);
 
 // Moves the files `names` from the folder `from` to the folder `to`, in this order, replacing files
 // of the same names, and syncs `to`. Both folders must be on one file system. Throws "io.rename".
-void move_files(const std::filesystem::path& from, const std::filesystem::path& to,
-                const std::vector<std::string>& names);
+HASTEN_API void move_files(const std::filesystem::path& from, const std::filesystem::path& to,
+                           const std::vector<std::string>& names);
 
 // Creates the folder and the missing ones above it. Throws "io.mkdir".
-void make_directories(const std::filesystem::path& path);
+HASTEN_API void make_directories(const std::filesystem::path& path);
 
 // Checks that files can be written in the folder `path`, which it creates if it is missing, by
 // writing a small file and removing it. Throws "io.not-a-directory" or "io.not-writable".
-void check_writable_directory(const std::filesystem::path& path);
+HASTEN_API void check_writable_directory(const std::filesystem::path& path);
 
 // Throws "io.no-space" if the file system of the folder has less than `bytes` free. `purpose` names
 // the use of the space in the message. Does nothing if the file system does not report its free
 // space.
-void check_free_space(const std::filesystem::path& path, std::uintmax_t bytes,
-                      const std::string& purpose);
+HASTEN_API void check_free_space(const std::filesystem::path& path, std::uintmax_t bytes,
+                                 const std::string& purpose);
 
 // A new empty folder under $TMPDIR (or /tmp), which the destructor deletes with its content. For
 // tests and temporary data.
-class TemporaryDirectory {
+class HASTEN_API TemporaryDirectory {
  public:
   explicit TemporaryDirectory(std::string_view prefix = "hasten");
   TemporaryDirectory(const TemporaryDirectory&) = delete;

@@ -14,6 +14,8 @@
 #include <functional>
 #include <string_view>
 
+#include "hasten/base/export.h"
+
 namespace hasten {
 
 // In ascending order. `passive`, the default, leaves the level to the environment
@@ -24,9 +26,9 @@ enum class LogLevel { passive, debug, info, warning, error, critical };
 using LogSink = std::function<void(std::string_view line)>;
 
 // Replaces the log sink of the process. An empty one restores standard error.
-void set_log_sink(LogSink sink);
+HASTEN_API void set_log_sink(LogSink sink);
 
 // Passes a line without its line end to the log sink of the process.
-void log_line(std::string_view line);
+HASTEN_API void log_line(std::string_view line);
 
 }  // namespace hasten

@@ -16,6 +16,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "hasten/base/export.h"
+
 namespace hasten {
 
 namespace detail {
@@ -26,7 +28,7 @@ inline void append(std::string& out, char c) { out += c; }
 template <class Bool>
 requires std::is_same_v<Bool, bool>
 void append(std::string& out, Bool value) { out += value ? "true" : "false"; }
-void append(std::string& out, double value);
+HASTEN_API void append(std::string& out, double value);
 template <class Integer>
 requires(std::is_integral_v<Integer> && !std::is_same_v<Integer, bool> &&
          !std::is_same_v<Integer, char>) void append(std::string& out, Integer value) {
@@ -44,39 +46,39 @@ std::string str(const Parts&... parts) {
 }
 
 // Formats a double with a fixed number of decimals.
-std::string fixed(double value, int decimals);
+HASTEN_API std::string fixed(double value, int decimals);
 // Formats a double with `digits` significant digits, like printf's %g.
-std::string significant(double value, int digits);
+HASTEN_API std::string significant(double value, int digits);
 // Formats bytes in powers of 1000 with three digits: "512 B", "1.34 GB".
-std::string human_bytes(std::int64_t bytes);
+HASTEN_API std::string human_bytes(std::int64_t bytes);
 // Formats seconds as m:ss, or h:mm:ss from an hour on: "0:57", "1:02:03". `hundredths` adds two
 // decimals: "0:57.82".
-std::string human_duration(double seconds, bool hundredths = false);
+HASTEN_API std::string human_duration(double seconds, bool hundredths = false);
 // Separates thousands by commas: "14,949".
-std::string grouped(std::int64_t value);
+HASTEN_API std::string grouped(std::int64_t value);
 
-std::string join(const std::vector<std::string>& parts, std::string_view separator);
-std::vector<std::string> split(std::string_view text, char separator);
-std::string_view trim(std::string_view text);
+HASTEN_API std::string join(const std::vector<std::string>& parts, std::string_view separator);
+HASTEN_API std::vector<std::string> split(std::string_view text, char separator);
+HASTEN_API std::string_view trim(std::string_view text);
 // Lower case of ASCII letters, in the C locale.
-std::string lower(std::string_view text);
-bool starts_with(std::string_view text, std::string_view prefix);
-bool ends_with(std::string_view text, std::string_view suffix);
+HASTEN_API std::string lower(std::string_view text);
+HASTEN_API bool starts_with(std::string_view text, std::string_view prefix);
+HASTEN_API bool ends_with(std::string_view text, std::string_view suffix);
 
 // A digest of 16 hexadecimal digits, the same on every machine (FNV-1a, 64 bits). Not secure
 // against an attacker.
-std::string short_digest(std::string_view bytes);
+HASTEN_API std::string short_digest(std::string_view bytes);
 
 // Returns the candidate with the fewest edits from `word` (Damerau-Levenshtein: insert, delete,
 // replace, swap neighbours). Returns nothing if that takes more edits than a third of the length of
 // `word`, where one edit is always allowed.
-std::optional<std::string> nearest(std::string_view word,
-                                   const std::vector<std::string>& candidates);
+HASTEN_API std::optional<std::string> nearest(std::string_view word,
+                                              const std::vector<std::string>& candidates);
 
 // Formats a text table with a header line. Columns are padded to their widest cell; cells that
 // start with a digit, a sign or a dot are right-aligned. Cells beyond the header's columns are
 // dropped.
-std::string table(const std::vector<std::string>& header,
-                  const std::vector<std::vector<std::string>>& rows);
+HASTEN_API std::string table(const std::vector<std::string>& header,
+                             const std::vector<std::vector<std::string>>& rows);
 
 }  // namespace hasten

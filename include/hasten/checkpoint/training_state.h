@@ -25,6 +25,7 @@
 #include <string>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/checkpoint/checkpoint_folders.h"
 #include "hasten/data/loader.h"
 #include "hasten/formats/tensor_dict.h"
@@ -72,21 +73,23 @@ struct TrainingPosition {
 using ParameterNames = std::map<std::string, at::Tensor>;
 
 // The states of LibTorch's generators in every process, in rank order. A collective.
-std::vector<TensorDict> random_states(const Group& group);
+HASTEN_API std::vector<TensorDict> random_states(const Group& group);
 
 // Writes the three files.
-void save_training_state(const std::filesystem::path& folder,
-                         const torch::optim::Optimizer& optimizer, const ParameterNames& parameters,
-                         const TrainingPosition& position,
-                         const std::vector<TensorDict>& random_states);
+HASTEN_API void save_training_state(const std::filesystem::path& folder,
+                                    const torch::optim::Optimizer& optimizer,
+                                    const ParameterNames& parameters,
+                                    const TrainingPosition& position,
+                                    const std::vector<TensorDict>& random_states);
 // Reads training_position.json.
-TrainingPosition load_training_position(const std::filesystem::path& folder);
+HASTEN_API TrainingPosition load_training_position(const std::filesystem::path& folder);
 // Restores the optimizer, and LibTorch's generators to their state in that rank. Returns false if
 // fewer processes trained, so that the generators of this rank are left unchanged.
-bool load_training_state(const std::filesystem::path& folder, torch::optim::Optimizer& optimizer,
-                         const ParameterNames& parameters, std::int64_t rank = 0);
+HASTEN_API bool load_training_state(const std::filesystem::path& folder,
+                                    torch::optim::Optimizer& optimizer,
+                                    const ParameterNames& parameters, std::int64_t rank = 0);
 
 // True if a checkpoint holds the training state; false if it holds only weights (save_only_model).
-bool has_training_state(const std::filesystem::path& folder);
+HASTEN_API bool has_training_state(const std::filesystem::path& folder);
 
 }  // namespace hasten

@@ -21,6 +21,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/data/batch.h"
 #include "hasten/data/token_dataset.h"
 #include "hasten/formats/tensor_dict.h"
@@ -30,7 +31,7 @@ namespace hasten {
 namespace detail {
 
 // Stacks the tensors of the rows by their places. Each row is given as its tensors.
-std::vector<at::Tensor> stack_places(const std::vector<std::vector<at::Tensor>>& rows);
+HASTEN_API std::vector<at::Tensor> stack_places(const std::vector<std::vector<at::Tensor>>& rows);
 
 }  // namespace detail
 
@@ -38,7 +39,7 @@ std::vector<at::Tensor> stack_places(const std::vector<std::vector<at::Tensor>>&
 // one. The columns "label" and "label_ids" are named "labels" in the batch; "label" becomes int64
 // or float32. Rows of another type that consists of tensors (pairs, structs, torch::data::Example)
 // become a batch of the same type.
-struct DefaultCollator {
+struct HASTEN_API DefaultCollator {
   TensorDict operator()(std::span<const TensorDict> rows) const;
   at::Tensor operator()(std::span<const at::Tensor> rows) const;
   template <TensorBatch Row>
@@ -60,7 +61,7 @@ struct DefaultCollator {
 // (with -1) and token-level labels to one length, and stacks the other columns like
 // DefaultCollator. The batch has int64 `input_ids` [rows, length], `attention_mask` [rows, length]
 // (created if the rows have none, with 0 for padding), and the other columns of the rows.
-struct DataCollatorWithPadding {
+struct HASTEN_API DataCollatorWithPadding {
   std::int64_t pad_token_id = 0;
   // Rounds the length up to a multiple of this number. Unset or 1: no rounding.
   std::optional<std::int64_t> pad_to_multiple_of = std::nullopt;

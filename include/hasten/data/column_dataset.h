@@ -18,12 +18,13 @@
 #include <span>
 #include <string>
 
+#include "hasten/base/export.h"
 #include "hasten/data/token_dataset.h"
 #include "hasten/formats/tensor_dict.h"
 
 namespace hasten {
 
-class ColumnDataset {
+class HASTEN_API ColumnDataset {
  public:
   // All columns must have at least one dimension and equally many rows. Columns that are not
   // contiguous are copied.
@@ -45,15 +46,16 @@ class ColumnDataset {
 // `attention_mask` and `token_type_ids` of the same shape; all three int64 or int32; `labels`
 // [rows, ...], where int32 becomes int64 as the losses require; and any other columns. Only
 // `input_ids` is required.
-ColumnDataset load_columns(const std::filesystem::path& path);
+HASTEN_API ColumnDataset load_columns(const std::filesystem::path& path);
 
 // Random `input_ids` [rows, length] in [low, high) and `labels` [rows] of 0 and 1, for
 // measurements. The defaults are those of Hugging Face's "model training anatomy". dummy_rows
 // limits the ids to a vocabulary.
-ColumnDataset dummy_classification(std::int64_t rows = 512, std::int64_t length = 512,
-                                   std::int64_t low = 100, std::int64_t high = 30000,
-                                   std::uint64_t seed = 42);
-ColumnDataset dummy_rows(std::int64_t rows, std::int64_t length, std::int64_t vocab_size);
+HASTEN_API ColumnDataset dummy_classification(std::int64_t rows = 512, std::int64_t length = 512,
+                                              std::int64_t low = 100, std::int64_t high = 30000,
+                                              std::uint64_t seed = 42);
+HASTEN_API ColumnDataset dummy_rows(std::int64_t rows, std::int64_t length,
+                                    std::int64_t vocab_size);
 
 // Checks labels that would otherwise cause an index error deep inside a model (on a GPU an abort)
 // or wrong numbers. The error names `source`, the row and the value. `problem_type` is that of
@@ -62,17 +64,17 @@ ColumnDataset dummy_rows(std::int64_t rows, std::int64_t length, std::int64_t vo
 // - regression (inferred if num_labels is 1): num_labels finite numbers per row; [rows] if it is 1.
 // - multi_label_classification (inferred for floating labels): num_labels numbers per row, each in
 //   [0, 1].
-void check_labels(const ColumnDataset& dataset, std::int64_t num_labels,
-                  const std::string& source = "", const std::string& problem_type = "");
-void check_labels(const TokenDataset& dataset, std::int64_t num_labels,
-                  const std::string& source = "", const std::string& problem_type = "");
+HASTEN_API void check_labels(const ColumnDataset& dataset, std::int64_t num_labels,
+                             const std::string& source = "", const std::string& problem_type = "");
+HASTEN_API void check_labels(const TokenDataset& dataset, std::int64_t num_labels,
+                             const std::string& source = "", const std::string& problem_type = "");
 // Checks that each id is 0 to vocab_size - 1.
-void check_ids(const ColumnDataset& dataset, std::int64_t vocab_size,
-               const std::string& source = "");
-void check_ids(const TokenDataset& dataset, std::int64_t vocab_size,
-               const std::string& source = "");
+HASTEN_API void check_ids(const ColumnDataset& dataset, std::int64_t vocab_size,
+                          const std::string& source = "");
+HASTEN_API void check_ids(const TokenDataset& dataset, std::int64_t vocab_size,
+                          const std::string& source = "");
 // Checks that no row is longer than the model allows.
-void check_lengths(const ColumnDataset& dataset, std::int64_t max_length,
-                   const std::string& source = "");
+HASTEN_API void check_lengths(const ColumnDataset& dataset, std::int64_t max_length,
+                              const std::string& source = "");
 
 }  // namespace hasten

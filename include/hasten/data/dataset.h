@@ -32,6 +32,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "hasten/base/export.h"
 #include "hasten/data/context.h"
 
 namespace hasten {
@@ -39,7 +40,7 @@ namespace hasten {
 namespace detail {
 
 // Throws UsageError "data.row" unless 0 <= index < rows.
-void require_row(std::int64_t index, std::int64_t rows);
+HASTEN_API void require_row(std::int64_t index, std::int64_t rows);
 
 template <class D>
 concept GetsRow = requires(D& dataset, std::int64_t index) {

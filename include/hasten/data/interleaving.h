@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/data/row_random.h"
 
 namespace hasten {
@@ -32,7 +33,7 @@ struct InterleaveOptions {
 namespace detail {
 
 // Chooses one dataset after the other, and knows which of them are exhausted.
-class SourceChooser {
+class HASTEN_API SourceChooser {
  public:
   SourceChooser(std::size_t sources, const InterleaveOptions& options);
 
@@ -51,8 +52,8 @@ class SourceChooser {
 };
 
 // Returns the rows of the concatenation of datasets of these sizes, interleaved.
-std::vector<std::int64_t> interleaved_rows(const std::vector<std::int64_t>& sizes,
-                                           const InterleaveOptions& options);
+HASTEN_API std::vector<std::int64_t> interleaved_rows(const std::vector<std::int64_t>& sizes,
+                                                      const InterleaveOptions& options);
 
 }  // namespace detail
 

@@ -30,6 +30,7 @@
 #include <span>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/data/collator.h"
 #include "hasten/data/context.h"
 #include "hasten/tokenizers/bert_tokenizer.h"
@@ -37,7 +38,7 @@
 namespace hasten {
 
 // The facts about a vocabulary that masking needs.
-struct MaskingVocabulary {
+struct HASTEN_API MaskingVocabulary {
   MaskingVocabulary() = default;
   explicit MaskingVocabulary(const BertTokenizer& tokenizer);
 
@@ -50,7 +51,7 @@ struct MaskingVocabulary {
   std::vector<bool> continues_word = {};
 };
 
-struct DataCollatorForLanguageModeling {
+struct HASTEN_API DataCollatorForLanguageModeling {
   MaskingVocabulary vocabulary = {};
   bool mlm = true;  // False: causal.
   // Selects whole words instead of single tokens, each with mlm_probability. All tokens of a

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 
+#include "hasten/base/export.h"
 #include "hasten/data/batch_info.h"
 #include "hasten/data/context.h"
 #include "hasten/data/sampler.h"
@@ -46,7 +47,7 @@ namespace detail {
 using AnyBatch = std::shared_ptr<void>;
 
 // Makes batches whose type only the Loader<Batch> around it knows.
-class BatchSource {
+class HASTEN_API BatchSource {
  public:
   virtual ~BatchSource() = default;
   // Rows per epoch; nothing for a stream that does not know.
@@ -73,7 +74,7 @@ class BatchSource {
 };
 
 // The implementation of Loader<Batch>, without the type of the batches.
-class LoaderCore {
+class HASTEN_API LoaderCore {
  public:
   LoaderCore(std::unique_ptr<BatchSource> source, LoaderOptions options);
   ~LoaderCore();
@@ -103,11 +104,11 @@ class LoaderCore {
   std::unique_ptr<Impl> impl_;
 };
 
-[[noreturn]] void throw_unknown_size(const char* call);
-[[noreturn]] void throw_no_copies();
+[[noreturn]] HASTEN_API void throw_unknown_size(const char* call);
+[[noreturn]] HASTEN_API void throw_no_copies();
 // Returns a page-locked copy if CUDA is available and the tensor is in ordinary memory, otherwise
 // the tensor itself.
-at::Tensor pinned(const at::Tensor& tensor);
+HASTEN_API at::Tensor pinned(const at::Tensor& tensor);
 
 }  // namespace detail
 

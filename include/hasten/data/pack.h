@@ -34,13 +34,14 @@
 #include <utility>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/data/batch.h"
 
 namespace hasten {
 
 namespace detail {
 
-class BatchWriter {
+class HASTEN_API BatchWriter {
  public:
   void number(std::int64_t value) { bytes(&value, sizeof value); }
   void bytes(const void* data, std::size_t size) {
@@ -55,7 +56,7 @@ class BatchWriter {
   std::int64_t at_ = 0;  // The next tensor's offset from the first one.
 };
 
-class BatchReader {
+class HASTEN_API BatchReader {
  public:
   explicit BatchReader(at::Tensor bytes);
   std::int64_t number();

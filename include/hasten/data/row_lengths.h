@@ -16,6 +16,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/data/column_dataset.h"
 #include "hasten/data/dataset.h"
 #include "hasten/data/token_dataset.h"
@@ -23,11 +24,12 @@
 namespace hasten {
 
 namespace detail {
-std::vector<std::int64_t> lengths_of_tokens(const TokenDataset& dataset);
-std::vector<std::int64_t> lengths_of_columns(const ColumnDataset& dataset,
-                                             const std::string& column);
-std::int64_t length_of_row(const TensorDict& row, const std::string& column, std::int64_t index);
-[[noreturn]] void fail_lengths(const std::string& what);
+HASTEN_API std::vector<std::int64_t> lengths_of_tokens(const TokenDataset& dataset);
+HASTEN_API std::vector<std::int64_t> lengths_of_columns(const ColumnDataset& dataset,
+                                                        const std::string& column);
+HASTEN_API std::int64_t length_of_row(const TensorDict& row, const std::string& column,
+                                      std::int64_t index);
+[[noreturn]] HASTEN_API void fail_lengths(const std::string& what);
 }  // namespace detail
 
 template <class Dataset>

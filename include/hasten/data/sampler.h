@@ -28,6 +28,8 @@
 #include <span>
 #include <vector>
 
+#include "hasten/base/export.h"
+
 namespace hasten {
 
 // A user's own order: receives the number of rows, the seed and the epoch, and returns row numbers
@@ -49,7 +51,8 @@ struct OrderOptions {
 // rows.
 // Source: get_length_grouped_indices of transformers 5.23, which returns the same order if it gets
 // a generator with the same seed. The Hugging Face Trainer uses torch's default generator instead.
-OrderFunction length_grouped_order(std::vector<std::int64_t> lengths, std::int64_t batch_size);
+HASTEN_API OrderFunction length_grouped_order(std::vector<std::int64_t> lengths,
+                                              std::int64_t batch_size);
 
 struct WeightedRows {
   // One for each row, not negative; a row is drawn with a probability proportional to its weight.
@@ -62,9 +65,9 @@ struct WeightedRows {
 // Draws rows by their weights, such as rare classes more often. Throws UsageError "data.order" for
 // unusable weights and for another number of rows.
 // Source: torch.utils.data.WeightedRandomSampler, with the same rows for the same generator.
-OrderFunction weighted_order(WeightedRows rows);
+HASTEN_API OrderFunction weighted_order(WeightedRows rows);
 
-class EpochOrder {
+class HASTEN_API EpochOrder {
  public:
   EpochOrder() = default;
   // Throws UsageError "data.order" if a custom order names a row that does not exist.

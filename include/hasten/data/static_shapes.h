@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/formats/tensor_dict.h"
 
 namespace hasten {
@@ -37,17 +38,18 @@ struct StaticShapes {
 };
 
 // Returns the first of the lengths that is at least `length`, limited to max_length.
-std::int64_t padded_length(std::int64_t length, const StaticShapes& shapes);
+HASTEN_API std::int64_t padded_length(std::int64_t length, const StaticShapes& shapes);
 
 // Pads to `rows` rows, those of a full batch; a larger batch keeps its rows.
-TensorDict with_static_shape(const TensorDict& batch, std::int64_t rows,
-                             const StaticShapes& shapes);
+HASTEN_API TensorDict with_static_shape(const TensorDict& batch, std::int64_t rows,
+                                        const StaticShapes& shapes);
 
 // Returns the first size of the batch's tensors; 0 if it has none.
-std::int64_t rows_of(const TensorDict& batch);
+HASTEN_API std::int64_t rows_of(const TensorDict& batch);
 
 // Removes the padding from a model's outputs: keeps the first `rows` rows and, of outputs with an
 // entry per token (three dimensions), the first `length` tokens. Returns a tensor on the CPU.
-at::Tensor without_padding(const at::Tensor& outputs, std::int64_t rows, std::int64_t length);
+HASTEN_API at::Tensor without_padding(const at::Tensor& outputs, std::int64_t rows,
+                                      std::int64_t length);
 
 }  // namespace hasten

@@ -25,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/data/dataset.h"
 #include "hasten/data/interleaving.h"
 #include "hasten/data/loader_source.h"
@@ -69,8 +70,8 @@ auto as_stream(State state) {
   return row_stream(std::make_shared<State>(std::move(state)));
 }
 
-void check_buffer(std::int64_t buffer_size);
-RowRandom shuffle_random(std::uint64_t seed, std::int64_t epoch);
+HASTEN_API void check_buffer(std::int64_t buffer_size);
+HASTEN_API RowRandom shuffle_random(std::uint64_t seed, std::int64_t epoch);
 
 template <class Row>
 struct ShuffledStream {

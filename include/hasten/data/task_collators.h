@@ -17,13 +17,14 @@
 #include <optional>
 #include <span>
 
+#include "hasten/base/export.h"
 #include "hasten/data/collator.h"
 
 namespace hasten {
 
 // Pads `input_ids` [tokens] and the other token columns like DataCollatorWithPadding, and `labels`
 // [target tokens] to a length of their own, with label_pad_token_id. Rows need not have labels.
-struct DataCollatorForSeq2Seq {
+struct HASTEN_API DataCollatorForSeq2Seq {
   std::int64_t pad_token_id = 0;
   // Rounds both lengths up to a multiple of this number.
   std::optional<std::int64_t> pad_to_multiple_of = std::nullopt;
@@ -42,7 +43,7 @@ struct DataCollatorForSeq2Seq {
 // Rows have `input_ids` [choices, tokens], further columns of that shape, and one label. All rows
 // have equally many choices. The batch has [rows, choices, length] and `labels` [rows]. Choices of
 // different lengths in one row are padded in the row, with 0 in its `attention_mask`.
-struct DataCollatorForMultipleChoice {
+struct HASTEN_API DataCollatorForMultipleChoice {
   std::int64_t pad_token_id = 0;
   std::optional<std::int64_t> pad_to_multiple_of = std::nullopt;
   std::optional<std::int64_t> max_length = std::nullopt;
@@ -56,7 +57,7 @@ struct DataCollatorForMultipleChoice {
 // each row is separator_id, as no earlier token of the row predicts it. Other columns of the rows
 // are dropped. The model must not let tokens attend to another row's: it needs the columns below,
 // or position_ids that start again.
-struct DataCollatorWithFlattening {
+struct HASTEN_API DataCollatorWithFlattening {
   bool return_position_ids = true;
   std::int64_t separator_id = -100;
   // Adds `cu_seq_lens_q` and `cu_seq_lens_k`, int32 [rows + 1], the first token of each row and the

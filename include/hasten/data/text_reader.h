@@ -21,6 +21,8 @@
 #include <string>
 #include <vector>
 
+#include "hasten/base/export.h"
+
 namespace hasten {
 
 struct TextOptions {
@@ -36,7 +38,7 @@ enum class TextKind {
   numbers,        // Each is a finite number, not all are whole.
   names,          // Anything else.
 };
-TextKind kind_of(const std::vector<std::string>& texts);
+HASTEN_API TextKind kind_of(const std::vector<std::string>& texts);
 
 // Class numbers and the names that they stand for.
 struct ClassColumn {
@@ -44,7 +46,7 @@ struct ClassColumn {
   std::vector<std::string> names;  // names[id] is the name of a class.
 };
 
-class TextTable {
+class HASTEN_API TextTable {
  public:
   TextTable(std::string file, std::vector<std::string> names);
 
@@ -96,6 +98,7 @@ TextTable read_jsonl(const std::filesystem::path& path, const TextOptions& optio
 // Reads a plain text: each line that is not blank is a row of the only column.
 TextTable read_text_lines(const std::filesystem::path& path, const std::string& column = "text");
 // Selects the format by the ending: .tsv, .csv, .jsonl or .json (JSON lines).
-TextTable read_text_table(const std::filesystem::path& path, const TextOptions& options = {});
+HASTEN_API TextTable read_text_table(const std::filesystem::path& path,
+                                     const TextOptions& options = {});
 
 }  // namespace hasten

@@ -18,6 +18,7 @@
 #include <span>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/tokenizers/encoding.h"
 
 namespace hasten {
@@ -31,7 +32,7 @@ struct TokenRow {
   at::Tensor label;                            // Undefined: none.
 };
 
-class TokenDataset {
+class HASTEN_API TokenDataset {
  public:
   using Ids = std::span<const std::int32_t>;
 

@@ -28,6 +28,7 @@
 #include <utility>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/data/dataset.h"
 #include "hasten/data/interleaving.h"
 #include "hasten/data/loader_source.h"
@@ -209,7 +210,7 @@ struct TrainTestSplit {
 };
 
 namespace detail {
-SplitRows split_rows(std::int64_t rows, const TrainTestSplitOptions& options);
+HASTEN_API SplitRows split_rows(std::int64_t rows, const TrainTestSplitOptions& options);
 }  // namespace detail
 
 // Divides the rows into two parts, neither of them empty.

@@ -11,9 +11,11 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "hasten/base/export.h"
+
 namespace hasten {
 
-class DeferredScalar {
+class HASTEN_API DeferredScalar {
  public:
   DeferredScalar(double value = 0) : value_(value) {}
   // `on_device` has one element.

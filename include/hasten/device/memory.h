@@ -15,31 +15,33 @@
 #include <optional>
 #include <ostream>
 
+#include "hasten/base/export.h"
+
 namespace hasten {
 
 struct HostMemory {
   std::int64_t resident = 0;       // In RAM now.
   std::int64_t peak_resident = 0;  // The most so far.
 };
-HostMemory host_memory();
+HASTEN_API HostMemory host_memory();
 
 // Memory of GPU `index` that all processes together use, including their contexts. In a dry run for
 // a GPU (hasten/anatomy/dry_run.h): the memory that this process would use.
-std::optional<std::int64_t> gpu_memory_used(int index = 0);
+HASTEN_API std::optional<std::int64_t> gpu_memory_used(int index = 0);
 // All memory of GPU `index`.
-std::optional<std::int64_t> gpu_memory_total(int index = 0);
+HASTEN_API std::optional<std::int64_t> gpu_memory_total(int index = 0);
 
 // Prints the documentation's line, "GPU memory occupied: 14949 MB.", or without a GPU "Host memory
 // occupied: 712 MB (no GPU)."
-void print_gpu_utilization(std::ostream& out, int index = 0);
-void print_gpu_utilization();  // On standard output.
+HASTEN_API void print_gpu_utilization(std::ostream& out, int index = 0);
+HASTEN_API void print_gpu_utilization();  // On standard output.
 
 // Returns cached, unused blocks of the GPU's memory to its driver. No effect without a GPU.
-void empty_device_cache();
+HASTEN_API void empty_device_cache();
 
 // Makes the host's allocator keep freed memory instead of returning it to the system, since a
 // training step frees and allocates the same large blocks over and over. For programs: call it
 // once, at the start.
-void keep_freed_memory();
+HASTEN_API void keep_freed_memory();
 
 }  // namespace hasten

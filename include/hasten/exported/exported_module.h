@@ -38,6 +38,7 @@
 #include <string>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/formats/tensor_dict.h"
 #include "hasten/models/training_traits.h"
 
@@ -130,7 +131,7 @@ class ExportedModule : public torch::nn::Module, public TrainingTraits {
 };
 
 // Loads a file of torch.export.save, or one of package_pt2 with the programs "train" and "eval".
-std::shared_ptr<ExportedModule> load_exported(const std::filesystem::path& path,
-                                              const ExportedOptions& options = {});
+HASTEN_API std::shared_ptr<ExportedModule> load_exported(const std::filesystem::path& path,
+                                                         const ExportedOptions& options = {});
 
 }  // namespace hasten

@@ -45,6 +45,7 @@
 #include <string>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/formats/weights.h"
 
 namespace hasten {
@@ -59,16 +60,17 @@ struct SaveModuleOptions {
 
 // Writes one file if the path ends in ".safetensors". Any other path is a folder, which receives
 // model.safetensors, or shards with an index, like save_weights in hasten/formats/weights.h.
-void save_weights(const torch::nn::Module& module, const std::filesystem::path& file_or_folder,
-                  const SaveModuleOptions& options = {});
+HASTEN_API void save_weights(const torch::nn::Module& module,
+                             const std::filesystem::path& file_or_folder,
+                             const SaveModuleOptions& options = {});
 
 // Returns the module's name for a name in a file. An empty result leaves the tensor out.
 using Rename = std::function<std::string(const std::string& name)>;
 // Replaces `from` at the beginning of a name; an empty `from` adds `to` to every name.
-Rename replace_prefix(std::string from, std::string to);
+HASTEN_API Rename replace_prefix(std::string from, std::string to);
 // Replaces every match of an ECMAScript expression; `to` may use $1 and so on. Throws UsageError
 // "weights.regex" if the expression is not valid.
-Rename replace_regex(const std::string& expression, std::string to);
+HASTEN_API Rename replace_regex(const std::string& expression, std::string to);
 
 struct LoadModuleOptions {
   // If false, tensors that the file lacks keep their values, and further tensors in the file are
@@ -91,7 +93,8 @@ struct LoadedNames {
 // Copies the tensors of a .safetensors file, an index, or a folder into the module's parameters and
 // buffers, on their devices. Everything is checked before anything is copied. With strict = false
 // at least one name must match.
-LoadedNames load_weights(torch::nn::Module& module, const std::filesystem::path& file_or_folder,
-                         const LoadModuleOptions& options = {});
+HASTEN_API LoadedNames load_weights(torch::nn::Module& module,
+                                    const std::filesystem::path& file_or_folder,
+                                    const LoadModuleOptions& options = {});
 
 }  // namespace hasten

@@ -31,6 +31,7 @@
 #include <string>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/formats/tensor_dict.h"
 
 namespace hasten {
@@ -45,7 +46,7 @@ struct SafetensorsInfo {
 // An open file. Its tensors are views of the mapped file and keep it mapped; writing to one changes
 // memory only, never the file. The file must not be truncated while they are in use; replacing it
 // by rename, as hasten and most tools do, is safe. Copies refer to the same open file.
-class SafetensorsFile {
+class HASTEN_API SafetensorsFile {
  public:
   // Opens the file and checks its header.
   explicit SafetensorsFile(const std::filesystem::path& path);
@@ -66,7 +67,7 @@ class SafetensorsFile {
 };
 
 // All tensors of the file, as views of the mapped file.
-TensorDict load_safetensors(const std::filesystem::path& path);
+HASTEN_API TensorDict load_safetensors(const std::filesystem::path& path);
 
 using SafetensorsMetadata = std::map<std::string, std::string>;
 
@@ -76,12 +77,12 @@ using SafetensorsMetadata = std::map<std::string, std::string>;
 // the entries are sorted, whereas Python's order is random. Refuses tensors that share memory
 // ("safetensors.shared"), like Python: the file would hold them twice, and a reader could not tell
 // that they are one. For tied weights call drop_shared first.
-void save_safetensors(const std::filesystem::path& path, const TensorDict& tensors,
-                      const SafetensorsMetadata& metadata = {{"format", "pt"}});
+HASTEN_API void save_safetensors(const std::filesystem::path& path, const TensorDict& tensors,
+                                 const SafetensorsMetadata& metadata = {{"format", "pt"}});
 
 // Removes each tensor that is the same memory, with the same shape and strides, as a tensor of an
 // earlier name (tied weights). Returns a map from each removed name to the name that stays, the
 // first in sorted order. Tensors that overlap partially stay.
-std::map<std::string, std::string> drop_shared(TensorDict& tensors);
+HASTEN_API std::map<std::string, std::string> drop_shared(TensorDict& tensors);
 
 }  // namespace hasten

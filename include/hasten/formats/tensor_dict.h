@@ -14,12 +14,14 @@
 #include <map>
 #include <string>
 
+#include "hasten/base/export.h"
+
 namespace hasten {
 
 using TensorDict = std::map<std::string, at::Tensor>;
 
 // Returns the tensor of that name. Throws DataError "data.missing-tensor", which lists the names
 // that exist.
-const at::Tensor& take(const TensorDict& tensors, const std::string& name);
+HASTEN_API const at::Tensor& take(const TensorDict& tensors, const std::string& name);
 
 }  // namespace hasten

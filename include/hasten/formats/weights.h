@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/formats/safetensors.h"
 #include "hasten/formats/tensor_dict.h"
 
@@ -41,13 +42,13 @@ struct WeightsOptions {
 // Loads model.safetensors, or else the files that model.safetensors.index.json lists. Each listed
 // file must exist and hold exactly the tensors that the index assigns to it. A file name with a
 // folder in it is refused.
-TensorDict load_weights(const std::filesystem::path& folder_or_file);
+HASTEN_API TensorDict load_weights(const std::filesystem::path& folder_or_file);
 
 // Writes the folder's weights, and removes files of an earlier save with another number of files.
 // All shards are first written to a temporary folder. A reader, at the same time or after a crash,
 // finds the old weights, the new ones, or none (only if new shards have the names of old ones), but
 // never a mixture. Refuses shared memory like save_safetensors.
-void save_weights(const std::filesystem::path& folder, const TensorDict& weights,
-                  const WeightsOptions& options = {});
+HASTEN_API void save_weights(const std::filesystem::path& folder, const TensorDict& weights,
+                             const WeightsOptions& options = {});
 
 }  // namespace hasten

@@ -29,6 +29,7 @@
 #include <string>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/options/launch_options.h"
 
 namespace hasten {
@@ -59,18 +60,18 @@ struct RankCommand {
 };
 
 // The number of processes on this machine.
-std::int64_t processes_on_this_machine(const LaunchConfiguration& run);
+HASTEN_API std::int64_t processes_on_this_machine(const LaunchConfiguration& run);
 // The commands that start this machine's ranks. `job` is the mark by which this launcher recognizes
 // its processes.
-std::vector<RankCommand> rank_commands(const LaunchConfiguration& run, const Round& round,
-                                       const std::string& job);
+HASTEN_API std::vector<RankCommand> rank_commands(const LaunchConfiguration& run,
+                                                  const Round& round, const std::string& job);
 // Throws what rank_commands would throw, before anything is started: for a missing program, or more
 // processes than TPU chips.
-void check_rank_commands(const LaunchConfiguration& run);
+HASTEN_API void check_rank_commands(const LaunchConfiguration& run);
 // Formats the settings with their origins, and the commands.
-std::string launch_text(const LaunchConfiguration& run);
+HASTEN_API std::string launch_text(const LaunchConfiguration& run);
 
 // Runs the job until it ends, and returns its exit code.
-int launch(const LaunchConfiguration& run);
+HASTEN_API int launch(const LaunchConfiguration& run);
 
 }  // namespace hasten

@@ -19,6 +19,7 @@
 #include <string_view>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/options/launch_options.h"
 
 namespace hasten {
@@ -39,11 +40,11 @@ struct SlurmScript {
 
 // The script for this configuration. Only options that differ from their defaults are passed on to
 // the launchers.
-SlurmScript slurm_script(const LaunchConfiguration& run, const std::string& hasten);
+HASTEN_API SlurmScript slurm_script(const LaunchConfiguration& run, const std::string& hasten);
 
-std::string to_text(const SlurmScript& script);
+HASTEN_API std::string to_text(const SlurmScript& script);
 
 // Quotes any text as one word for a shell.
-std::string shell_word(std::string_view text);
+HASTEN_API std::string shell_word(std::string_view text);
 
 }  // namespace hasten

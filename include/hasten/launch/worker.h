@@ -24,6 +24,7 @@
 #include <string_view>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/options/environment.h"
 #include "hasten/options/names.h"
 
@@ -58,14 +59,14 @@ struct Worker {
   bool store_is_served = false;
 };
 
-Worker worker_of(const config::Environment& environment);
+HASTEN_API Worker worker_of(const config::Environment& environment);
 
 // Expands a Slurm list of hosts: "gpu[01-03,7],login" gives gpu01 gpu02 gpu03 gpu7 login. Throws
 // ConfigError "launch.environment".
-std::vector<std::string> expand_slurm_hosts(std::string_view list);
+HASTEN_API std::vector<std::string> expand_slurm_hosts(std::string_view list);
 
 // A port from 20000 to 29972 that depends only on the job: 20000 + number modulo 9973 if `job` is a
 // number, so that 9,973 consecutive jobs have different ports.
-int port_of_job(std::string_view job);
+HASTEN_API int port_of_job(std::string_view job);
 
 }  // namespace hasten

@@ -16,6 +16,8 @@
 #include <string_view>
 #include <vector>
 
+#include "hasten/base/export.h"
+
 namespace hasten {
 
 struct Gpu {
@@ -32,12 +34,12 @@ struct Gpu {
 };
 
 // All known GPUs.
-const std::vector<Gpu>& gpus();
+HASTEN_API const std::vector<Gpu>& gpus();
 
 // Formats them as a table for a terminal.
-std::string gpus_text();
+HASTEN_API std::string gpus_text();
 
 // Finds a GPU by "cuda:NAME". Throws ConfigError "config.unknown-device", which lists the names.
-const Gpu& find_gpu(std::string_view device);
+HASTEN_API const Gpu& find_gpu(std::string_view device);
 
 }  // namespace hasten

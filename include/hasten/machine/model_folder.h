@@ -19,17 +19,18 @@
 #include <filesystem>
 #include <string>
 
+#include "hasten/base/export.h"
 #include "hasten/options/environment.h"
 
 namespace hasten {
 
 // Returns `what` itself if it exists as a file or folder, or does not have the form ORG/NAME or
 // ORG/NAME@REVISION; otherwise the model's folder in the cache.
-std::string model_folder(const std::string& what,
-                         const config::Environment& environment = config::whole_environment());
+HASTEN_API std::string model_folder(
+    const std::string& what, const config::Environment& environment = config::whole_environment());
 
 // Returns the command that fetches the files that a folder in the cache lacks, as in
 // "hf download ORG/NAME"; empty if the folder is not in a cache.
-std::string download_command(const std::filesystem::path& folder);
+HASTEN_API std::string download_command(const std::filesystem::path& folder);
 
 }  // namespace hasten

@@ -18,13 +18,14 @@
 #include <string>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/metrics/metric.h"
 
 namespace hasten {
 
 // "accuracy": the share of labels that are predicted. It has no score for a regression, which has
 // floating-point labels or one logit.
-class Accuracy : public EvalMetric {
+class HASTEN_API Accuracy : public EvalMetric {
  public:
   void reset() override { right_ = total_ = 0; }
   void add(const at::Tensor& logits, const at::Tensor& labels) override;
@@ -37,7 +38,7 @@ class Accuracy : public EvalMetric {
 
 // "top_K_accuracy", such as top_5_accuracy: the share of labels among the K largest logits. Of
 // equal logits the last counts as the largest, as in scikit-learn's top_k_accuracy_score.
-class TopKAccuracy : public EvalMetric {
+class HASTEN_API TopKAccuracy : public EvalMetric {
  public:
   // Throws UsageError "metrics.top-k" unless k is at least 1.
   explicit TopKAccuracy(std::int64_t k);
@@ -53,7 +54,7 @@ class TopKAccuracy : public EvalMetric {
 
 // "confusion_T_P" for each pair of classes: the number of labels T that are predicted as P.
 // PrecisionRecallF1 and MatthewsCorrelation are computed from the same counts.
-class ConfusionMatrix : public EvalMetric {
+class HASTEN_API ConfusionMatrix : public EvalMetric {
  public:
   // Throws UsageError "metrics.num-labels" for fewer than 2 classes.
   explicit ConfusionMatrix(std::int64_t num_labels);
@@ -78,7 +79,7 @@ enum class Average { binary, micro, macro, weighted };
 
 // "precision", "recall" and "f1". A score whose denominator is 0 is 0, as scikit-learn's
 // zero_division=0. Average::binary requires two classes (UsageError "metrics.average").
-class PrecisionRecallF1 : public ConfusionMatrix {
+class HASTEN_API PrecisionRecallF1 : public ConfusionMatrix {
  public:
   explicit PrecisionRecallF1(std::int64_t num_labels, Average average = Average::macro);
   Metrics compute() const override;
@@ -88,7 +89,7 @@ class PrecisionRecallF1 : public ConfusionMatrix {
 };
 
 // "matthews_correlation", for two or more classes. 0 if all labels or all predictions are equal.
-class MatthewsCorrelation : public ConfusionMatrix {
+class HASTEN_API MatthewsCorrelation : public ConfusionMatrix {
  public:
   using ConfusionMatrix::ConfusionMatrix;
   Metrics compute() const override;
@@ -98,7 +99,7 @@ class MatthewsCorrelation : public ConfusionMatrix {
 // or the probability of class 1; with more it is the mean over the classes of one against the rest
 // (scikit-learn's multi_class="ovr"). NaN if a class has no labels, or all of them. It keeps every
 // score in memory.
-class RocAuc : public EvalMetric {
+class HASTEN_API RocAuc : public EvalMetric {
  public:
   void reset() override;
   void add(const at::Tensor& logits, const at::Tensor& labels) override;
@@ -110,7 +111,7 @@ class RocAuc : public EvalMetric {
 };
 
 // "perplexity": exp of the mean cross entropy of the labels.
-class Perplexity : public EvalMetric {
+class HASTEN_API Perplexity : public EvalMetric {
  public:
   // next_token: the logits at a position predict the label of the next one, as in a decoder whose
   // labels are its inputs. Logits are then [rows, tokens, classes].

@@ -26,6 +26,8 @@
 #include <string>
 #include <vector>
 
+#include "hasten/base/export.h"
+
 namespace hasten {
 
 // Scores by name.
@@ -38,7 +40,7 @@ struct EvalPrediction {
   at::Tensor label_ids;    // [rows, ...]
 };
 
-class EvalMetric {
+class HASTEN_API EvalMetric {
  public:
   virtual ~EvalMetric() = default;
   // Discards the batches that were added.
@@ -54,7 +56,7 @@ class EvalMetric {
 };
 
 // A metric that keeps all predictions and calls compute_metrics with them.
-std::shared_ptr<EvalMetric> metric_from_function(
+HASTEN_API std::shared_ptr<EvalMetric> metric_from_function(
     std::function<Metrics(const EvalPrediction&)> compute_metrics);
 
 // Several metrics in one, which returns the scores of all. compute() throws UsageError
@@ -64,6 +66,6 @@ std::shared_ptr<EvalMetric> combine_metrics(std::vector<std::shared_ptr<EvalMetr
 
 // Concatenates the tensors along the first dimension. If their second dimensions differ, they are
 // padded with -100 at the end to the largest.
-at::Tensor concatenate_padded(const std::vector<at::Tensor>& tensors);
+HASTEN_API at::Tensor concatenate_padded(const std::vector<at::Tensor>& tensors);
 
 }  // namespace hasten

@@ -14,12 +14,13 @@
 
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/metrics/metric.h"
 
 namespace hasten {
 
 // "mse", "rmse" and "mae": the mean squared error, its root and the mean absolute error.
-class MeanErrors : public EvalMetric {
+class HASTEN_API MeanErrors : public EvalMetric {
  public:
   void reset() override { squared_ = absolute_ = total_ = 0; }
   void add(const at::Tensor& predictions, const at::Tensor& labels) override;
@@ -31,7 +32,7 @@ class MeanErrors : public EvalMetric {
 };
 
 // Keeps all predictions and labels in memory, for metrics that no sums can give exactly.
-class CollectedPairs : public EvalMetric {
+class HASTEN_API CollectedPairs : public EvalMetric {
  public:
   void reset() override;
   void add(const at::Tensor& predictions, const at::Tensor& labels) override;
@@ -42,14 +43,14 @@ class CollectedPairs : public EvalMetric {
 
 // "r2": the coefficient of determination. If all labels are equal it is 1 for exact predictions and
 // 0 for others, as scikit-learn's r2_score.
-class R2 : public CollectedPairs {
+class HASTEN_API R2 : public CollectedPairs {
  public:
   Metrics compute() const override;
 };
 
 // "pearson" and "spearman": the correlation of values, and of their ranks (equal values have their
 // mean rank). NaN if all predictions or all labels are equal.
-class Correlation : public CollectedPairs {
+class HASTEN_API Correlation : public CollectedPairs {
  public:
   Metrics compute() const override;
 };

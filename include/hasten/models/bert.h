@@ -14,12 +14,13 @@
 // thread at a time.
 #pragma once
 
+#include "hasten/base/export.h"
 #include "hasten/models/bert_config.h"
 #include "hasten/models/pretrained_model.h"
 
 namespace hasten {
 
-class BertPreTrainedModel : public PreTrainedModel {
+class HASTEN_API BertPreTrainedModel : public PreTrainedModel {
  public:
   std::string config_json() const override;
   std::int64_t max_length() const override { return config_.max_position_embeddings; }
@@ -45,7 +46,7 @@ class Projection;
 class Norm;
 
 // The encoder, with a pooler (a tanh layer over the first token) if add_pooling_layer is true.
-class BertModel : public BertPreTrainedModel {
+class HASTEN_API BertModel : public BertPreTrainedModel {
  public:
   explicit BertModel(BertConfig config, bool add_pooling_layer = true);
   ModelOutput forward(const TensorDict& batch) override;
@@ -66,7 +67,7 @@ class BertModel : public BertPreTrainedModel {
 };
 
 // A BertModel with dropout and one linear layer on top, the base of the two classifiers.
-class BertClassifier : public BertPreTrainedModel {
+class HASTEN_API BertClassifier : public BertPreTrainedModel {
  public:
   void set_sparse_gradients(bool sparse) override { bert_->set_sparse_gradients(sparse); }
   bool set_embedding_noise(double alpha) override { return bert_->set_embedding_noise(alpha); }
@@ -84,7 +85,7 @@ class BertClassifier : public BertPreTrainedModel {
 // Classifies texts. logits [batch, num_labels]. The loss is the mean squared error for one label or
 // problem_type regression, cross entropy for int64 labels [batch] (labels of -100 do not count),
 // and binary cross entropy for float labels [batch, num_labels].
-class BertForSequenceClassification : public BertClassifier {
+class HASTEN_API BertForSequenceClassification : public BertClassifier {
  public:
   explicit BertForSequenceClassification(BertConfig config);
   ModelOutput forward(const TensorDict& batch) override;
@@ -92,7 +93,7 @@ class BertForSequenceClassification : public BertClassifier {
 
 // Classifies tokens. logits [batch, length, num_labels]; labels [batch, length], -100 for a token
 // that does not count.
-class BertForTokenClassification : public BertClassifier {
+class HASTEN_API BertForTokenClassification : public BertClassifier {
  public:
   explicit BertForTokenClassification(BertConfig config);
   ModelOutput forward(const TensorDict& batch) override;
@@ -101,7 +102,7 @@ class BertForTokenClassification : public BertClassifier {
 // Fills masks. logits [batch, length, vocab_size]; labels [batch, length], -100 for a token that is
 // not to be filled. With config.tie_word_embeddings the output matrix is the table of word
 // embeddings, whose gradient is then never sparse.
-class BertForMaskedLM : public BertPreTrainedModel {
+class HASTEN_API BertForMaskedLM : public BertPreTrainedModel {
  public:
   explicit BertForMaskedLM(BertConfig config);
   ModelOutput forward(const TensorDict& batch) override;

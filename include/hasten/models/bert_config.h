@@ -20,11 +20,12 @@
 #include <string>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/options/names.h"
 
 namespace hasten {
 
-struct BertConfig {
+struct HASTEN_API BertConfig {
   std::int64_t vocab_size = 30522;
   std::int64_t hidden_size = 768;
   std::int64_t num_hidden_layers = 12;

@@ -53,6 +53,7 @@
 #include <utility>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/data/batch.h"
 
 namespace hasten {
@@ -68,7 +69,7 @@ using BackwardHook =
 using GradientWatcher = std::function<void(const std::string& name, const at::Tensor& gradient)>;
 
 // Keeps a hook registered. Its end removes the hook.
-class [[nodiscard]] HookHandle {
+class [[nodiscard]] HASTEN_API HookHandle {
  public:
   explicit HookHandle(std::function<void()> remove) : remove_(std::move(remove)) {}
   HookHandle(HookHandle&& other) noexcept : remove_(std::exchange(other.remove_, nullptr)) {}
@@ -83,23 +84,23 @@ class [[nodiscard]] HookHandle {
 
 // The module must be owned by a shared_ptr, as the modules in ModuleHolders are. Hooks run in the
 // order of their registration.
-HookHandle register_forward_pre_hook(torch::nn::Module& module, ForwardPreHook hook);
-HookHandle register_forward_hook(torch::nn::Module& module, ForwardHook hook);
-HookHandle register_full_backward_hook(torch::nn::Module& module, BackwardHook hook);
+HASTEN_API HookHandle register_forward_pre_hook(torch::nn::Module& module, ForwardPreHook hook);
+HASTEN_API HookHandle register_forward_hook(torch::nn::Module& module, ForwardHook hook);
+HASTEN_API HookHandle register_full_backward_hook(torch::nn::Module& module, BackwardHook hook);
 
 // Calls `watcher` for each parameter that requires a gradient, whenever a backward pass has
 // computed its gradient and before it is added to grad().
-HookHandle watch_gradients(const torch::nn::Module& module, GradientWatcher watcher);
+HASTEN_API HookHandle watch_gradients(const torch::nn::Module& module, GradientWatcher watcher);
 
 // Lets the modules in every Sequential of `root` run hooks from now on. Modules, names, parameters
 // and clone() of the Sequential stay the same, and ptr(i) returns the module; at<T>(i) and ptr<T>(i)
 // throw.
-void hook_sequentials(torch::nn::Module& root);
+HASTEN_API void hook_sequentials(torch::nn::Module& root);
 
 namespace detail {
 
 // One call of a module that has hooks.
-class HookedCall {
+class HASTEN_API HookedCall {
  public:
   explicit HookedCall(torch::nn::Module& module);
   HookedCall(const HookedCall&) = delete;

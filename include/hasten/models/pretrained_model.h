@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/formats/tensor_dict.h"
 #include "hasten/models/training_traits.h"
 #include "hasten/options/names.h"
@@ -49,7 +50,7 @@ struct LoadReport {
   std::vector<Mismatch> mismatched;     // newly initialized, with ignore_mismatched_sizes
 };
 
-class PreTrainedModel : public torch::nn::Module, public TrainingTraits {
+class HASTEN_API PreTrainedModel : public torch::nn::Module, public TrainingTraits {
  public:
   // Computes the outputs for a batch. The models of this library take input_ids [batch, length]
   // int64 and, if present, attention_mask, token_type_ids, position_ids (of the same shape) and
@@ -137,9 +138,9 @@ struct LoadedModel {
 // hasten/machine/model_folder.h), a config.json (random weights), or the name of a built-in
 // configuration (bert-base or bert-large; random weights). An existing file or folder precedes a
 // name in the cache. Throws DataError "models.*", "weights.*", "safetensors.*", IoError.
-LoadedModel load_model(const std::string& what, const ModelOptions& options);
+HASTEN_API LoadedModel load_model(const std::string& what, const ModelOptions& options);
 // The number of ids of that model. Reads only its configuration.
-std::int64_t vocab_size_of(const std::string& what);
+HASTEN_API std::int64_t vocab_size_of(const std::string& what);
 
 // The labels that the configuration of a model describes.
 struct ConfiguredLabels {
@@ -148,6 +149,6 @@ struct ConfiguredLabels {
   std::string problem_type;        // empty: not given
 };
 // Reads only the configuration of that model.
-ConfiguredLabels configured_labels(const std::string& what);
+HASTEN_API ConfiguredLabels configured_labels(const std::string& what);
 
 }  // namespace hasten

@@ -19,11 +19,12 @@
 #include <string>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/formats/tensor_dict.h"
 
 namespace hasten {
 
-class TrainingTraits {
+class HASTEN_API TrainingTraits {
  public:
   virtual ~TrainingTraits() = default;
 
@@ -67,8 +68,8 @@ class TrainingTraits {
 };
 
 // Returns the traits of the module, or null if it does not derive from TrainingTraits.
-const TrainingTraits* traits_of(const torch::nn::Module& module);
-TrainingTraits* traits_of(torch::nn::Module& module);
+HASTEN_API const TrainingTraits* traits_of(const torch::nn::Module& module);
+HASTEN_API TrainingTraits* traits_of(torch::nn::Module& module);
 
 // Returns the names of the parameters that weight decay leaves out. As in the Hugging Face Trainer,
 // these are the parameters of a LayerNorm and those whose name contains "bias", "layernorm" or

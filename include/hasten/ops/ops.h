@@ -36,6 +36,8 @@
 #include <optional>
 #include <string>
 
+#include "hasten/base/export.h"
+
 namespace hasten::ops {
 
 using at::Tensor;
@@ -43,26 +45,26 @@ using at::Tensor;
 // x weight^T + bias. x [..., in], weight [out, in], bias [out] or undefined.
 // Large float products are computed by oneDNN on CPUs on which its AVX-512 kernels are faster than
 // the BLAS of LibTorch (MKL uses AVX2 on CPUs that are not Intel's): see matrix_product_engine().
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias);
+HASTEN_API Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias);
 // The library that computes large float products on this CPU: "oneDNN" or "BLAS".
-std::string matrix_product_engine();
+HASTEN_API std::string matrix_product_engine();
 
 // The exact GELU of x + bias. x [..., n], bias [n].
-Tensor bias_gelu(const Tensor& x, const Tensor& bias);
+HASTEN_API Tensor bias_gelu(const Tensor& x, const Tensor& bias);
 
 // layer_norm(dropout(x + bias, p) + residual). x, residual [..., n]; bias, gamma, beta [n]; p in
 // [0, 1], 0 unless training.
-Tensor dropout_add_norm(const Tensor& x, const Tensor& bias, const Tensor& residual,
-                        const Tensor& gamma, const Tensor& beta, double epsilon, double p,
-                        bool training);
+HASTEN_API Tensor dropout_add_norm(const Tensor& x, const Tensor& bias, const Tensor& residual,
+                                   const Tensor& gamma, const Tensor& beta, double epsilon,
+                                   double p, bool training);
 
 // In training, zeroes each element of x with probability p in [0, 1] and scales the others by
 // 1 / (1 - p). Otherwise returns x.
-Tensor dropout(const Tensor& x, double p, bool training);
+HASTEN_API Tensor dropout(const Tensor& x, double p, bool training);
 
 // The keys to which attention may attend: a mask with one number per key, or packed rows without
 // padding.
-class KeyMask {
+class HASTEN_API KeyMask {
  public:
   // attention_mask [batch, length] is non-zero for the tokens that may be attended to; undefined:
   // all may.
@@ -84,13 +86,13 @@ class KeyMask {
 // softmax(q k^T / sqrt(head size) + mask) with dropout, times v, for `heads` heads that are
 // concatenated in the last dimension. q, k, v and the result are [batch, length, heads * head
 // size]. A row without a key to attend to gives zeros.
-Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const KeyMask& mask,
-                 std::int64_t heads, double p, bool training);
+HASTEN_API Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const KeyMask& mask,
+                            std::int64_t heads, double p, bool training);
 
 // The same, computed step by step with LibTorch's operators, whose results are all kept for the
 // backward pass; transformers calls it eager.
-Tensor eager_attention(const Tensor& q, const Tensor& k, const Tensor& v, const KeyMask& mask,
-                       std::int64_t heads, double p, bool training);
+HASTEN_API Tensor eager_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                                  const KeyMask& mask, std::int64_t heads, double p, bool training);
 
 // word[ids] + position[position_ids] + type[type_ids]. ids, type_ids, position_ids [batch, length]
 // int64; type_ids and position_ids may be undefined (type 0, positions 0, 1, ...) or one row for
@@ -100,8 +102,8 @@ Tensor eager_attention(const Tensor& q, const Tensor& k, const Tensor& v, const 
 // hundred rows instead of the whole vocabulary. The optimizer must accept it (hasten::AdamW does).
 // Throws DataError "models.id-out-of-range" for an id outside its table, and
 // "models.sequence-too-long" for more tokens than positions.
-Tensor embedding_sum(const Tensor& word, const Tensor& position, const Tensor& type,
-                     const Tensor& ids, const Tensor& position_ids, const Tensor& type_ids,
-                     std::int64_t padding_id, bool sparse);
+HASTEN_API Tensor embedding_sum(const Tensor& word, const Tensor& position, const Tensor& type,
+                                const Tensor& ids, const Tensor& position_ids,
+                                const Tensor& type_ids, std::int64_t padding_id, bool sparse);
 
 }  // namespace hasten::ops

@@ -18,11 +18,12 @@
 // Errors and the thread rule: stateful_optimizer.h.
 #pragma once
 
+#include "hasten/base/export.h"
 #include "hasten/optim/stateful_optimizer.h"
 
 namespace hasten {
 
-class AdafactorOptions : public ParamGroupOptionsOf<AdafactorOptions> {
+class HASTEN_API AdafactorOptions : public ParamGroupOptionsOf<AdafactorOptions> {
  public:
   static constexpr const char* kName = "Adafactor";
   explicit AdafactorOptions(double lr = 0) : ParamGroupOptionsOf(lr, /*weight_decay=*/0) {}
@@ -43,7 +44,7 @@ class AdafactorOptions : public ParamGroupOptionsOf<AdafactorOptions> {
   void visit(OptionVisitor& option) override;
 };
 
-class Adafactor : public OptimizerWith<AdafactorOptions> {
+class HASTEN_API Adafactor : public OptimizerWith<AdafactorOptions> {
  public:
   using OptimizerWith::OptimizerWith;
   std::vector<std::int64_t> state_shape(const std::string& tensor,

@@ -10,11 +10,12 @@
 // two floats for each float of a parameter. Errors and the thread rule: stateful_optimizer.h.
 #pragma once
 
+#include "hasten/base/export.h"
 #include "hasten/optim/stateful_optimizer.h"
 
 namespace hasten {
 
-class AdamaxOptions : public ParamGroupOptionsOf<AdamaxOptions> {
+class HASTEN_API AdamaxOptions : public ParamGroupOptionsOf<AdamaxOptions> {
  public:
   static constexpr const char* kName = "Adamax";
   explicit AdamaxOptions(double lr = 2e-3) : ParamGroupOptionsOf(lr, /*weight_decay=*/0) {}
@@ -30,7 +31,7 @@ class AdamaxOptions : public ParamGroupOptionsOf<AdamaxOptions> {
   void visit(OptionVisitor& option) override;
 };
 
-class Adamax : public OptimizerWith<AdamaxOptions> {
+class HASTEN_API Adamax : public OptimizerWith<AdamaxOptions> {
  public:
   using OptimizerWith::OptimizerWith;
 

@@ -35,6 +35,7 @@
 #include <optional>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/optim/gradients.h"
 
 namespace hasten {
@@ -43,7 +44,7 @@ namespace ops {
 struct AdamWStep;
 }
 
-class AdamW : public torch::optim::Optimizer, public ScalesGradients {
+class HASTEN_API AdamW : public torch::optim::Optimizer, public ScalesGradients {
  public:
   explicit AdamW(const std::vector<torch::optim::OptimizerParamGroup>& groups,
                  torch::optim::AdamWOptions defaults = {});

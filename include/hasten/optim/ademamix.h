@@ -13,11 +13,12 @@
 // Errors and the thread rule: stateful_optimizer.h.
 #pragma once
 
+#include "hasten/base/export.h"
 #include "hasten/optim/stateful_optimizer.h"
 
 namespace hasten {
 
-class AdEMAMixOptions : public ParamGroupOptionsOf<AdEMAMixOptions> {
+class HASTEN_API AdEMAMixOptions : public ParamGroupOptionsOf<AdEMAMixOptions> {
  public:
   static constexpr const char* kName = "AdEMAMix";
   explicit AdEMAMixOptions(double lr = 1e-3) : ParamGroupOptionsOf(lr, /*weight_decay=*/0.01) {}
@@ -37,7 +38,7 @@ class AdEMAMixOptions : public ParamGroupOptionsOf<AdEMAMixOptions> {
   void visit(OptionVisitor& option) override;
 };
 
-class AdEMAMix : public OptimizerWith<AdEMAMixOptions> {
+class HASTEN_API AdEMAMix : public OptimizerWith<AdEMAMixOptions> {
  public:
   using OptimizerWith::OptimizerWith;
 

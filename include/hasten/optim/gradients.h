@@ -16,12 +16,13 @@
 
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/device/deferred_scalar.h"
 
 namespace hasten {
 
 // An optimizer whose next step can multiply the gradients as it reads them.
-class ScalesGradients {
+class HASTEN_API ScalesGradients {
  public:
   virtual ~ScalesGradients() = default;
   virtual void scale_next_step(double factor) = 0;
@@ -30,23 +31,24 @@ class ScalesGradients {
 };
 
 // The p-norm of all gradients as one vector; `norm_type` is p and may be infinity.
-double gradient_norm(const std::vector<at::Tensor>& parameters, double norm_type = 2.0);
+HASTEN_API double gradient_norm(const std::vector<at::Tensor>& parameters, double norm_type = 2.0);
 // The same as a tensor of one element on the device of the gradients.
-at::Tensor gradient_norm_on_device(const std::vector<at::Tensor>& parameters,
-                                   double norm_type = 2.0);
+HASTEN_API at::Tensor gradient_norm_on_device(const std::vector<at::Tensor>& parameters,
+                                              double norm_type = 2.0);
 // The factor that brings gradients of this norm down to max_norm; 1 if they need none. It is NaN
 // for a norm of NaN.
-double clip_factor(double norm, double max_norm);
+HASTEN_API double clip_factor(double norm, double max_norm);
 // The same on the device of the norm.
-at::Tensor clip_factor(const at::Tensor& norm, double max_norm);
+HASTEN_API at::Tensor clip_factor(const at::Tensor& norm, double max_norm);
 // Multiplies every gradient in place. A factor of 1 touches nothing.
-void scale_gradients_(const std::vector<at::Tensor>& parameters, double factor);
+HASTEN_API void scale_gradients_(const std::vector<at::Tensor>& parameters, double factor);
 // The same with a factor on the device of the gradients.
-void scale_gradients_(const std::vector<at::Tensor>& parameters, const at::Tensor& factor);
+HASTEN_API void scale_gradients_(const std::vector<at::Tensor>& parameters,
+                                 const at::Tensor& factor);
 // Clips the gradients in place to max_norm and returns the norm before.
-DeferredScalar clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
-                               double norm_type = 2.0);
+HASTEN_API DeferredScalar clip_grad_norm_(const std::vector<at::Tensor>& parameters,
+                                          double max_norm, double norm_type = 2.0);
 // Limits each element of the gradients to [-clip_value, clip_value] in place.
-void clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value);
+HASTEN_API void clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value);
 
 }  // namespace hasten

@@ -13,11 +13,12 @@
 // Errors and the thread rule: stateful_optimizer.h.
 #pragma once
 
+#include "hasten/base/export.h"
 #include "hasten/optim/stateful_optimizer.h"
 
 namespace hasten {
 
-class LambOptions : public ParamGroupOptionsOf<LambOptions> {
+class HASTEN_API LambOptions : public ParamGroupOptionsOf<LambOptions> {
  public:
   static constexpr const char* kName = "Lamb";
   explicit LambOptions(double lr = 1e-3) : ParamGroupOptionsOf(lr, /*weight_decay=*/0.01) {}
@@ -36,7 +37,7 @@ class LambOptions : public ParamGroupOptionsOf<LambOptions> {
   void visit(OptionVisitor& option) override;
 };
 
-class Lamb : public OptimizerWith<LambOptions> {
+class HASTEN_API Lamb : public OptimizerWith<LambOptions> {
  public:
   using OptimizerWith::OptimizerWith;
 

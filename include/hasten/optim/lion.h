@@ -11,11 +11,12 @@
 // Errors and the thread rule: stateful_optimizer.h.
 #pragma once
 
+#include "hasten/base/export.h"
 #include "hasten/optim/stateful_optimizer.h"
 
 namespace hasten {
 
-class LionOptions : public ParamGroupOptionsOf<LionOptions> {
+class HASTEN_API LionOptions : public ParamGroupOptionsOf<LionOptions> {
  public:
   static constexpr const char* kName = "Lion";
   explicit LionOptions(double lr = 1e-4) : ParamGroupOptionsOf(lr, /*weight_decay=*/0) {}
@@ -30,7 +31,7 @@ class LionOptions : public ParamGroupOptionsOf<LionOptions> {
   void visit(OptionVisitor& option) override;
 };
 
-class Lion : public OptimizerWith<LionOptions> {
+class HASTEN_API Lion : public OptimizerWith<LionOptions> {
  public:
   using OptimizerWith::OptimizerWith;
 

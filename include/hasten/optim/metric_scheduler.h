@@ -29,6 +29,7 @@
 #include <string>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/options/kwargs.h"
 #include "hasten/options/training_arguments.h"
 

@@ -18,11 +18,12 @@
 // Also throws UsageError "optim.not-a-matrix". Errors and the thread rule: stateful_optimizer.h.
 #pragma once
 
+#include "hasten/base/export.h"
 #include "hasten/optim/stateful_optimizer.h"
 
 namespace hasten {
 
-class MuonOptions : public ParamGroupOptionsOf<MuonOptions> {
+class HASTEN_API MuonOptions : public ParamGroupOptionsOf<MuonOptions> {
  public:
   static constexpr const char* kName = "Muon";
   explicit MuonOptions(double lr = 1e-3) : ParamGroupOptionsOf(lr, /*weight_decay=*/0.1) {}
@@ -41,7 +42,7 @@ class MuonOptions : public ParamGroupOptionsOf<MuonOptions> {
   void visit(OptionVisitor& option) override;
 };
 
-class Muon : public OptimizerWith<MuonOptions> {
+class HASTEN_API Muon : public OptimizerWith<MuonOptions> {
  public:
   using OptimizerWith::OptimizerWith;
 

@@ -11,11 +11,12 @@
 // of a parameter. Errors and the thread rule: stateful_optimizer.h.
 #pragma once
 
+#include "hasten/base/export.h"
 #include "hasten/optim/stateful_optimizer.h"
 
 namespace hasten {
 
-class NAdamOptions : public ParamGroupOptionsOf<NAdamOptions> {
+class HASTEN_API NAdamOptions : public ParamGroupOptionsOf<NAdamOptions> {
  public:
   static constexpr const char* kName = "NAdam";
   explicit NAdamOptions(double lr = 2e-3) : ParamGroupOptionsOf(lr, /*weight_decay=*/0) {}
@@ -33,7 +34,7 @@ class NAdamOptions : public ParamGroupOptionsOf<NAdamOptions> {
   void visit(OptionVisitor& option) override;
 };
 
-class NAdam : public OptimizerWith<NAdamOptions> {
+class HASTEN_API NAdam : public OptimizerWith<NAdamOptions> {
  public:
   using OptimizerWith::OptimizerWith;
 

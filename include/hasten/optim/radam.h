@@ -11,11 +11,12 @@
 // Errors and the thread rule: stateful_optimizer.h.
 #pragma once
 
+#include "hasten/base/export.h"
 #include "hasten/optim/stateful_optimizer.h"
 
 namespace hasten {
 
-class RAdamOptions : public ParamGroupOptionsOf<RAdamOptions> {
+class HASTEN_API RAdamOptions : public ParamGroupOptionsOf<RAdamOptions> {
  public:
   static constexpr const char* kName = "RAdam";
   explicit RAdamOptions(double lr = 1e-3) : ParamGroupOptionsOf(lr, /*weight_decay=*/0) {}
@@ -32,7 +33,7 @@ class RAdamOptions : public ParamGroupOptionsOf<RAdamOptions> {
   void visit(OptionVisitor& option) override;
 };
 
-class RAdam : public OptimizerWith<RAdamOptions> {
+class HASTEN_API RAdam : public OptimizerWith<RAdamOptions> {
  public:
   using OptimizerWith::OptimizerWith;
 

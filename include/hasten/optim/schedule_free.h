@@ -17,12 +17,13 @@
 // is called in the mode of eval(). Errors and the thread rule: stateful_optimizer.h.
 #pragma once
 
+#include "hasten/base/export.h"
 #include "hasten/optim/stateful_optimizer.h"
 
 namespace hasten {
 
 // An optimizer that trains other weights than it evaluates.
-class AveragesWeights {
+class HASTEN_API AveragesWeights {
  public:
   virtual ~AveragesWeights() = default;
   // Sets the parameters to the weights to train, or to the mean to evaluate. Does nothing in that
@@ -38,7 +39,7 @@ struct Averaging {
   double weight_lr_power = 2;     // ... times the highest learning rate to this power.
 };
 
-class ScheduleFreeAdamWOptions : public ParamGroupOptionsOf<ScheduleFreeAdamWOptions> {
+class HASTEN_API ScheduleFreeAdamWOptions : public ParamGroupOptionsOf<ScheduleFreeAdamWOptions> {
  public:
   static constexpr const char* kName = "ScheduleFreeAdamW";
   explicit ScheduleFreeAdamWOptions(double lr = 2.5e-3)
@@ -58,7 +59,7 @@ class ScheduleFreeAdamWOptions : public ParamGroupOptionsOf<ScheduleFreeAdamWOpt
   void visit(OptionVisitor& option) override;
 };
 
-class ScheduleFreeSGDOptions : public ParamGroupOptionsOf<ScheduleFreeSGDOptions> {
+class HASTEN_API ScheduleFreeSGDOptions : public ParamGroupOptionsOf<ScheduleFreeSGDOptions> {
  public:
   static constexpr const char* kName = "ScheduleFreeSGD";
   explicit ScheduleFreeSGDOptions(double lr = 1) : ParamGroupOptionsOf(lr, /*weight_decay=*/0) {}
@@ -76,7 +77,7 @@ class ScheduleFreeSGDOptions : public ParamGroupOptionsOf<ScheduleFreeSGDOptions
 };
 
 template <class Options>
-class ScheduleFree : public OptimizerWith<Options>, public AveragesWeights {
+class HASTEN_API ScheduleFree : public OptimizerWith<Options>, public AveragesWeights {
  public:
   using OptimizerWith<Options>::OptimizerWith;
   void train() override;

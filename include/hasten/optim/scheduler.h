@@ -33,6 +33,7 @@
 #include <string>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/options/kwargs.h"
 #include "hasten/options/training_arguments.h"
 
@@ -46,12 +47,12 @@ struct SchedulerOptions {
 
 // The factor on the base learning rate as a function of the step. `base_lr` is the learning rate
 // to which kwargs such as min_lr and lr_end are relative.
-std::function<double(std::int64_t)> schedule_factor(SchedulerType type,
-                                                    const SchedulerOptions& options,
-                                                    double base_lr);
+HASTEN_API std::function<double(std::int64_t)> schedule_factor(SchedulerType type,
+                                                               const SchedulerOptions& options,
+                                                               double base_lr);
 
 // Multiplies the base learning rate of each group by a function of the step.
-class LambdaLR : public torch::optim::LRScheduler {
+class HASTEN_API LambdaLR : public torch::optim::LRScheduler {
  public:
   // Group i gets its current learning rate times factors[i](step). Throws c10::Error unless there
   // is one function for each group.
@@ -81,11 +82,13 @@ class LambdaLR : public torch::optim::LRScheduler {
   std::vector<std::function<double(std::int64_t)>> factors_;
 };
 
-std::unique_ptr<LambdaLR> get_scheduler(SchedulerType type, torch::optim::Optimizer& optimizer,
-                                        const SchedulerOptions& options);
+HASTEN_API std::unique_ptr<LambdaLR> get_scheduler(SchedulerType type,
+                                                   torch::optim::Optimizer& optimizer,
+                                                   const SchedulerOptions& options);
 // Takes the name that transformers uses, such as "linear". The text of ConfigError
 // "optim.unknown-scheduler" names the nearest one.
-std::unique_ptr<LambdaLR> get_scheduler(const std::string& name, torch::optim::Optimizer& optimizer,
-                                        const SchedulerOptions& options);
+HASTEN_API std::unique_ptr<LambdaLR> get_scheduler(const std::string& name,
+                                                   torch::optim::Optimizer& optimizer,
+                                                   const SchedulerOptions& options);
 
 }  // namespace hasten

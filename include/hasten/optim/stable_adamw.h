@@ -12,11 +12,12 @@
 // parameter. Errors and the thread rule: stateful_optimizer.h.
 #pragma once
 
+#include "hasten/base/export.h"
 #include "hasten/optim/stateful_optimizer.h"
 
 namespace hasten {
 
-class StableAdamWOptions : public ParamGroupOptionsOf<StableAdamWOptions> {
+class HASTEN_API StableAdamWOptions : public ParamGroupOptionsOf<StableAdamWOptions> {
  public:
   static constexpr const char* kName = "StableAdamW";
   explicit StableAdamWOptions(double lr = 1e-3) : ParamGroupOptionsOf(lr, /*weight_decay=*/0.01) {}
@@ -33,7 +34,7 @@ class StableAdamWOptions : public ParamGroupOptionsOf<StableAdamWOptions> {
   void visit(OptionVisitor& option) override;
 };
 
-class StableAdamW : public OptimizerWith<StableAdamWOptions> {
+class HASTEN_API StableAdamW : public OptimizerWith<StableAdamWOptions> {
  public:
   using OptimizerWith::OptimizerWith;
 

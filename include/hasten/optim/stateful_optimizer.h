@@ -29,10 +29,12 @@
 #include <utility>
 #include <vector>
 
+#include "hasten/base/export.h"
+
 namespace hasten {
 
 // Reads or writes the options of a group by their names.
-class OptionVisitor {
+class HASTEN_API OptionVisitor {
  public:
   virtual ~OptionVisitor() = default;
   virtual void operator()(const char* name, double& value) = 0;
@@ -45,7 +47,7 @@ class OptionVisitor {
 };
 
 // The options that every optimizer has.
-class ParamGroupOptions : public torch::optim::OptimizerOptions {
+class HASTEN_API ParamGroupOptions : public torch::optim::OptimizerOptions {
  public:
   explicit ParamGroupOptions(double lr, double weight_decay)
       : lr_(lr), weight_decay_(weight_decay) {}
@@ -94,7 +96,7 @@ class ParamGroupOptionsOf : public ParamGroupOptions {
 };
 
 // The state of an optimizer for one parameter.
-class ParamState : public torch::optim::OptimizerCloneableParamState<ParamState> {
+class HASTEN_API ParamState : public torch::optim::OptimizerCloneableParamState<ParamState> {
  public:
   std::int64_t step = 0;
   std::map<std::string, at::Tensor> tensors;
@@ -104,7 +106,7 @@ class ParamState : public torch::optim::OptimizerCloneableParamState<ParamState>
   void serialize(torch::serialize::OutputArchive& archive) const override;
 };
 
-class StatefulOptimizer : public torch::optim::Optimizer {
+class HASTEN_API StatefulOptimizer : public torch::optim::Optimizer {
  public:
   at::Tensor step(LossClosure closure = nullptr) override;
   void save(torch::serialize::OutputArchive& archive) const override;

@@ -13,17 +13,20 @@
 #include <optional>
 #include <string>
 
+#include "hasten/base/export.h"
+
 namespace hasten::config {
 
 using Environment = std::map<std::string, std::string>;
 
 // The HASTEN_* variables of this process.
-Environment process_environment();
+HASTEN_API Environment process_environment();
 // All variables of this process, including those of launchers and schedulers.
-Environment whole_environment();
+HASTEN_API Environment whole_environment();
 // The flag in a variable, in the words of Accelerate: y, yes, t, true, on, 1 and n, no, f, false,
 // off, 0, in any letter case. An empty variable counts as unset. Throws "config.bad-value" for any
 // other text.
-std::optional<bool> environment_flag(const Environment& environment, const std::string& name);
+HASTEN_API std::optional<bool> environment_flag(const Environment& environment,
+                                                const std::string& name);
 
 }  // namespace hasten::config

@@ -24,9 +24,11 @@
 #include <utility>
 #include <variant>
 
+#include "hasten/base/export.h"
+
 namespace hasten {
 
-class KwargValue {
+class HASTEN_API KwargValue {
  public:
   template <class Number>
   requires(std::is_arithmetic_v<Number> && !std::same_as<Number, bool>) KwargValue(Number number)
@@ -46,7 +48,7 @@ class KwargValue {
   std::variant<double, std::string> value_;
 };
 
-class Kwargs {
+class HASTEN_API Kwargs {
  public:
   Kwargs() = default;
   Kwargs(std::initializer_list<std::pair<const std::string, KwargValue>> items) : items_(items) {}
@@ -68,8 +70,8 @@ class Kwargs {
 
 // Parses `name=value,name=value` or a flat JSON object. Returns nullopt if the text is neither, or
 // if one of the pairs repeats a name.
-std::optional<Kwargs> parse_kwargs(std::string_view text);
+HASTEN_API std::optional<Kwargs> parse_kwargs(std::string_view text);
 // Formats `name=value,name=value`, sorted by name.
-std::string to_text(const Kwargs& kwargs);
+HASTEN_API std::string to_text(const Kwargs& kwargs);
 
 }  // namespace hasten

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/options/environment.h"
 #include "hasten/options/kwargs.h"
 #include "hasten/options/names.h"
@@ -131,7 +132,7 @@ struct Machines {
 inline constexpr int kRendezvousPort = 29500;  // The default of Accelerate and torchrun.
 
 // Combines the options, and throws if they contradict each other or if one is missing.
-Machines resolve_machines(const LaunchOptions& options);
+HASTEN_API Machines resolve_machines(const LaunchOptions& options);
 
 // The result of parse_launch.
 struct LaunchConfiguration {
@@ -144,13 +145,13 @@ struct LaunchConfiguration {
   std::vector<config::ResolvedValue> values;  // With their origins.
 };
 
-void describe(config::OptionTable& table, LaunchOptions& options);
+HASTEN_API void describe(config::OptionTable& table, LaunchOptions& options);
 
 // Parses the words after `launch`: options, then the program with its arguments. From weakest to
 // strongest: files, torchrun's variables (PET_NNODES, ...), HASTEN_ variables, flags. If no file is
 // named, the one that config::find_default_file() finds in `environment` is read.
-LaunchConfiguration parse_launch(const std::vector<std::string>& words,
-                                 const config::Environment& environment);
-std::string launch_help(int width);
+HASTEN_API LaunchConfiguration parse_launch(const std::vector<std::string>& words,
+                                            const config::Environment& environment);
+HASTEN_API std::string launch_help(int width);
 
 }  // namespace hasten

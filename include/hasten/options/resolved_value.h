@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/options/kwargs.h"
 
 namespace hasten::config {
@@ -29,11 +30,11 @@ struct Origin {
   Source source = Source::default_value;
   std::string where;
 };
-std::string to_text(const Origin& origin);
+HASTEN_API std::string to_text(const Origin& origin);
 
 // Formats a value as a command line takes it: "3e-05", "true", "a,b", "k=v,k2=v2"; "unset" if it is
 // empty.
-std::string to_text(const Value& value);
+HASTEN_API std::string to_text(const Value& value);
 
 // The value of one option, and where it came from.
 struct ResolvedValue {
@@ -46,6 +47,6 @@ struct ResolvedValue {
 enum class Show { changed, all };
 // Formats one line per value, `name: value  # origin`. The text is valid YAML, which read_yaml()
 // reads back to the same values.
-std::string resolved_text(const std::vector<ResolvedValue>& values, Show show);
+HASTEN_API std::string resolved_text(const std::vector<ResolvedValue>& values, Show show);
 
 }  // namespace hasten::config

@@ -19,6 +19,7 @@
 #include <string_view>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/options/environment.h"
 #include "hasten/options/names.h"
 #include "hasten/options/resolved_value.h"
@@ -74,7 +75,7 @@ const std::vector<std::string>& builtin_models();
 // True if the model is a file that torch.export has written: its name ends in .pt2.
 bool is_exported_model(const std::string& model);
 
-void describe(config::OptionTable& table, TrainOptions& options);
+HASTEN_API void describe(config::OptionTable& table, TrainOptions& options);
 
 // The action that a command line asks for.
 enum class TrainAnswer { run, print_config, help, help_markdown };
@@ -88,21 +89,21 @@ struct TrainConfiguration {
 };
 
 // Parses the words after `train`.
-TrainConfiguration parse_train(const std::vector<std::string>& words,
-                               const config::Environment& environment);
+HASTEN_API TrainConfiguration parse_train(const std::vector<std::string>& words,
+                                          const config::Environment& environment);
 
 // Throws ConfigError if an option is missing, out of range, or contradicts another one.
-void validate(const TrainOptions& options, const TrainingArguments& arguments);
+HASTEN_API void validate(const TrainOptions& options, const TrainingArguments& arguments);
 
 // Throws IoError "io.not-found" if a file that the options name is missing, so that this is
 // reported before the model is built.
-void check_files(const TrainOptions& options);
+HASTEN_API void check_files(const TrainOptions& options);
 
 // Formats the values with their origins, as YAML lines.
-std::string resolved_text(const TrainConfiguration& configuration, config::Show show);
+HASTEN_API std::string resolved_text(const TrainConfiguration& configuration, config::Show show);
 
 // The text of `hasten train --help`, and that of docs/reference/training_arguments.md.
-std::string train_help(int width);
-std::string train_reference();
+HASTEN_API std::string train_help(int width);
+HASTEN_API std::string train_reference();
 
 }  // namespace hasten

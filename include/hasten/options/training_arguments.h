@@ -22,6 +22,7 @@
 #include <string_view>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/options/kwargs.h"
 #include "hasten/options/names.h"
 
@@ -170,31 +171,31 @@ struct TrainingArguments {
 
 // Validates the arguments and fills in derived values: do_eval, eval_steps, metric_for_best_model,
 // greater_is_better, and a leading "~" of output_dir and logging_dir.
-TrainingArguments resolved(TrainingArguments arguments);
+HASTEN_API TrainingArguments resolved(TrainingArguments arguments);
 
 // Throws ConfigError for the first value out of its range, the first contradiction, or the first
 // value that is not supported yet.
-void validate(const TrainingArguments& arguments);
+HASTEN_API void validate(const TrainingArguments& arguments);
 
 // True for the schedules that follow an evaluation metric (hasten/optim/metric_scheduler.h).
 bool follows_metric(SchedulerType type);
 
 // Converts a number of steps: below 1 it is a share of `total`, rounded up. 0.1 of 512 is 52, 500
 // is 500.
-std::int64_t absolute_steps(double steps_or_share, std::int64_t total);
+HASTEN_API std::int64_t absolute_steps(double steps_or_share, std::int64_t total);
 
 // Formats all arguments as a JSON object in the order of the struct, with null for unset ones.
 // training_arguments_from_json reads it back; it accepts any subset of the keys, uses defaults for
 // the others, and knows former names.
-std::string to_json(const TrainingArguments& arguments);
-TrainingArguments training_arguments_from_json(const std::string& json,
-                                               const std::string& name = "JSON");
+HASTEN_API std::string to_json(const TrainingArguments& arguments);
+HASTEN_API TrainingArguments training_arguments_from_json(const std::string& json,
+                                                          const std::string& name = "JSON");
 
 namespace config {
 class OptionTable;
 }
 // Adds the description of all arguments to a table (options/describe.h).
-void describe(config::OptionTable& table, TrainingArguments& arguments);
+HASTEN_API void describe(config::OptionTable& table, TrainingArguments& arguments);
 
 template <>
 struct Names<IntervalStrategy> {

@@ -39,6 +39,8 @@
 #include <optional>
 #include <vector>
 
+#include "hasten/base/export.h"
+
 namespace hasten {
 
 class AcceleratorState;
@@ -49,7 +51,7 @@ struct JoinOptions {
 };
 
 // The scope: Accelerator::join_uneven_inputs returns it.
-class [[nodiscard]] JoinScope {
+class [[nodiscard]] HASTEN_API JoinScope {
  public:
   JoinScope(std::shared_ptr<AcceleratorState> state, const std::vector<torch::nn::Module*>& models,
             JoinOptions options);

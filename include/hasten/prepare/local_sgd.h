@@ -28,6 +28,7 @@
 #include <memory>
 #include <utility>
 
+#include "hasten/base/export.h"
 #include "hasten/prepare/prepared.h"
 
 namespace hasten {
@@ -40,7 +41,7 @@ struct LocalSGDOptions {
   bool enabled = true;
 };
 
-class [[nodiscard]] LocalSGD {
+class [[nodiscard]] HASTEN_API LocalSGD {
  public:
   // `accelerator` must be the one that prepared the model.
   template <class Accelerator, class Impl>

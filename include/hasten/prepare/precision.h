@@ -15,6 +15,7 @@
 #include <optional>
 #include <string_view>
 
+#include "hasten/base/export.h"
 #include "hasten/options/names.h"
 
 namespace hasten {
@@ -27,9 +28,9 @@ struct Names<Precision> {
 };
 
 // False on a CPU that emulates bfloat16.
-bool bf16_is_fast(at::Device device);
+HASTEN_API bool bf16_is_fast(at::Device device);
 
-class [[nodiscard]] AutocastGuard {
+class [[nodiscard]] HASTEN_API AutocastGuard {
  public:
   AutocastGuard(Precision precision, at::DeviceType device);
   AutocastGuard(const AutocastGuard&) = delete;

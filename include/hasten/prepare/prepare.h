@@ -26,6 +26,7 @@
 #include <utility>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/data/share.h"
 #include "hasten/prepare/prepared.h"
 
@@ -89,17 +90,18 @@ template <class T>
 inline constexpr bool kNever = false;
 
 // Moves the module to the device.
-void place_module(const AcceleratorState& state, torch::nn::Module& module);
+HASTEN_API void place_module(const AcceleratorState& state, torch::nn::Module& module);
 // Moves the module if the Accelerator moves what it prepares, and makes its gradients the
 // Accelerator's.
-void prepare_module(AcceleratorState& state, const std::shared_ptr<torch::nn::Module>& module);
+HASTEN_API void prepare_module(AcceleratorState& state,
+                               const std::shared_ptr<torch::nn::Module>& module);
 // Checks the optimizer, drops its duplicate parameters and moves its state to the device.
-void prepare_optimizer(AcceleratorState& state, torch::optim::Optimizer& optimizer);
+HASTEN_API void prepare_optimizer(AcceleratorState& state, torch::optim::Optimizer& optimizer);
 // How a loader divides its rows between the processes.
-LoaderShare share_of(const AcceleratorState& state);
+HASTEN_API LoaderShare share_of(const AcceleratorState& state);
 // Checks that the loader has the same number of batches in all processes; unset: it is not known.
 // Throws UsageError "data.loaders-differ". A collective.
-void check_same_batches(std::optional<std::int64_t> batches, const Group& group);
+HASTEN_API void check_same_batches(std::optional<std::int64_t> batches, const Group& group);
 
 // Makes a loader of hasten's return this process's rows only. Any other loader is read in full by
 // every process, so only the number of its batches is checked.

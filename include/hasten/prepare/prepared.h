@@ -25,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/models/hooks.h"
 #include "hasten/optim/scheduler.h"
 #include "hasten/prepare/precision.h"
@@ -39,7 +40,7 @@ class SyncedScheduler;
 namespace detail {
 
 // The scope of a call of a prepared model, in the Accelerator's precision.
-class [[nodiscard]] ForwardScope {
+class [[nodiscard]] HASTEN_API ForwardScope {
  public:
   ForwardScope(AcceleratorState& state, const torch::nn::Module& module);
   ForwardScope(const ForwardScope&) = delete;
@@ -88,7 +89,7 @@ class PreparedModel {
   std::shared_ptr<AcceleratorState> state_;
 };
 
-class PreparedOptimizer {
+class HASTEN_API PreparedOptimizer {
  public:
   using IsPrepared = void;
 
@@ -131,7 +132,7 @@ class PreparedOptimizer {
   std::shared_ptr<SyncedOptimizer> synced_optimizer_;
 };
 
-class PreparedScheduler {
+class HASTEN_API PreparedScheduler {
  public:
   using IsPrepared = void;
 
@@ -160,11 +161,14 @@ class PreparedScheduler {
 };
 
 // Makes a scheduler by its name for a prepared optimizer; see hasten/optim/scheduler.h.
-PreparedScheduler get_scheduler(const std::string& name, const PreparedOptimizer& optimizer,
-                                const SchedulerOptions& options);
+HASTEN_API PreparedScheduler get_scheduler(const std::string& name,
+                                           const PreparedOptimizer& optimizer,
+                                           const SchedulerOptions& options);
 // The same in the argument order of transformers:
 // get_scheduler("linear", optimizer, num_warmup_steps, num_training_steps).
-PreparedScheduler get_scheduler(const std::string& name, const PreparedOptimizer& optimizer,
-                                std::int64_t num_warmup_steps, std::int64_t num_training_steps);
+HASTEN_API PreparedScheduler get_scheduler(const std::string& name,
+                                           const PreparedOptimizer& optimizer,
+                                           std::int64_t num_warmup_steps,
+                                           std::int64_t num_training_steps);
 
 }  // namespace hasten

@@ -35,6 +35,7 @@
 #include <utility>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/data/batch_info.h"
 #include "hasten/formats/tensor_dict.h"
 #include "hasten/prepare/loader_position.h"
@@ -53,7 +54,7 @@ void add_position(AcceleratorState& state, const std::shared_ptr<PositionedLoade
 
 // The part of a pass over a prepared loader that does not depend on types. Batches that are given
 // to enter() are the Accelerator's current ones until the end of the pass.
-class LoaderPass {
+class HASTEN_API LoaderPass {
  public:
   // `draws`: the loader is not hasten's and may draw random numbers. `position` is null for a loader
   // of hasten's.

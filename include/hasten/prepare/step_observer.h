@@ -21,11 +21,13 @@
 #include <memory>
 #include <vector>
 
+#include "hasten/base/export.h"
+
 namespace hasten {
 
 enum class StepPhase { forward, backward, optimizer };
 
-class StepObserver {
+class HASTEN_API StepObserver {
  public:
   virtual ~StepObserver() = default;
   // Called once for each prepared model.
@@ -40,7 +42,7 @@ class StepObserver {
   virtual void on_step() {}
 };
 
-class StepObservers {
+class HASTEN_API StepObservers {
  public:
   void add(const std::shared_ptr<StepObserver>& observer);
   void remove(const StepObserver& observer);

@@ -34,6 +34,7 @@
 #include <string_view>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/launch/worker.h"
 #include "hasten/options/names.h"
 
@@ -44,7 +45,7 @@ class ProcessGroup;
 namespace hasten {
 
 // The identity of this process. A value that does not depend on global state.
-struct ProcessState {
+struct HASTEN_API ProcessState {
   std::int64_t process_index = 0;        // the rank
   std::int64_t num_processes = 1;        // the world size
   std::int64_t local_process_index = 0;  // the number among the processes of this machine
@@ -98,7 +99,7 @@ struct GroupOptions {
 };
 
 // A handle; copies refer to the same group.
-class Group {
+class HASTEN_API Group {
  public:
   static Group single() { return Group(); }
   // Forms the group of all ranks of the job; returns when all have met.
@@ -153,7 +154,7 @@ class Group {
 // 38th collective, all_reduce of 262144 float (gradients, bucket 3)".
 //
 //   const CallScope scope(group, "evaluation of fold", 3);
-class [[nodiscard]] CallScope {
+class [[nodiscard]] HASTEN_API CallScope {
  public:
   // `purpose` must live as long as the program, as a literal does. An index below 0 is not shown.
   CallScope(const Group& group, const char* purpose, std::int64_t index = -1);
@@ -174,7 +175,7 @@ class [[nodiscard]] CallScope {
 //     const MainProcessFirst turn(process, group);
 //     prepare_cache();
 //   }
-class [[nodiscard]] MainProcessFirst {
+class [[nodiscard]] HASTEN_API MainProcessFirst {
  public:
   MainProcessFirst(const ProcessState& process, const Group& group, bool of_each_machine = false);
   MainProcessFirst(const MainProcessFirst&) = delete;

@@ -19,6 +19,7 @@
 #include <string>
 #include <string_view>
 
+#include "hasten/base/export.h"
 #include "hasten/base/log.h"
 #include "hasten/process/group.h"
 
@@ -30,7 +31,7 @@ struct LogOptions {
   bool in_order = false;
 };
 
-class Logger {
+class HASTEN_API Logger {
  public:
   Logger(std::string name, LogLevel level = LogLevel::passive, ProcessState process = {},
          Group group = Group::single(), LogSink sink = {});

@@ -41,6 +41,7 @@
 #include <utility>
 
 #include "hasten/base/error.h"
+#include "hasten/base/export.h"
 #include "hasten/options/launch_options.h"
 
 namespace hasten {
@@ -62,14 +63,14 @@ struct NotebookLauncherOptions {
 
 // Reports the first process that failed. The exit code is the process's own, 128 + n for signal n,
 // or 1 for an exception without an exit code.
-struct RankError : Error {
+struct HASTEN_API RankError : Error {
   RankError(std::int64_t rank, ErrorText text, int exit_code);
   const std::int64_t rank;
 };
 
 // Runs function() in options.num_processes processes.
-void notebook_launcher(const std::function<void()>& function,
-                       const NotebookLauncherOptions& options = {});
+HASTEN_API void notebook_launcher(const std::function<void()>& function,
+                                  const NotebookLauncherOptions& options = {});
 
 // Runs function(arguments...) in options.num_processes processes.
 template <class Function, class... Arguments>
@@ -79,6 +80,7 @@ void notebook_launcher(Function&& function, std::tuple<Arguments...> arguments,
 }
 
 // Runs function() in num_processes processes on the CPU.
-void debug_launcher(const std::function<void()>& function, std::int64_t num_processes = 2);
+HASTEN_API void debug_launcher(const std::function<void()>& function,
+                               std::int64_t num_processes = 2);
 
 }  // namespace hasten

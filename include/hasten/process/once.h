@@ -15,15 +15,17 @@
 #include <functional>
 #include <string>
 
+#include "hasten/base/export.h"
 #include "hasten/process/group.h"
 
 namespace hasten {
 
 // Does the work in the processes in which `is_worker` is true: one of the job, or one on each
 // machine.
-void once(const Group& group, bool is_worker, const std::function<void()>& work);
+HASTEN_API void once(const Group& group, bool is_worker, const std::function<void()>& work);
 
 // Returns the main process's answer in all processes.
-std::string broadcast_from_main(const Group& group, const std::function<std::string()>& answer);
+HASTEN_API std::string broadcast_from_main(const Group& group,
+                                           const std::function<std::string()>& answer);
 
 }  // namespace hasten

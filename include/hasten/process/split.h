@@ -18,15 +18,16 @@
 #include <string>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/process/group.h"
 
 namespace hasten {
 
 namespace detail {
 // The indices of the entries of this process's part.
-std::vector<std::int64_t> part_indices(std::int64_t length, const ProcessState& process,
-                                       bool apply_padding);
-[[noreturn]] void throw_uneven_lists();
+HASTEN_API std::vector<std::int64_t> part_indices(std::int64_t length, const ProcessState& process,
+                                                  bool apply_padding);
+[[noreturn]] HASTEN_API void throw_uneven_lists();
 }  // namespace detail
 
 template <class T>
@@ -40,8 +41,8 @@ std::vector<T> split_between_processes(const std::vector<T>& inputs, const Proce
 }
 
 // Divides along the first dimension.
-at::Tensor split_between_processes(const at::Tensor& inputs, const ProcessState& process,
-                                   bool apply_padding = false);
+HASTEN_API at::Tensor split_between_processes(const at::Tensor& inputs, const ProcessState& process,
+                                              bool apply_padding = false);
 
 // Divides each list, or tensor, of the map. All have the same length.
 template <class List>

@@ -37,6 +37,7 @@
 #include <string_view>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/tokenizers/encoding.h"
 #include "hasten/tokenizers/options.h"
 
@@ -48,7 +49,7 @@ struct StoredSettings {
   std::optional<PadOptions> padding;
 };
 
-class BertTokenizer {
+class HASTEN_API BertTokenizer {
  public:
   // Reads tokenizer.json of the folder, or else vocab.txt. Reads tokenizer_config.json and
   // special_tokens_map.json too; their settings have precedence over tokenizer.json, as in

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/tokenizers/options.h"
 
 namespace hasten {
@@ -36,6 +37,6 @@ struct Encoding {
 };
 
 // Pads every row to the length of the options; longer rows are unchanged.
-void pad(std::span<Encoding> rows, const PadOptions& options = {});
+HASTEN_API void pad(std::span<Encoding> rows, const PadOptions& options = {});
 
 }  // namespace hasten

@@ -14,6 +14,7 @@
 
 #include <memory>
 
+#include "hasten/base/export.h"
 #include "hasten/track/tracker.h"
 
 namespace hasten {
@@ -22,7 +23,7 @@ class AppendedFile;
 
 // Writes an event file as torch.utils.tensorboard does. The configuration appears in the HParams
 // tab. Texts, histograms and images appear in the tabs of their names.
-class TensorBoardTracker : public Tracker {
+class HASTEN_API TensorBoardTracker : public Tracker {
  public:
   explicit TensorBoardTracker(const std::filesystem::path& folder);
   ~TensorBoardTracker() override;
@@ -44,7 +45,7 @@ class TensorBoardTracker : public Tracker {
 // Writes metrics.jsonl: {"step": 10, "time": 1790000000.5, "train/loss": 0.41} for each log(), where
 // a value that is not finite is null and the time is in seconds since 1970; {"config": {...}} for
 // the configuration; and {"step": 10, "time": ..., "NAME": "TEXT"} for a text.
-class JsonLinesTracker : public Tracker {
+class HASTEN_API JsonLinesTracker : public Tracker {
  public:
   explicit JsonLinesTracker(const std::filesystem::path& folder);
   ~JsonLinesTracker() override;
@@ -61,7 +62,7 @@ class JsonLinesTracker : public Tracker {
 // Writes metrics.csv with the columns step, time, name and value, one row for each value, because
 // the names of a run are not known when the header is written. The configuration becomes rows
 // without a step.
-class CsvTracker : public Tracker {
+class HASTEN_API CsvTracker : public Tracker {
  public:
   explicit CsvTracker(const std::filesystem::path& folder);
   ~CsvTracker() override;

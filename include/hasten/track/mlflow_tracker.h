@@ -19,6 +19,7 @@
 #include <memory>
 #include <string>
 
+#include "hasten/base/export.h"
 #include "hasten/track/tracker.h"
 
 namespace hasten {
@@ -34,9 +35,9 @@ struct MLflowOptions {
 
 // Returns the options that MLflow's variables give: MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME,
 // MLFLOW_RUN_ID and MLFLOW_TRACKING_TOKEN. Throws ConfigError "track.mlflow-uri" without the first.
-MLflowOptions mlflow_options(const TrackerOptions& options);
+HASTEN_API MLflowOptions mlflow_options(const TrackerOptions& options);
 
-class MLflowTracker : public Tracker {
+class HASTEN_API MLflowTracker : public Tracker {
  public:
   explicit MLflowTracker(const MLflowOptions& options);
   ~MLflowTracker() override;

@@ -18,6 +18,8 @@
 #include <cstdio>
 #include <string>
 
+#include "hasten/base/export.h"
+
 namespace hasten {
 
 struct ProgressBarOptions {
@@ -28,7 +30,7 @@ struct ProgressBarOptions {
   std::FILE* out = stderr;
 };
 
-class ProgressBar {
+class HASTEN_API ProgressBar {
  public:
   explicit ProgressBar(std::int64_t total, ProgressBarOptions options = {});
   ProgressBar(const ProgressBar&) = delete;

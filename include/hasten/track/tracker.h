@@ -24,6 +24,8 @@
 #include <variant>
 #include <vector>
 
+#include "hasten/base/export.h"
+
 namespace hasten {
 
 using TrackedValue = std::variant<bool, std::int64_t, double, std::string>;
@@ -38,7 +40,7 @@ struct TrackedImage {
   std::span<const std::uint8_t> pixels;  // height * width * channels bytes.
 };
 
-class Tracker {
+class HASTEN_API Tracker {
  public:
   virtual ~Tracker() = default;
   // The name by which Accelerator::get_tracker finds it.
@@ -72,11 +74,12 @@ struct TrackerOptions {
 };
 
 // Makes a tracker by its name: one of tracker_names().
-std::shared_ptr<Tracker> make_tracker(const std::string& name, const TrackerOptions& options);
-const std::vector<std::string>& tracker_names();
+HASTEN_API std::shared_ptr<Tracker> make_tracker(const std::string& name,
+                                                 const TrackerOptions& options);
+HASTEN_API const std::vector<std::string>& tracker_names();
 // Returns the names without duplicates, with "all" replaced by every tracker that can be used here
 // (mlflow with the variable MLFLOW_TRACKING_URI)
 // and without "none". Throws ConfigError "track.unknown".
-std::vector<std::string> expanded_tracker_names(const std::vector<std::string>& names);
+HASTEN_API std::vector<std::string> expanded_tracker_names(const std::vector<std::string>& names);
 
 }  // namespace hasten

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <string>
 
+#include "hasten/base/export.h"
 #include "hasten/options/training_arguments.h"
 #include "hasten/trainer/trainer_state.h"
 
@@ -41,7 +42,7 @@ struct TrainerControl {
   int stop_signal = 0;
 };
 
-class TrainerCallback {
+class HASTEN_API TrainerCallback {
  public:
   virtual ~TrainerCallback() = default;
   virtual void on_train_begin(const TrainerEvent&, TrainerControl&) {}
@@ -83,7 +84,7 @@ class TrainerCallback {
 // Stops training after `early_stopping_patience` evaluations in a row that do not improve
 // metric_for_best_model by more than `early_stopping_threshold`. Throws UsageError
 // "trainer.early-stopping" at the start of a run without evaluations or without that metric.
-class EarlyStoppingCallback : public TrainerCallback {
+class HASTEN_API EarlyStoppingCallback : public TrainerCallback {
  public:
   explicit EarlyStoppingCallback(std::int64_t early_stopping_patience = 1,
                                  double early_stopping_threshold = 0.0);

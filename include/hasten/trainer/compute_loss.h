@@ -31,6 +31,7 @@
 #include <typeinfo>
 #include <utility>
 
+#include "hasten/base/export.h"
 #include "hasten/models/pretrained_model.h"
 #include "hasten/prepare/prepare.h"
 #include "hasten/trainer/trainer_batch.h"
@@ -52,7 +53,8 @@ concept NamesItsOutputs = requires(Model& model, TensorDict& batch) {
 
 namespace detail {
 
-[[noreturn]] void throw_model_type(const torch::nn::Module& given, const std::type_info& expected);
+[[noreturn]] HASTEN_API void throw_model_type(const torch::nn::Module& given,
+                                              const std::type_info& expected);
 
 // Finds the loss and the logits among the outputs.
 ModelOutput output_of(const TensorDict& outputs);

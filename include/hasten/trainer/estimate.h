@@ -20,6 +20,7 @@
 #include <string>
 
 #include "hasten/anatomy/report.h"
+#include "hasten/base/export.h"
 #include "hasten/options/names.h"
 #include "hasten/options/training_arguments.h"
 #include "hasten/tpu/anatomy/tpu_account.h"
@@ -42,17 +43,17 @@ struct EstimateOptions {
   std::string device = "cpu";  // or "cuda:NAME" (hasten/machine/gpus.h), which is always dry
 };
 
-anatomy::Report estimate(const EstimateOptions& options);
+HASTEN_API anatomy::Report estimate(const EstimateOptions& options);
 // Makes the same steps for a TPU that need not be present (device "tpu:TOPOLOGY",
 // hasten/tpu/machine/tpus.h): the TPU's compiler compiles each program, and none is run. Call it
 // once in a process, after the estimates for other devices. If a program does not compile,
 // TpuAccount::stopped says why. Also throws what DryTpu throws.
-anatomy::TpuAccount estimate_for_tpu(const EstimateOptions& options);
+HASTEN_API anatomy::TpuAccount estimate_for_tpu(const EstimateOptions& options);
 // The memory peaks of the same step with one change each: precision, batch size, length, optimizer.
 // `on_begin` is called with the name of each change before it is estimated. For a TPU each estimate
 // runs in a fork of this process, so call it before estimate_for_tpu: otherwise it throws
 // UsageError "process.fork-after-tpu". A fork that fails throws RankError.
-std::vector<anatomy::Alternative> what_if(
+HASTEN_API std::vector<anatomy::Alternative> what_if(
     const EstimateOptions& options, const std::function<void(const std::string&)>& on_begin = {});
 
 }  // namespace hasten

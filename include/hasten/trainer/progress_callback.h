@@ -9,6 +9,7 @@
 
 #include <memory>
 
+#include "hasten/base/export.h"
 #include "hasten/track/progress_bar.h"
 #include "hasten/trainer/callback.h"
 
@@ -19,7 +20,7 @@ struct ProgressOptions {
   bool lines = true;  // show the logged metrics, one line for each log
 };
 
-class ProgressCallback : public TrainerCallback {
+class HASTEN_API ProgressCallback : public TrainerCallback {
  public:
   explicit ProgressCallback(ProgressOptions options = {}) : options_(options) {}
   void on_train_begin(const TrainerEvent& event, TrainerControl&) override;

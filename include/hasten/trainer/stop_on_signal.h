@@ -33,11 +33,12 @@
 #include <csignal>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/trainer/callback.h"
 
 namespace hasten {
 
-class StopOnSignal : public TrainerCallback {
+class HASTEN_API StopOnSignal : public TrainerCallback {
  public:
   explicit StopOnSignal(const std::vector<int>& signals = {SIGTERM, SIGINT, SIGUSR1});
   StopOnSignal(const StopOnSignal&) = delete;

@@ -17,12 +17,13 @@
 #include <memory>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/track/tracker.h"
 #include "hasten/trainer/callback.h"
 
 namespace hasten {
 
-class TrackingCallback : public TrainerCallback {
+class HASTEN_API TrackingCallback : public TrainerCallback {
  public:
   // Makes the trackers of report_to when the run logs for the first time.
   TrackingCallback() = default;
@@ -44,6 +45,6 @@ class TrackingCallback : public TrainerCallback {
 // Returns the folder of the trackers that write files: logging_dir, or else the variable
 // TENSORBOARD_LOGGING_DIR, each with a folder of the name run_name in it if that is set; otherwise
 // a folder in output_dir/runs with the name run_name or, without it, the time and the host's name.
-std::filesystem::path folder_of_trackers(const TrainingArguments& args);
+HASTEN_API std::filesystem::path folder_of_trackers(const TrainingArguments& args);
 
 }  // namespace hasten

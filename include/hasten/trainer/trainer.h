@@ -53,6 +53,7 @@
 #include <vector>
 
 #include "hasten/anatomy/report.h"
+#include "hasten/base/export.h"
 #include "hasten/base/log.h"
 #include "hasten/metrics/classification.h"
 #include "hasten/models/pretrained_model.h"
@@ -129,7 +130,7 @@ concept ModuleObject = std::is_class_v<std::remove_cvref_t<Object>> &&
 
 }  // namespace detail
 
-class Trainer {
+class HASTEN_API Trainer {
  public:
   // Takes what Accelerator::prepare takes as a module: a TORCH_MODULE holder, a std::shared_ptr, or
   // a module itself, which must outlive the Trainer.
@@ -218,8 +219,8 @@ class Trainer {
 
 // Prints the summary of the Transformers documentation: Time, Samples/second and memory
 // (print_gpu_utilization), and the peak of the host's memory.
-void print_summary(const TrainOutput& result, std::ostream& out);
+HASTEN_API void print_summary(const TrainOutput& result, std::ostream& out);
 // Prints it on standard output.
-void print_summary(const TrainOutput& result);
+HASTEN_API void print_summary(const TrainOutput& result);
 
 }  // namespace hasten

@@ -20,6 +20,7 @@
 #include <typeinfo>
 #include <utility>
 
+#include "hasten/base/export.h"
 #include "hasten/data/batch.h"
 #include "hasten/formats/tensor_dict.h"
 
@@ -27,7 +28,8 @@ namespace hasten {
 
 namespace detail {
 
-[[noreturn]] void throw_batch_type(const std::type_info& given, const std::type_info& expected);
+[[noreturn]] HASTEN_API void throw_batch_type(const std::type_info& given,
+                                              const std::type_info& expected);
 
 // Returns the labels of a batch by convention: the column of a TensorDict, the second tensor of a
 // pair, the target of an example of torch::data. Undefined: the batch has none.
@@ -56,7 +58,7 @@ at::Tensor labels_in(const Batch& batch, [[maybe_unused]] const std::string& col
 // A namespace of its own, because visit_tensors below would otherwise have the name of hasten's.
 namespace detail::erased {
 
-class TrainerBatch {
+class HASTEN_API TrainerBatch {
  public:
   template <class Batch>
   requires(!std::is_same_v<Batch, TrainerBatch>) explicit TrainerBatch(Batch batch)

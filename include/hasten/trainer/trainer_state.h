@@ -17,13 +17,14 @@
 #include <string>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/metrics/metric.h"
 
 namespace hasten {
 
 using LogEntry = Metrics;
 
-struct TrainerState {
+struct HASTEN_API TrainerState {
   double epoch = 0;              // epochs of the data seen, with a fraction
   std::int64_t global_step = 0;  // optimizer steps made
   std::int64_t max_steps = 0;    // optimizer steps planned
@@ -47,6 +48,6 @@ struct TrainerState {
 
 // The text of a file of metrics in the layout in which transformers writes train_results.json:
 // sorted keys, four spaces of indentation, no newline at the end.
-std::string metrics_json(const Metrics& metrics);
+HASTEN_API std::string metrics_json(const Metrics& metrics);
 
 }  // namespace hasten

@@ -23,12 +23,13 @@
 #include <memory>
 #include <string>
 
+#include "hasten/base/export.h"
 #include "hasten/prepare/step_observer.h"
 #include "hasten/tpu/anatomy/tpu_account.h"
 
 namespace hasten {
 
-class DryTpu {
+class HASTEN_API DryTpu {
  public:
   // `compiler` is the path of libtpu.so. Empty: HASTEN_DRY_TPU_COMPILER, or else find_libtpu()
   // (hasten/tpu/machine/tpus.h), which also looks in LibTorch's own folder of packages.

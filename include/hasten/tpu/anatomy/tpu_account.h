@@ -16,6 +16,7 @@
 
 #include "hasten/anatomy/component.h"
 #include "hasten/anatomy/report.h"
+#include "hasten/base/export.h"
 
 namespace hasten::anatomy {
 
@@ -78,10 +79,10 @@ struct TpuAccount {
 
 // False if the peak exceeds the memory of a device, or if the compiler says of a program that it
 // does not fit.
-bool fits(const TpuAccount& account);
+HASTEN_API bool fits(const TpuAccount& account);
 
 // Reads the JSON that hasten's module for dry TPUs writes.
-TpuAccount read_tpu_account(const std::string& json);
+HASTEN_API TpuAccount read_tpu_account(const std::string& json);
 
 // The prediction of an anatomy for the same step in a dry run on the CPU, shown next to the
 // account.
@@ -89,17 +90,20 @@ struct TpuPrediction {
   std::int64_t peak = 0;
   ComponentBytes most{};  // The most of each component at any time, each on its own.
 };
-TpuPrediction to_prediction(const Report& report);
+HASTEN_API TpuPrediction to_prediction(const Report& report);
 // Reads the prediction from a report's to_json().
-TpuPrediction read_prediction(const std::string& report_json);
+HASTEN_API TpuPrediction read_prediction(const std::string& report_json);
 
 // Tables for a terminal, JSON for programs, and a self-contained HTML page. They show the
 // prediction next to the account, unless it is null.
-std::string to_text(const TpuAccount& account, const TpuPrediction* prediction = nullptr);
-std::string to_json(const TpuAccount& account, const TpuPrediction* prediction = nullptr);
-std::string to_html(const TpuAccount& account, const TpuPrediction* prediction = nullptr);
+HASTEN_API std::string to_text(const TpuAccount& account,
+                               const TpuPrediction* prediction = nullptr);
+HASTEN_API std::string to_json(const TpuAccount& account,
+                               const TpuPrediction* prediction = nullptr);
+HASTEN_API std::string to_html(const TpuAccount& account,
+                               const TpuPrediction* prediction = nullptr);
 // Writes the form that the file's name asks for: .json, .html, or text for all others.
-void write_account(const std::filesystem::path& file, const TpuAccount& account,
-                   const TpuPrediction* prediction = nullptr);
+HASTEN_API void write_account(const std::filesystem::path& file, const TpuAccount& account,
+                              const TpuPrediction* prediction = nullptr);
 
 }  // namespace hasten::anatomy

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/options/environment.h"
 
 namespace hasten::config {
@@ -24,22 +25,22 @@ namespace hasten::config {
 // chips, "7x" is half of a chip. `devices` holds a folder for each PCI device. If the IOMMU groups
 // of some are in `exposed`, only those are returned, since a container may have a part of the
 // chips.
-std::vector<std::string> installed_tpus(const std::string& devices = "/sys/bus/pci/devices",
-                                        const std::string& exposed = "/dev/vfio");
+HASTEN_API std::vector<std::string> installed_tpus(
+    const std::string& devices = "/sys/bus/pci/devices", const std::string& exposed = "/dev/vfio");
 
 // True if TPU_LIBRARY_PATH names another plugin than Google's libtpu.so. It may be for any device.
-bool names_tpu_plugin(const Environment& environment);
+HASTEN_API bool names_tpu_plugin(const Environment& environment);
 
 // Returns "" if device `tpu` can be opened, because a TPU is installed or a plugin is named;
 // otherwise what is missing.
-std::string missing_tpu_reason(const Environment& environment);
+HASTEN_API std::string missing_tpu_reason(const Environment& environment);
 
 // The chips that TPU_VISIBLE_DEVICES, or else TPU_VISIBLE_CHIPS, leaves to the processes of this
 // machine. Unset: all chips.
-std::optional<std::vector<std::string>> tpu_chips(const Environment& environment);
+HASTEN_API std::optional<std::vector<std::string>> tpu_chips(const Environment& environment);
 
 // How many processes to start: one for each chip. 8, as in Accelerate, if no TPU is installed,
 // since a plugin does not report its chips.
-std::int64_t tpu_processes(const Environment& environment);
+HASTEN_API std::int64_t tpu_processes(const Environment& environment);
 
 }  // namespace hasten::config

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/options/environment.h"
 
 namespace hasten {
@@ -27,13 +28,13 @@ struct TpuTopology {
 
 // Parses "CHIP:AxB" or "CHIP:AxBxC", with one size for each dimension of the chip's network. Throws
 // ConfigError "config.unknown-device".
-TpuTopology parse_tpu_topology(std::string_view name);
+HASTEN_API TpuTopology parse_tpu_topology(std::string_view name);
 
 // The path of libtpu.so: HASTEN_LIBTPU, or else that of the Python package libtpu in the active
 // environment (VIRTUAL_ENV), in PYTHONPATH, or in one of `folders` (site-packages). Throws IoError
 // "device.tpu-compiler" with the command that installs it.
-std::string find_libtpu(const config::Environment& environment,
-                        const std::vector<std::string>& folders = {});
+HASTEN_API std::string find_libtpu(const config::Environment& environment,
+                                   const std::vector<std::string>& folders = {});
 
 // The environment variable that gives a program the path of libtpu.so for a dry run.
 inline constexpr const char* kTpuCompilerVariable = "HASTEN_DRY_TPU_COMPILER";
