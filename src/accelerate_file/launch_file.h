@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "base/internal_api.h"
 #include "hasten/options/launch_options.h"
 
 namespace hasten::config {
@@ -54,7 +55,7 @@ struct LaunchFile {
 
 // The file for a machine with so many devices: a process for each GPU, else for each TPU chip, else
 // one on the CPU.
-LaunchFile launch_file_for(std::size_t gpus, std::size_t tpus);
+HASTEN_INTERNAL_API LaunchFile launch_file_for(std::size_t gpus, std::size_t tpus);
 
 using Document = nlohmann::ordered_json;
 
@@ -63,12 +64,12 @@ using Document = nlohmann::ordered_json;
 std::string document_text(const Document& document, bool json);
 
 // Formats the file as YAML with comments, or as JSON, which has no comments.
-std::string launch_file_text(const LaunchFile& file, bool json);
+HASTEN_INTERNAL_API std::string launch_file_text(const LaunchFile& file, bool json);
 // The keys of the file for which Accelerate would refuse it.
-std::vector<std::string> keys_unknown_to_accelerate(const LaunchFile& file);
+HASTEN_INTERNAL_API std::vector<std::string> keys_unknown_to_accelerate(const LaunchFile& file);
 
 // Writes the file atomically and creates missing folders above it.
-void write_launch_file(const std::string& path, const std::string& text);
+HASTEN_INTERNAL_API void write_launch_file(const std::string& path, const std::string& text);
 
 struct UpdatedFile {
   std::string text;                  // In the same format as before, YAML or JSON.
@@ -77,6 +78,7 @@ struct UpdatedFile {
 
 // Rewrites an older file of Accelerate with today's keys. `text` is its content; `path` selects the
 // format by its ending (.json) and names the file in messages.
-UpdatedFile updated_launch_file(const std::string& text, const std::string& path);
+HASTEN_INTERNAL_API UpdatedFile updated_launch_file(const std::string& text,
+                                                    const std::string& path);
 
 }  // namespace hasten::config

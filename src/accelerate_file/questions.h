@@ -22,6 +22,7 @@
 #include <string>
 
 #include "accelerate_file/launch_file.h"
+#include "base/internal_api.h"
 
 namespace hasten::config {
 
@@ -33,10 +34,11 @@ struct Dialogue {
 
 // Asks for every value of the file; `start` has the defaults, `gpus` and `tpus` count this
 // machine's devices.
-LaunchFile ask_launch_file(LaunchFile start, std::size_t gpus, std::size_t tpus,
-                           const Dialogue& dialogue);
+HASTEN_INTERNAL_API LaunchFile ask_launch_file(LaunchFile start, std::size_t gpus, std::size_t tpus,
+                                               const Dialogue& dialogue);
 
 // Asks a question with the answers yes and no.
-bool ask_yes_no(const std::string& question, bool by_default, const Dialogue& dialogue);
+HASTEN_INTERNAL_API bool ask_yes_no(const std::string& question, bool by_default,
+                                    const Dialogue& dialogue);
 
 }  // namespace hasten::config

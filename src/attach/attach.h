@@ -15,6 +15,8 @@
 
 #include <memory>
 
+#include "base/internal_api.h"
+
 namespace hasten {
 class StepObservers;
 }
@@ -23,17 +25,17 @@ extern "C" {
 
 // libhasten_preload.so defines these two, which are null in any other process. The constructor of
 // every Accelerator calls them: before it chooses its device, and when it has its observers.
-[[gnu::weak]] void hasten_accelerator_begins();
-[[gnu::weak]] void hasten_accelerator_constructed(
+[[gnu::weak]] HASTEN_INTERNAL_API void hasten_accelerator_begins();
+[[gnu::weak]] HASTEN_INTERNAL_API void hasten_accelerator_constructed(
     const std::shared_ptr<hasten::StepObservers>& observers);
 
 // libhasten_attach.so has the two functions below.
 //
 // Begins the requested dry run, if any, at the first call. Prints an error and ends the process,
 // because nobody could catch it before main().
-void hasten_begin_dry_run();
+HASTEN_INTERNAL_API void hasten_begin_dry_run();
 
 // Reports the requested steps of the first of these Accelerators and ends the process after them.
-void hasten_report_on(const std::shared_ptr<hasten::StepObservers>& observers);
+HASTEN_INTERNAL_API void hasten_report_on(const std::shared_ptr<hasten::StepObservers>& observers);
 
 }  // extern "C"

@@ -17,6 +17,7 @@
 #include <optional>
 
 #include "base/descriptor.h"
+#include "base/internal_api.h"
 
 namespace hasten {
 
@@ -31,7 +32,7 @@ struct ForkOptions {
 // or other code has waited for the process. Its number may belong to another process by now.
 enum class ChildState { running, ended, lost };
 
-class ChildProcess {
+class HASTEN_INTERNAL_API ChildProcess {
  public:
   // Calls `run` in the new process, which ends with code 127 when `run` returns.
   ChildProcess(const ForkOptions& options, const std::function<void()>& run);
@@ -69,10 +70,10 @@ class ChildProcess {
 };
 
 // Returns 0 to 255, or 128 + the signal that killed the process.
-int exit_code_of(int status);
+HASTEN_INTERNAL_API int exit_code_of(int status);
 
 // A pipe whose ends are closed by exec.
-struct ChildPipe {
+struct HASTEN_INTERNAL_API ChildPipe {
   Descriptor reading, writing;
 
   // Returns nothing, and sets errno, if the system refuses it.

@@ -15,6 +15,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/internal_api.h"
+
 namespace hasten {
 
 // Returns the folders of the groups: for "memory", those of version 2 in sys/fs/cgroup and those of
@@ -28,6 +30,7 @@ std::vector<std::filesystem::path> control_groups(const std::filesystem::path& r
 // kernel kills a process that uses more, without an error that it could handle. File pages that the
 // system can drop count as free: otherwise a container that has read a large data set would seem to
 // have no memory left.
-std::optional<std::int64_t> memory_allowance(const std::filesystem::path& root = "/");
+HASTEN_INTERNAL_API std::optional<std::int64_t> memory_allowance(
+    const std::filesystem::path& root = "/");
 
 }  // namespace hasten

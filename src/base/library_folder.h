@@ -9,9 +9,11 @@
 
 #include <filesystem>
 
+#include "base/internal_api.h"
+
 namespace hasten {
 
 // Returns the folder of the library that contains this function; empty if it is unknown.
-std::filesystem::path library_folder();
+HASTEN_INTERNAL_API std::filesystem::path library_folder();
 
 }  // namespace hasten

@@ -6,8 +6,11 @@
 
 #include <string>
 
+#include "base/internal_api.h"
+
 namespace hasten {
 
-std::string render_page(const std::string& title, const std::string& json, const char* script);
+HASTEN_INTERNAL_API std::string render_page(const std::string& title, const std::string& json,
+                                            const char* script);
 
 }  // namespace hasten

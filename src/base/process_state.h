@@ -13,21 +13,23 @@
 #include <optional>
 #include <string>
 
+#include "base/internal_api.h"
+
 namespace hasten {
 
 // Returns this machine's name.
-std::string host_name();
+HASTEN_INTERNAL_API std::string host_name();
 
 // Returns a text that identifies the running kernel; empty if it is unknown.
 std::string boot_id();
 
 // Returns a text that is equal in two processes if they see each other, so that a number means the
 // same process to both. It identifies the running kernel and the container.
-std::string pid_namespace_id();
+HASTEN_INTERNAL_API std::string pid_namespace_id();
 
 // Identifies a process. The number alone is not enough, because the system reuses it after the
 // process has ended.
-struct ProcessIdentity {
+struct HASTEN_INTERNAL_API ProcessIdentity {
   std::int64_t number = 0;
   std::uint64_t started = 0;  // in clock ticks since the machine was started
 
@@ -43,12 +45,12 @@ struct ProcessStatus {
 };
 
 // Returns the status of the process that has this number in /proc, or nothing if there is none.
-std::optional<ProcessStatus> process_status(const std::string& number);
+HASTEN_INTERNAL_API std::optional<ProcessStatus> process_status(const std::string& number);
 
 // Returns the state of a process as in proc(5): 'R', 'S', 'T' and so on; 'Z' if it has ended but
 // has not been waited for; 0 if there is none, or another one with its number. A process of which
 // only the main thread has ended counts as running ('S').
-char process_state(const ProcessIdentity& process);
+HASTEN_INTERNAL_API char process_state(const ProcessIdentity& process);
 
 inline bool has_ended(char state) { return state == 0 || state == 'Z' || state == 'X'; }
 inline bool has_ended(const ProcessIdentity& process) { return has_ended(process_state(process)); }

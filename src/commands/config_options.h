@@ -12,6 +12,7 @@
 
 #include <string>
 
+#include "base/internal_api.h"
 #include "hasten/options/launch_options.h"
 #include "options/sources.h"
 
@@ -35,9 +36,9 @@ struct ConfigCommand {
 };
 
 // Parses the words after `config` (`argv` without the first two words of the command).
-ConfigCommand parse_config(const std::vector<std::string>& words,
-                           const config::Environment& environment);
-std::string config_help(int width);
+HASTEN_INTERNAL_API ConfigCommand parse_config(const std::vector<std::string>& words,
+                                               const config::Environment& environment);
+HASTEN_INTERNAL_API std::string config_help(int width);
 
 struct EnvCommand {
   bool help = false;
@@ -49,7 +50,8 @@ struct EnvCommand {
 };
 
 // Parses the words after `env`.
-EnvCommand parse_env(const std::vector<std::string>& words, const config::Environment& environment);
-std::string env_help(int width);
+HASTEN_INTERNAL_API EnvCommand parse_env(const std::vector<std::string>& words,
+                                         const config::Environment& environment);
+HASTEN_INTERNAL_API std::string env_help(int width);
 
 }  // namespace hasten

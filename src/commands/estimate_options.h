@@ -14,6 +14,7 @@
 
 #include <string>
 
+#include "base/internal_api.h"
 #include "hasten/options/names.h"
 #include "hasten/options/train_options.h"
 
@@ -34,8 +35,8 @@ struct EstimateConfiguration {
 };
 
 // Parses the words after `estimate`.
-EstimateConfiguration parse_estimate(const std::vector<std::string>& words,
-                                     const config::Environment& environment);
-std::string estimate_help(int width);
+HASTEN_INTERNAL_API EstimateConfiguration parse_estimate(const std::vector<std::string>& words,
+                                                         const config::Environment& environment);
+HASTEN_INTERNAL_API std::string estimate_help(int width);
 
 }  // namespace hasten

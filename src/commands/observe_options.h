@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "base/internal_api.h"
+
 namespace hasten {
 
 namespace config {
@@ -40,8 +42,9 @@ inline constexpr const char* kDryRunVariable = "HASTEN_DRY_RUN";  // The device;
 inline constexpr const char* kCpuPredictionVariable = "HASTEN_LISTEN_BESIDE";
 
 // Parses the words after the subcommand; `command` is its name, for messages.
-ObserveOptions parse_observe(const std::vector<std::string>& words, const std::string& command);
-std::string observe_help(const std::string& command, int width);
+HASTEN_INTERNAL_API ObserveOptions parse_observe(const std::vector<std::string>& words,
+                                                 const std::string& command);
+HASTEN_INTERNAL_API std::string observe_help(const std::string& command, int width);
 
 // Sets the device that --device or --tpu names; other flags have no effect.
 void set_device(std::string& device, const config::Assignment& given);

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "base/internal_api.h"
+
 namespace hasten {
 
 struct PlotCommand {
@@ -22,7 +24,7 @@ struct PlotCommand {
 };
 
 // Parses the words after `plot`.
-PlotCommand parse_plot(const std::vector<std::string>& words);
-std::string plot_help();
+HASTEN_INTERNAL_API PlotCommand parse_plot(const std::vector<std::string>& words);
+HASTEN_INTERNAL_API std::string plot_help();
 
 }  // namespace hasten

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/internal_api.h"
 #include "hasten/options/launch_options.h"
 
 namespace hasten {
@@ -31,9 +32,9 @@ struct TestCommand {
 };
 
 // Parses the words after `test`; `program` is what the ranks run.
-TestCommand parse_test(const std::vector<std::string>& words,
-                       const config::Environment& environment,
-                       const std::vector<std::string>& program);
-std::string test_help(int width);
+HASTEN_INTERNAL_API TestCommand parse_test(const std::vector<std::string>& words,
+                                           const config::Environment& environment,
+                                           const std::vector<std::string>& program);
+HASTEN_INTERNAL_API std::string test_help(int width);
 
 }  // namespace hasten

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/internal_api.h"
 #include "launch/topology.h"
 
 namespace hasten {
@@ -21,6 +22,6 @@ std::vector<std::vector<int>> shares_of_cores(const Topology& topology, std::siz
 
 // Returns the threads for each process: the cores (not hyperthreads) within the quota, divided by
 // the number of processes, at least 1.
-std::int64_t threads_each(const Topology& topology, std::int64_t processes);
+HASTEN_INTERNAL_API std::int64_t threads_each(const Topology& topology, std::int64_t processes);
 
 }  // namespace hasten

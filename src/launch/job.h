@@ -18,6 +18,7 @@
 #include <string>
 
 #include "base/child_process.h"
+#include "base/internal_api.h"
 
 namespace hasten {
 
@@ -26,7 +27,7 @@ inline constexpr const char* kJobVariable = "HASTEN_JOB_ID";
 inline constexpr const char* kStoreVariable = "HASTEN_STORE";
 
 // Returns a random name that no other job on any machine has.
-std::string new_job_name();
+HASTEN_INTERNAL_API std::string new_job_name();
 // Returns the name of a job inside a rank of `outer`: OUTER.NEW, so that the end of the outer job
 // is the end of the inner one, too. Returns new_job_name() if `outer` is null or empty.
 std::string new_inner_job_name(const char* outer);

@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "base/internal_api.h"
+
 namespace hasten {
 
 // Returns the executable file of this name in the first folder of PATH that has one; empty if none
@@ -11,6 +13,6 @@ namespace hasten {
 std::string find_in_path(const std::string& name);
 
 // Returns the file that execvp would run. Throws IoError "launch.program" if there is none.
-std::string find_program(const std::string& name);
+HASTEN_INTERNAL_API std::string find_program(const std::string& name);
 
 }  // namespace hasten

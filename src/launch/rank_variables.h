@@ -8,14 +8,13 @@
 #include <utility>
 #include <vector>
 
+#include "base/internal_api.h"
 #include "hasten/launch/launcher.h"
 
 namespace hasten {
 
 // `job`: the name by which the launcher's processes are found (job.h).
-std::vector<std::pair<std::string, std::string>> rank_variables(const Round& round,
-                                                                std::int64_t local_rank,
-                                                                std::int64_t max_restarts,
-                                                                const std::string& job);
+HASTEN_INTERNAL_API std::vector<std::pair<std::string, std::string>> rank_variables(
+    const Round& round, std::int64_t local_rank, std::int64_t max_restarts, const std::string& job);
 
 }  // namespace hasten

@@ -14,10 +14,12 @@
 #include <string>
 #include <utility>
 
+#include "base/internal_api.h"
+
 namespace hasten {
 
 // Returns the variable and its value; nothing if the user has already chosen (OMP_WAIT_POLICY or
 // GOMP_SPINCOUNT).
-std::optional<std::pair<std::string, std::string>> thread_waiting_variable();
+HASTEN_INTERNAL_API std::optional<std::pair<std::string, std::string>> thread_waiting_variable();
 
 }  // namespace hasten

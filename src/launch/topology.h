@@ -13,6 +13,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/internal_api.h"
+
 namespace hasten {
 
 struct PhysicalCore {
@@ -26,10 +28,11 @@ struct Topology {
   double quota = 0;                 // how many CPUs the control groups allow; 0: no limit
 };
 
-Topology topology_of(const std::filesystem::path& root, const std::vector<int>& usable_cpus);
+HASTEN_INTERNAL_API Topology topology_of(const std::filesystem::path& root,
+                                         const std::vector<int>& usable_cpus);
 
 // Returns the CPUs on which the system lets this process run.
-std::vector<int> usable_cpus();
+HASTEN_INTERNAL_API std::vector<int> usable_cpus();
 
 // Turns "0-3,8" into 0 1 2 3 8. Stops at the first mistake and returns what comes before it.
 std::vector<int> parse_number_list(std::string_view text);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "base/internal_api.h"
 #include "hasten/base/error.h"
 #include "hasten/options/environment.h"
 
@@ -14,7 +15,7 @@ namespace hasten {
 // Throws ConfigError "launch.environment".
 [[noreturn]] void throw_environment(ErrorText text);
 
-class Variables {
+class HASTEN_INTERNAL_API Variables {
  public:
   explicit Variables(const config::Environment& environment) : environment_(environment) {}
 

@@ -11,6 +11,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/internal_api.h"
+
 namespace hasten {
 
 struct Endpoint {
@@ -19,8 +21,8 @@ struct Endpoint {
 };
 
 // Parses a text; `port_if_none` is the port of a text without one.
-Endpoint parse_endpoint(std::string_view text, int port_if_none);
+HASTEN_INTERNAL_API Endpoint parse_endpoint(std::string_view text, int port_if_none);
 // Formats HOST:PORT, with brackets around an IPv6 address.
-std::string to_text(const Endpoint& endpoint);
+HASTEN_INTERNAL_API std::string to_text(const Endpoint& endpoint);
 
 }  // namespace hasten

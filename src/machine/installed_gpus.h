@@ -9,10 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "base/internal_api.h"
+
 namespace hasten::config {
 
 // The model of each GPU, such as "NVIDIA H200", from the driver's list in /proc, in the driver's
 // order; "" if the driver does not name it.
-std::vector<std::string> installed_gpus();
+HASTEN_INTERNAL_API std::vector<std::string> installed_gpus();
 
 }  // namespace hasten::config

@@ -13,6 +13,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/internal_api.h"
+
 namespace hasten {
 
 inline constexpr const char* kTokenVariable = "HASTEN_JOB_TOKEN";
@@ -24,7 +26,7 @@ inline constexpr std::size_t kFewestDistinctCharacters = 6;
 
 // Throws if the token is too short, too long or too regular, or has characters that cannot be
 // printed. `origin` names its source in messages.
-void check_token(std::string_view token, std::string_view origin);
+HASTEN_INTERNAL_API void check_token(std::string_view token, std::string_view origin);
 
 // Returns the first line of the file, checked. Like ssh, it refuses a file of this user that others
 // can access; a file of another user is accepted, since that user put it there on purpose (a secret

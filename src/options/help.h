@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "base/internal_api.h"
 #include "options/describe.h"
 
 namespace hasten::config {
@@ -22,7 +23,7 @@ namespace hasten::config {
 // name at the end.
 std::string help_text(const OptionTable& table, int width);
 // The width of the terminal at standard output, at least 60 columns; 100 if it is no terminal.
-int terminal_width();
+HASTEN_INTERNAL_API int terminal_width();
 
 // Formats docs/reference/training_arguments.md: the options as Markdown tables, with the
 // environment's names and the reasons for unsupported options.

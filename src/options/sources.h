@@ -24,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "base/internal_api.h"
 #include "hasten/base/error.h"
 #include "hasten/options/environment.h"
 #include "options/describe.h"
@@ -56,7 +57,7 @@ std::size_t operand_index(const OptionTable& table, const std::vector<std::strin
 
 // Reads a file of at most 1 MiB, JSON if its name ends in .json, otherwise YAML: one map from names
 // to values. null leaves the default.
-std::vector<Assignment> read_file(const std::string& path);
+HASTEN_INTERNAL_API std::vector<Assignment> read_file(const std::string& path);
 // The same for a text; `name` stands for it in messages.
 std::vector<Assignment> read_yaml(const std::string& text, const std::string& name);
 std::vector<Assignment> read_json(const std::string& text, const std::string& name);

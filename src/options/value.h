@@ -16,11 +16,13 @@
 #include <string>
 #include <string_view>
 
+#include "base/internal_api.h"
+
 namespace hasten::config {
 
 // Accepts y, yes, t, true, on, 1 and n, no, f, false, off, 0, as Accelerate does, in any letter
 // case.
-std::optional<bool> parse_bool(std::string_view text);
+HASTEN_INTERNAL_API std::optional<bool> parse_bool(std::string_view text);
 // Accepts decimal digits with an optional sign.
 std::optional<std::int64_t> parse_integer(std::string_view text);
 // Accepts finite decimal numbers; returns nothing for inf, nan and numbers that overflow.

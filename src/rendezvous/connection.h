@@ -18,6 +18,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/internal_api.h"
 #include "rendezvous/secure_context.h"
 
 struct ssl_st;  // OpenSSL's SSL and BIO
@@ -27,7 +28,7 @@ namespace hasten::rendezvous {
 
 using Clock = std::chrono::steady_clock;
 
-class Connection {
+class HASTEN_INTERNAL_API Connection {
  public:
   // Takes ownership of the connected socket.
   Connection(int socket, const SecureContext& context);

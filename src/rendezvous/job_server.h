@@ -23,6 +23,7 @@
 #include <string_view>
 #include <thread>
 
+#include "base/internal_api.h"
 #include "rendezvous/coordinator.h"
 
 namespace hasten::rendezvous {
@@ -40,7 +41,7 @@ struct ServerOptions {
   std::function<void(const std::string&)> on_shortage{};
 };
 
-class JobServer {
+class HASTEN_INTERNAL_API JobServer {
  public:
   explicit JobServer(ServerOptions options);
   JobServer(const JobServer&) = delete;

@@ -27,6 +27,7 @@
 #include <string>
 #include <vector>
 
+#include "base/internal_api.h"
 #include "rendezvous/byte_stream.h"
 #include "rendezvous/connection.h"
 
@@ -45,8 +46,7 @@ struct MeshOptions {
 using Exchange =
     std::function<std::vector<std::string>(const std::string& question, const std::string& own)>;
 
-std::vector<std::unique_ptr<ByteStream>> connect_mesh(const MeshOptions& options,
-                                                      const Exchange& exchange,
-                                                      Clock::duration limit);
+HASTEN_INTERNAL_API std::vector<std::unique_ptr<ByteStream>> connect_mesh(
+    const MeshOptions& options, const Exchange& exchange, Clock::duration limit);
 
 }  // namespace hasten::rendezvous

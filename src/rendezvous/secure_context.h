@@ -10,6 +10,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/internal_api.h"
+
 struct ssl_ctx_st;  // OpenSSL's SSL_CTX
 
 namespace hasten::rendezvous {
@@ -17,9 +19,9 @@ namespace hasten::rendezvous {
 enum class Side { server, client };
 
 // Returns 32 random bytes as hexadecimal digits.
-std::string new_token();
+HASTEN_INTERNAL_API std::string new_token();
 
-class SecureContext {
+class HASTEN_INTERNAL_API SecureContext {
  public:
   SecureContext(Side side, std::string_view token);
   SecureContext(const SecureContext&) = delete;  // TLS keeps the key's address.

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "base/descriptor.h"
+#include "base/internal_api.h"
 #include "machine/endpoint.h"
 #include "rendezvous/connect_attempt.h"
 #include "rendezvous/lookup.h"
@@ -23,7 +24,7 @@ int port_of(int socket);
 std::string local_address(int socket);
 // Returns the other side's numeric address; empty if unknown.
 std::string peer_address(int socket);
-bool is_loopback(std::string_view address);
+HASTEN_INTERNAL_API bool is_loopback(std::string_view address);
 // Returns whether a failed write may succeed later: the socket is full, or the system lacks memory
 // for it.
 inline bool must_wait(int error) { return error == EAGAIN || error == ENOBUFS || error == ENOMEM; }
@@ -35,18 +36,18 @@ ConnectResult connect_to(const Endpoint& endpoint, double seconds);
 // returns the IPv4 address of an interface that is up, because other machines cannot use loopback.
 std::string address_on_route_to(const SocketAddress& address);
 // The same by name; empty if the name is unknown, or not found within 10 seconds.
-std::string address_on_route_to(const Endpoint& endpoint);
+HASTEN_INTERNAL_API std::string address_on_route_to(const Endpoint& endpoint);
 
 // Returns whether one of the addresses is loopback or of an interface of this machine.
 bool is_this_machine(const LookupResult& host);
 // Returns the interface that has the address, such as "eth0"; empty if none.
 std::string interface_of(std::string_view address);
 // Returns the first address of an interface that is up, IPv4 before IPv6; empty if none.
-std::string address_of_interface(std::string_view name);
+HASTEN_INTERNAL_API std::string address_of_interface(std::string_view name);
 
 // A free port that no other program is given during its lifetime. A process that sets SO_REUSEADDR
 // (as TCPStore does) may listen on it.
-class ReservedPort {
+class HASTEN_INTERNAL_API ReservedPort {
  public:
   explicit ReservedPort(bool loopback_only, int port = 0);  // 0: any free port.
   int number() const { return number_; }

@@ -23,6 +23,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/internal_api.h"
 #include "rendezvous/connection.h"
 #include "rendezvous/message.h"
 #include "rendezvous/sockets.h"
@@ -30,7 +31,7 @@
 
 namespace hasten::rendezvous {
 
-class StoreClient {
+class HASTEN_INTERNAL_API StoreClient {
  public:
   // Returns when the server has answered. An answer may take `answer_timeout`, in addition to the
   // time that the server is asked to wait.

@@ -17,6 +17,8 @@
 #include <string>
 #include <vector>
 
+#include "base/internal_api.h"
+
 namespace hasten {
 
 // The values by step. Of several values of a step, as after a run has resumed, the last one counts.
@@ -27,6 +29,7 @@ struct LoggedRun {
   std::map<std::string, LoggedCurve> curves;
 };
 
-std::vector<LoggedRun> read_logged_runs(const std::vector<std::filesystem::path>& paths);
+HASTEN_INTERNAL_API std::vector<LoggedRun> read_logged_runs(
+    const std::vector<std::filesystem::path>& paths);
 
 }  // namespace hasten

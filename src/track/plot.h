@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/internal_api.h"
 #include "track/logged_runs.h"
 
 namespace hasten {
@@ -19,6 +20,7 @@ struct PlotOptions {
   bool log_scale = false;  // The page begins with logarithmic scales.
 };
 
-std::string plot_page(const std::vector<LoggedRun>& runs, const PlotOptions& options);
+HASTEN_INTERNAL_API std::string plot_page(const std::vector<LoggedRun>& runs,
+                                          const PlotOptions& options);
 
 }  // namespace hasten

@@ -11,11 +11,12 @@
 // and "track.not-used". Thread rule: one thread at a time.
 #pragma once
 
+#include "base/internal_api.h"
 #include "hasten/track/tracker.h"
 
 namespace hasten {
 
-class TrackerSet {
+class HASTEN_INTERNAL_API TrackerSet {
  public:
   TrackerSet(const std::vector<TrackerChoice>& choices, std::filesystem::path logging_dir,
              bool keeps);

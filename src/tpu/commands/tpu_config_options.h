@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/internal_api.h"
 #include "hasten/options/environment.h"
 
 namespace hasten {
@@ -34,11 +35,11 @@ struct TpuConfigCommand {
 };
 
 // Parses the words after `tpu-config`.
-TpuConfigCommand parse_tpu_config(const std::vector<std::string>& words,
-                                  const config::Environment& environment);
-std::string tpu_config_help(int width);
+HASTEN_INTERNAL_API TpuConfigCommand parse_tpu_config(const std::vector<std::string>& words,
+                                                      const config::Environment& environment);
+HASTEN_INTERNAL_API std::string tpu_config_help(int width);
 
 // The command line that runs the command on all machines; the first word is gcloud.
-std::vector<std::string> gcloud_words(const TpuConfigCommand& run);
+HASTEN_INTERNAL_API std::vector<std::string> gcloud_words(const TpuConfigCommand& run);
 
 }  // namespace hasten

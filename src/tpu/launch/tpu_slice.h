@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "base/internal_api.h"
 #include "launch/variables.h"
 
 namespace hasten {
@@ -23,7 +24,7 @@ inline constexpr const char* kTpuAddresses = "TORCH_TPU_SLICEBUILDER_ADDRESSES";
 inline constexpr const char* kTpuHosts = "TPU_WORKER_HOSTNAMES";
 inline constexpr const char* kTpuBasePort = "TORCH_TPU_BASE_PORT";
 
-class TpuSlice {
+class HASTEN_INTERNAL_API TpuSlice {
  public:
   // `processes` is the number on each machine.
   TpuSlice(std::int64_t num_machines, std::int64_t processes,

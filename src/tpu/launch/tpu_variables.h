@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/internal_api.h"
 #include "hasten/launch/launcher.h"
 #include "hasten/options/launch_options.h"
 #include "hasten/tpu/machine/installed_tpus.h"
@@ -41,7 +42,7 @@ VariableList bf16_variables(LaunchPrecision precision, bool downcast_bf16);
 // The variables that the ranks of this machine get because of TPUs: on TPUs those above and
 // options.tpu_env, elsewhere one that keeps a program from using TPUs unasked. Throws what
 // TpuVariables throws.
-class TpuRanks {
+class HASTEN_INTERNAL_API TpuRanks {
  public:
   // Uses `tpu`, `mixed_precision`, `downcast_bf16` and `tpu_env` of the options.
   TpuRanks(const LaunchOptions& options, const Round& round);

@@ -3,6 +3,7 @@
 #include <pybind11/chrono.h>
 #include <pybind11/pybind11.h>
 
+#include "base/internal_api.h"
 #include "device/collective_backend.h"
 #include "hasten/base/error.h"
 #include "tpu/module/interpreter.h"
@@ -10,7 +11,8 @@
 // c10d's objects count their references themselves.
 PYBIND11_DECLARE_HOLDER_TYPE(Object, c10::intrusive_ptr<Object>, true)
 
-extern "C" c10d::Backend* hasten_tpu_dist(const hasten::CollectiveSettings& settings) {
+extern "C" HASTEN_INTERNAL_API c10d::Backend* hasten_tpu_dist(
+    const hasten::CollectiveSettings& settings) {
   namespace py = pybind11;
   using namespace hasten;
   const PythonLock lock;

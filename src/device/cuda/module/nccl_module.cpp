@@ -3,13 +3,15 @@
 // machines with and without CUDA.
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
+#include "base/internal_api.h"
 #include "device/collective_backend.h"
 
 #ifndef USE_C10D_NCCL
 #error "c10d's NCCL header is empty without USE_C10D_NCCL"
 #endif
 
-extern "C" c10d::Backend* hasten_nccl_backend(const hasten::CollectiveSettings& settings) {
+extern "C" HASTEN_INTERNAL_API c10d::Backend* hasten_nccl_backend(
+    const hasten::CollectiveSettings& settings) {
   auto options = c10d::ProcessGroupNCCL::Options::create(/*is_high_priority_stream=*/false);
   options->timeout = settings.timeout;
   auto backend = c10::make_intrusive<c10d::ProcessGroupNCCL>(

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <string>
 
+#include "base/internal_api.h"
 #include "hasten/tpu/machine/tpus.h"
 
 namespace hasten {
@@ -27,12 +28,14 @@ inline constexpr const char* kDryTpuModule = "libhasten_dry_tpu.so";
 }  // namespace hasten
 
 // Sets the variables above and those with which torch_tpu and an Accelerator find this module.
-extern "C" void hasten_dry_tpu_set_environment(const char* topology, const char* compiler);
+extern "C" HASTEN_INTERNAL_API void hasten_dry_tpu_set_environment(const char* topology,
+                                                                   const char* compiler);
 // Begins a phase of the step, to which what follows belongs.
-extern "C" void hasten_dry_tpu_enter(const char* phase);
+extern "C" HASTEN_INTERNAL_API void hasten_dry_tpu_enter(const char* phase);
 // Returns the bytes that a tensor of this LibTorch type and these sizes takes on the device as
 // programs read it; without padding if none has read one.
-extern "C" std::int64_t hasten_dry_tpu_bytes(const char* type, const std::int64_t* sizes,
-                                             std::size_t dimensions);
+extern "C" HASTEN_INTERNAL_API std::int64_t hasten_dry_tpu_bytes(const char* type,
+                                                                 const std::int64_t* sizes,
+                                                                 std::size_t dimensions);
 // Sets `json` to the account so far (tpu/anatomy/tpu_account.cpp reads it).
-extern "C" void hasten_dry_tpu_report(std::string& json);
+extern "C" HASTEN_INTERNAL_API void hasten_dry_tpu_report(std::string& json);

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/internal_api.h"
 #include "tpu/module/dry/dry_tpu.h"
 #include "tpu/module/dry/objects.h"
 
@@ -180,7 +181,7 @@ PluginState& plugin_state() {
 
 using namespace hasten::dry_tpu;
 
-extern "C" __attribute__((visibility("default"))) const PJRT_Api* GetPjrtApi() {
+extern "C" HASTEN_INTERNAL_API const PJRT_Api* GetPjrtApi() {
   static const PJRT_Api api = table();
   return &api;
 }
