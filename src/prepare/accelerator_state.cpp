@@ -17,7 +17,7 @@ AcceleratorState::AcceleratorState(Precision precision, ProcessState process, Gr
                                    DistributedDataParallelKwargs ddp,
                                    DataLoaderConfiguration loader_configuration)
     : precision(precision),
-      process(std::move(process)),
+      process(process),
       group(std::move(group)),
       placement{.device = this->process.device, .shapes = loader_configuration.static_shapes},
       loaders(std::move(loader_configuration)),

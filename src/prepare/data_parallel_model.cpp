@@ -154,7 +154,8 @@ class DataParallelModel::UnexchangedGradients {
   std::vector<AccumulatorHook> hooks_;
 };
 
-DataParallelModel::DataParallelModel(std::shared_ptr<torch::nn::Module> module, const Group& group,
+DataParallelModel::DataParallelModel(const std::shared_ptr<torch::nn::Module>& module,
+                                     const Group& group,
                                      const DistributedDataParallelKwargs& options)
     : module_(module),
       group_(group),

@@ -51,7 +51,7 @@ class PassOrder;
 class DataParallelModel {
  public:
   // Checks that all processes have the same model and gives them rank 0's weights. A collective.
-  DataParallelModel(std::shared_ptr<torch::nn::Module> module, const Group& group,
+  DataParallelModel(const std::shared_ptr<torch::nn::Module>& module, const Group& group,
                     const DistributedDataParallelKwargs& options);
   ~DataParallelModel();
 
