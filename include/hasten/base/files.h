@@ -33,11 +33,11 @@ namespace hasten {
 
 // Returns the whole file as bytes. Throws "io.open" if it cannot be opened, and "io.read" if it
 // cannot be read (a folder, for example).
-std::string read_file(const std::filesystem::path& path);
+HASTEN_API std::string read_file(const std::filesystem::path& path);
 // Reads the file from its beginning to its end, and passes it on in blocks of at most 1 MiB. Throws
 // "io.open" and "io.read".
-void read_blocks(const std::filesystem::path& path,
-                 const std::function<void(std::string_view block)>& use);
+HASTEN_API void read_blocks(const std::filesystem::path& path,
+                            const std::function<void(std::string_view block)>& use);
 
 // A file that appears under its name at commit() and not before. Without commit() the destructor
 // deletes it.
@@ -113,10 +113,10 @@ HASTEN_API void remove_abandoned(const std::filesystem::path& folder,
 // Renames the folder to an unfinished name, and deletes it with its content: after a crash it is
 // whole or gone. Throws "io.rename" if it cannot be renamed; what cannot be deleted stays under the
 // unfinished name.
-void remove_directory(const std::filesystem::path& folder);
+HASTEN_API void remove_directory(const std::filesystem::path& folder);
 
 // Syncs the folder's entries, after one of them has been renamed. Throws "io.open" and "io.sync".
-void sync_directory(const std::filesystem::path& folder);
+HASTEN_API void sync_directory(const std::filesystem::path& folder);
 
 // Moves the files `names` from the folder `from` to the folder `to`, in this order, replacing files
 // of the same names, and syncs `to`. Both folders must be on one file system. Throws "io.rename".

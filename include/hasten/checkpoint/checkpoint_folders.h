@@ -26,6 +26,7 @@
 #include <string>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/base/files.h"
 
 namespace hasten {
@@ -43,7 +44,7 @@ struct CheckpointRotation {
 };
 
 // A checkpoint that appears complete or not at all.
-class CheckpointSave {
+class HASTEN_API CheckpointSave {
  public:
   // Deletes what killed processes have left beside `target`, and creates a hidden folder to write
   // to. If `target` is one of a series, its name is `prefix` and a number. Throws UsageError
@@ -65,47 +66,48 @@ class CheckpointSave {
 };
 
 // The folders `checkpoint-N`, by ascending step.
-std::vector<std::filesystem::path> checkpoints(const std::filesystem::path& output_dir,
-                                               const std::string& prefix = kCheckpointPrefix);
+HASTEN_API std::vector<std::filesystem::path> checkpoints(
+    const std::filesystem::path& output_dir, const std::string& prefix = kCheckpointPrefix);
 // The checkpoint with the highest step that is complete and verified (verify_checkpoint); an empty
 // path if there is none. Changes nothing.
-std::filesystem::path last_checkpoint(const std::filesystem::path& output_dir,
-                                      const std::string& prefix = kCheckpointPrefix);
+HASTEN_API std::filesystem::path last_checkpoint(const std::filesystem::path& output_dir,
+                                                 const std::string& prefix = kCheckpointPrefix);
 // The same for a run that resumes: renames each damaged checkpoint that it finds before that one to
 // `checkpoint-N.damaged`, with `.2` and so on if there already is one, and passes `report` a
 // sentence that names the file. A checkpoint of a newer version of hasten is not damaged: it throws
 // DataError "checkpoint.newer-version".
-std::filesystem::path recover_last_checkpoint(const std::filesystem::path& output_dir,
-                                              const std::function<void(const std::string&)>& report,
-                                              const std::string& prefix = kCheckpointPrefix);
+HASTEN_API std::filesystem::path recover_last_checkpoint(
+    const std::filesystem::path& output_dir, const std::function<void(const std::string&)>& report,
+    const std::string& prefix = kCheckpointPrefix);
 // True if a damaged checkpoint has been set aside there.
-bool has_damaged_checkpoints(const std::filesystem::path& output_dir,
-                             const std::string& prefix = kCheckpointPrefix);
+HASTEN_API bool has_damaged_checkpoints(const std::filesystem::path& output_dir,
+                                        const std::string& prefix = kCheckpointPrefix);
 // The step in the name of a folder `checkpoint-N`; -1 for another name.
-std::int64_t step_of_checkpoint(const std::filesystem::path& folder,
-                                const std::string& prefix = kCheckpointPrefix);
+HASTEN_API std::int64_t step_of_checkpoint(const std::filesystem::path& folder,
+                                           const std::string& prefix = kCheckpointPrefix);
 
 // The folders `abandoned-checkpoint-N`, by ascending step.
-std::vector<std::filesystem::path> abandoned_checkpoints(
+HASTEN_API std::vector<std::filesystem::path> abandoned_checkpoints(
     const std::filesystem::path& output_dir, const std::string& prefix = kCheckpointPrefix);
 // Renames the checkpoints of later steps than `step` to `abandoned-checkpoint-N`, with `.2` and so
 // on if there already is one. The latest is renamed first, so that a crash leaves no gap.
-void abandon_checkpoints_after(const std::filesystem::path& output_dir, std::int64_t step,
-                               const std::string& prefix = kCheckpointPrefix);
+HASTEN_API void abandon_checkpoints_after(const std::filesystem::path& output_dir,
+                                          std::int64_t step,
+                                          const std::string& prefix = kCheckpointPrefix);
 
 // Deletes abandoned checkpoints and then the oldest of the others until `limit` of both together
 // remain. It never deletes the newest, nor `keep`. A folder that cannot be deleted is skipped.
-void rotate_checkpoints(const std::filesystem::path& output_dir, std::int64_t limit,
-                        const std::filesystem::path& keep,
-                        const std::string& prefix = kCheckpointPrefix);
+HASTEN_API void rotate_checkpoints(const std::filesystem::path& output_dir, std::int64_t limit,
+                                   const std::filesystem::path& keep,
+                                   const std::string& prefix = kCheckpointPrefix);
 
 // Deletes the incomplete checkpoints and models of processes that were killed while they wrote them
 // (is_abandoned in hasten/base/files.h), and gives a checkpoint its name back that such a process
 // was about to replace.
-void remove_unfinished_saves(const std::filesystem::path& output_dir,
-                             const std::string& prefix = kCheckpointPrefix);
+HASTEN_API void remove_unfinished_saves(const std::filesystem::path& output_dir,
+                                        const std::string& prefix = kCheckpointPrefix);
 
 // The same for the one folder `target`.
-void remove_unfinished_saves_of(const std::filesystem::path& target);
+HASTEN_API void remove_unfinished_saves_of(const std::filesystem::path& target);
 
 }  // namespace hasten

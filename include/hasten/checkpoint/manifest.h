@@ -21,6 +21,8 @@
 
 #include <filesystem>
 
+#include "hasten/base/export.h"
+
 namespace hasten {
 
 inline constexpr const char* kManifestFile = "hasten_manifest.json";
@@ -29,10 +31,10 @@ inline constexpr const char* kManifestFile = "hasten_manifest.json";
 inline constexpr int kCheckpointVersion = 1;
 
 // Writes the manifest of all files below the folder, and replaces an older manifest.
-void write_manifest(const std::filesystem::path& folder);
+HASTEN_API void write_manifest(const std::filesystem::path& folder);
 
 // Throws unless the folder has a manifest and every file in it is as the manifest describes it. The
 // message names the first file that is not.
-void verify_checkpoint(const std::filesystem::path& folder);
+HASTEN_API void verify_checkpoint(const std::filesystem::path& folder);
 
 }  // namespace hasten

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/data/text_reader.h"
 
 namespace hasten {
@@ -28,7 +29,7 @@ struct TaggedWordsOptions {
   bool tags_required = true;  // False: the file may lack the tags, in all rows.
 };
 
-class TaggedWords {
+class HASTEN_API TaggedWords {
  public:
   TaggedWords(std::string file, std::string tags_column);
 
@@ -51,7 +52,7 @@ class TaggedWords {
   TextTable tags_;
 };
 
-TaggedWords read_tagged_words(const std::filesystem::path& path,
-                              const TaggedWordsOptions& options = {});
+HASTEN_API TaggedWords read_tagged_words(const std::filesystem::path& path,
+                                         const TaggedWordsOptions& options = {});
 
 }  // namespace hasten

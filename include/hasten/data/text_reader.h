@@ -92,11 +92,12 @@ class HASTEN_API TextTable {
   std::vector<std::int64_t> lines_;
 };
 
-TextTable read_tsv(const std::filesystem::path& path, const TextOptions& options = {});
-TextTable read_csv(const std::filesystem::path& path, const TextOptions& options = {});
-TextTable read_jsonl(const std::filesystem::path& path, const TextOptions& options = {});
+HASTEN_API TextTable read_tsv(const std::filesystem::path& path, const TextOptions& options = {});
+HASTEN_API TextTable read_csv(const std::filesystem::path& path, const TextOptions& options = {});
+HASTEN_API TextTable read_jsonl(const std::filesystem::path& path, const TextOptions& options = {});
 // Reads a plain text: each line that is not blank is a row of the only column.
-TextTable read_text_lines(const std::filesystem::path& path, const std::string& column = "text");
+HASTEN_API TextTable read_text_lines(const std::filesystem::path& path,
+                                     const std::string& column = "text");
 // Selects the format by the ending: .tsv, .csv, .jsonl or .json (JSON lines).
 HASTEN_API TextTable read_text_table(const std::filesystem::path& path,
                                      const TextOptions& options = {});

@@ -50,7 +50,7 @@ struct ExportedOptions {
   std::vector<std::string> operator_namespaces = {};
 };
 
-class ExportedModule : public torch::nn::Module, public TrainingTraits {
+class HASTEN_API ExportedModule : public torch::nn::Module, public TrainingTraits {
  public:
   // load_exported calls it.
   struct Parts;

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/exported/exported_module.h"
 
 namespace hasten {
@@ -47,10 +48,10 @@ struct ExportedContents {
   std::string refusal_code, refusal;
 };
 
-ExportedContents inspect_exported(const std::filesystem::path& path,
-                                  const ExportedOptions& options = {});
+HASTEN_API ExportedContents inspect_exported(const std::filesystem::path& path,
+                                             const ExportedOptions& options = {});
 
-std::string to_text(const ExportedContents& contents);
-std::string to_json(const ExportedContents& contents);
+HASTEN_API std::string to_text(const ExportedContents& contents);
+HASTEN_API std::string to_json(const ExportedContents& contents);
 
 }  // namespace hasten

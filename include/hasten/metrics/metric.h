@@ -62,7 +62,8 @@ HASTEN_API std::shared_ptr<EvalMetric> metric_from_function(
 // Several metrics in one, which returns the scores of all. compute() throws UsageError
 // "metrics.name" if two of them have a score of the same name. Each process adds only its own rows
 // if all of them have counts.
-std::shared_ptr<EvalMetric> combine_metrics(std::vector<std::shared_ptr<EvalMetric>> metrics);
+HASTEN_API std::shared_ptr<EvalMetric> combine_metrics(
+    std::vector<std::shared_ptr<EvalMetric>> metrics);
 
 // Concatenates the tensors along the first dimension. If their second dimensions differ, they are
 // padded with -100 at the end to the largest.

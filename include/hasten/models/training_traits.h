@@ -75,15 +75,15 @@ HASTEN_API TrainingTraits* traits_of(torch::nn::Module& module);
 // these are the parameters of a LayerNorm and those whose name contains "bias", "layernorm" or
 // "rmsnorm" or has a part that is "norm" or ends in "_norm". C++ programs often write their own
 // norms, so a class whose name ends in "LayerNorm" or "RMSNorm" is a norm here, too.
-std::set<std::string> undecayed_parameters_of(const torch::nn::Module& module);
+HASTEN_API std::set<std::string> undecayed_parameters_of(const torch::nn::Module& module);
 // True if the name alone says so.
-bool is_undecayed_name(const std::string& parameter);
+HASTEN_API bool is_undecayed_name(const std::string& parameter);
 
 // The tokens of a batch of text: the entries of input_ids, those of attention_mask that are not
 // zero (or all, without a mask), and the entries of a row of input_ids. Without input_ids: nothing,
 // and 0.
-std::optional<std::int64_t> tokens_in(const TensorDict& batch);
-std::optional<std::int64_t> real_tokens_in(const TensorDict& batch);
-std::int64_t row_length_in(const TensorDict& batch);
+HASTEN_API std::optional<std::int64_t> tokens_in(const TensorDict& batch);
+HASTEN_API std::optional<std::int64_t> real_tokens_in(const TensorDict& batch);
+HASTEN_API std::int64_t row_length_in(const TensorDict& batch);
 
 }  // namespace hasten

@@ -35,7 +35,7 @@
 
 namespace hasten {
 
-class MetricScheduler {
+class HASTEN_API MetricScheduler {
  public:
   virtual ~MetricScheduler() = default;
   virtual void step(double metric) = 0;
@@ -52,8 +52,8 @@ class MetricScheduler {
 };
 
 // `type` is one of those for which follows_metric() is true; get_scheduler() makes the others.
-std::unique_ptr<MetricScheduler> get_metric_scheduler(SchedulerType type,
-                                                      torch::optim::Optimizer& optimizer,
-                                                      const Kwargs& kwargs = {});
+HASTEN_API std::unique_ptr<MetricScheduler> get_metric_scheduler(SchedulerType type,
+                                                                 torch::optim::Optimizer& optimizer,
+                                                                 const Kwargs& kwargs = {});
 
 }  // namespace hasten

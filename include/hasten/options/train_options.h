@@ -71,9 +71,9 @@ struct Names<TrainTask> {
 // The value of `data` that stands for random rows.
 inline constexpr std::string_view kDummyData = "dummy";
 // The models that --model knows by name, without a file.
-const std::vector<std::string>& builtin_models();
+HASTEN_API const std::vector<std::string>& builtin_models();
 // True if the model is a file that torch.export has written: its name ends in .pt2.
-bool is_exported_model(const std::string& model);
+HASTEN_API bool is_exported_model(const std::string& model);
 
 HASTEN_API void describe(config::OptionTable& table, TrainOptions& options);
 

@@ -178,7 +178,7 @@ HASTEN_API TrainingArguments resolved(TrainingArguments arguments);
 HASTEN_API void validate(const TrainingArguments& arguments);
 
 // True for the schedules that follow an evaluation metric (hasten/optim/metric_scheduler.h).
-bool follows_metric(SchedulerType type);
+HASTEN_API bool follows_metric(SchedulerType type);
 
 // Converts a number of steps: below 1 it is a share of `total`, rounded up. 0.1 of 512 is 52, 500
 // is 500.

@@ -13,6 +13,7 @@
 #include <memory>
 #include <utility>
 
+#include "hasten/base/export.h"
 #include "hasten/data/loader_core.h"
 
 namespace hasten::detail {
@@ -32,7 +33,7 @@ struct SavedPosition {
   PassPosition pass;
 };
 
-class PositionedLoader {
+class HASTEN_API PositionedLoader {
  public:
   virtual ~PositionedLoader() = default;
   virtual SavedPosition position() const = 0;
@@ -57,7 +58,7 @@ class HastenLoaderPosition : public PositionedLoader {
   std::shared_ptr<Loader> loader_;
 };
 
-class ForeignLoaderPosition : public PositionedLoader {
+class HASTEN_API ForeignLoaderPosition : public PositionedLoader {
  public:
   SavedPosition position() const override {
     return {.is_of_hasten = false, .loader = {}, .pass = resumes ? resumed : current};

@@ -47,10 +47,11 @@ class AcceleratorState;
 
 namespace detail {
 
-[[noreturn]] void throw_uneven_batches();
-[[noreturn]] void throw_position_past_end(std::int64_t batches);
+[[noreturn]] HASTEN_API void throw_uneven_batches();
+[[noreturn]] HASTEN_API void throw_position_past_end(std::int64_t batches);
 // Makes the position of a prepared loader a part of the Accelerator's checkpoints.
-void add_position(AcceleratorState& state, const std::shared_ptr<PositionedLoader>& position);
+HASTEN_API void add_position(AcceleratorState& state,
+                             const std::shared_ptr<PositionedLoader>& position);
 
 // The part of a pass over a prepared loader that does not depend on types. Batches that are given
 // to enter() are the Accelerator's current ones until the end of the pass.

@@ -31,6 +31,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "hasten/base/export.h"
 #include "hasten/formats/tensor_dict.h"
 
 namespace hasten {
@@ -47,7 +48,7 @@ struct ProjectConfiguration {
 };
 
 // An object whose state belongs to the checkpoints.
-class SavedObject {
+class HASTEN_API SavedObject {
  public:
   virtual ~SavedObject() = default;
   virtual TensorDict state_dict() const = 0;
@@ -74,8 +75,8 @@ class CheckpointHook {
 namespace detail {
 
 using NumbersByName = std::map<std::string, double>;
-TensorDict tensors_of_numbers(const NumbersByName& numbers);
-NumbersByName numbers_of_tensors(const TensorDict& tensors);
+HASTEN_API TensorDict tensors_of_numbers(const NumbersByName& numbers);
+HASTEN_API NumbersByName numbers_of_tensors(const TensorDict& tensors);
 
 template <class Object>
 concept HasStateDict = requires(Object& object, const TensorDict& state) {

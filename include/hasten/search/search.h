@@ -40,6 +40,7 @@
 #include <string>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/options/names.h"
 #include "hasten/search/search_space.h"
 
@@ -109,7 +110,7 @@ struct SearchOptions {
 class SearchRun;
 
 // A trial that runs.
-class Trial {
+class HASTEN_API Trial {
  public:
   Trial(SearchRun& run, std::int64_t number, TrialParameters parameters);
   Trial(const Trial&) = delete;
@@ -150,7 +151,7 @@ class Trial {
 // a failure, and so does a MemoryError or DivergedError; any other exception ends the search.
 using TrialObjective = std::function<std::optional<double>(Trial&)>;
 
-struct SearchResult {
+struct HASTEN_API SearchResult {
   SearchDirection direction = SearchDirection::minimize;
   std::vector<FinishedTrial> trials;  // By number.
   std::int64_t n_trials = 0;          // That were asked for.
@@ -163,18 +164,19 @@ struct SearchResult {
 // options, ConfigError "search.other-search" if the folder has the journal of another search,
 // IoError "search.in-use" if another process runs a search there, DataError "search.journal" for a
 // damaged journal, and what the objective throws.
-SearchResult search_hyperparameters(const SearchSpace& space, const TrialObjective& objective,
-                                    const SearchOptions& options = {});
+HASTEN_API SearchResult search_hyperparameters(const SearchSpace& space,
+                                               const TrialObjective& objective,
+                                               const SearchOptions& options = {});
 
 // The values of all trials that such a search runs, for checks before it begins.
-std::vector<TrialParameters> proposed_parameters(const SearchSpace& space,
-                                                 const SearchOptions& options);
+HASTEN_API std::vector<TrialParameters> proposed_parameters(const SearchSpace& space,
+                                                            const SearchOptions& options);
 
 // Formats a table of the trials: the complete ones, best first, then the others. `objective` is the
 // title of the objective's column.
-std::string to_text(const SearchResult& result, const std::string& objective);
+HASTEN_API std::string to_text(const SearchResult& result, const std::string& objective);
 // Formats {"direction": ..., "best": TRIAL, "trials": [TRIAL, ...]}, where the trials are objects
 // as in the journal.
-std::string to_json(const SearchResult& result);
+HASTEN_API std::string to_json(const SearchResult& result);
 
 }  // namespace hasten

@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/options/names.h"
 #include "hasten/options/resolved_value.h"
 
@@ -51,7 +52,7 @@ struct SearchDimension {
 // The values of a trial, in the order of the space.
 using TrialParameters = std::vector<std::pair<std::string, config::Value>>;
 
-class SearchSpace {
+class HASTEN_API SearchSpace {
  public:
   SearchSpace& uniform(std::string name, double low, double high, double step = 0);
   SearchSpace& log_uniform(std::string name, double low, double high);
@@ -77,12 +78,12 @@ class SearchSpace {
 };
 
 // Formats the dimension as a space file has it, such as {log_uniform: [1e-05, 0.001]}.
-std::string to_text(const SearchDimension& dimension);
+HASTEN_API std::string to_text(const SearchDimension& dimension);
 
 // Reads a space from a YAML or JSON file: a map from names to one of {uniform: [LOW, HIGH]},
 // {log_uniform: [LOW, HIGH]}, {int: [LOW, HIGH]}, {log_int: [LOW, HIGH]} and {choice: [VALUE, ...]},
 // where uniform and int may also have `step`. Choices are texts as they are written. Throws
 // ConfigError "search.space" and "config.*" with the line and the key, and IoError "io.cannot-read".
-SearchSpace read_search_space(const std::string& path);
+HASTEN_API SearchSpace read_search_space(const std::string& path);
 
 }  // namespace hasten

@@ -19,11 +19,12 @@
 #include <memory>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/trainer/task_data.h"
 
 namespace hasten {
 
-class ClassificationFiles : public TaskData {
+class HASTEN_API ClassificationFiles : public TaskData {
  public:
   explicit ClassificationFiles(const TrainOptions& options,
                                EvalLabels eval_labels = EvalLabels::required);

@@ -57,7 +57,7 @@ namespace detail {
                                               const std::type_info& expected);
 
 // Finds the loss and the logits among the outputs.
-ModelOutput output_of(const TensorDict& outputs);
+HASTEN_API ModelOutput output_of(const TensorDict& outputs);
 
 // The types of a function's parameters and result.
 template <class ResultType, class... Parameters>

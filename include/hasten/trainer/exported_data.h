@@ -26,6 +26,7 @@
 #include <memory>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/exported/exported_module.h"
 #include "hasten/metrics/metric.h"
 #include "hasten/options/train_options.h"
@@ -35,7 +36,7 @@
 
 namespace hasten {
 
-class ExportedFiles {
+class HASTEN_API ExportedFiles {
  public:
   // The module must outlive this object.
   ExportedFiles(const TrainOptions& options, ExportedModule& model);

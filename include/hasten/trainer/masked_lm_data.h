@@ -18,11 +18,12 @@
 // Source: run_mlm.py of transformers.
 #pragma once
 
+#include "hasten/base/export.h"
 #include "hasten/trainer/task_data.h"
 
 namespace hasten {
 
-class MaskedLmFiles : public TaskData {
+class HASTEN_API MaskedLmFiles : public TaskData {
  public:
   explicit MaskedLmFiles(const TrainOptions& options);
   ~MaskedLmFiles() override;

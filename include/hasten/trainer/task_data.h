@@ -16,6 +16,7 @@
 #include <memory>
 #include <vector>
 
+#include "hasten/base/export.h"
 #include "hasten/metrics/metric.h"
 #include "hasten/models/pretrained_model.h"
 #include "hasten/options/train_options.h"
@@ -26,7 +27,7 @@ namespace hasten {
 // Whether the evaluation data must have labels; a prediction does not need them.
 enum class EvalLabels { required, optional };
 
-class TaskData {
+class HASTEN_API TaskData {
  public:
   virtual ~TaskData() = default;
 
@@ -43,7 +44,7 @@ class TaskData {
 };
 
 // Reads the files for options.task.
-std::unique_ptr<TaskData> read_task_data(const TrainOptions& options,
-                                         EvalLabels eval_labels = EvalLabels::required);
+HASTEN_API std::unique_ptr<TaskData> read_task_data(const TrainOptions& options,
+                                                    EvalLabels eval_labels = EvalLabels::required);
 
 }  // namespace hasten

@@ -20,11 +20,12 @@
 // Source: run_ner.py of transformers, without label_all_tokens.
 #pragma once
 
+#include "hasten/base/export.h"
 #include "hasten/trainer/task_data.h"
 
 namespace hasten {
 
-class TokenClassificationFiles : public TaskData {
+class HASTEN_API TokenClassificationFiles : public TaskData {
  public:
   explicit TokenClassificationFiles(const TrainOptions& options,
                                     EvalLabels eval_labels = EvalLabels::required);
