@@ -96,7 +96,8 @@ c10d::ReduceOp operation(Reduction reduction) {
 }  // namespace
 
 ProcessState ProcessState::of(const Worker& worker, bool cpu) {
-  const Device& device = choose_device({.cpu = cpu, .only_built_in = true});
+  const DeviceRequest request = {.cpu = cpu, .only_built_in = true};
+  const Device& device = choose_device(request);
   return {.process_index = worker.rank,
           .num_processes = worker.world_size,
           .local_process_index = worker.local_rank,
