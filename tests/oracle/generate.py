@@ -86,7 +86,7 @@ CASES = {
     "sgd_weight_decay": case("SGD adds decay to the gradient", optim="sgd", learning_rate=0.5, weight_decay=0.01),
     "adafactor": case("with the rate of the run instead of its own", optim="adafactor", weight_decay=0.1),
     "adagrad": case("with its own arguments", optim="adagrad", learning_rate=0.01, weight_decay=0.01,
-                    optim_args="lr_decay=0.01,initial_accumulator_value=0.1,eps=1e-8"),
+                    optim_args="lr_decay=0.01,eps=1e-4"),
     "rmsprop": case("with its own arguments", optim="rmsprop", weight_decay=0.01, optim_args="alpha=0.9,momentum=0.5,centered=True"),
     "rmsprop_bnb": case("that of bitsandbytes, in 32 bits", optim="rmsprop_bnb", weight_decay=0.01),
     "lion_32bit": case("its second decay rate is adam_beta2", optim="lion_32bit", learning_rate=1e-4, weight_decay=0.1),

@@ -65,9 +65,13 @@ inline void check_entry(const json& expected, const LogEntry& entry, const Toler
   }
 }
 
-inline void check_weights(const PreTrainedModel& model, const fs::path& file, double tolerance) {
+// The gradients of the keys' biases are 0 apart from rounding. The steps of `scale_free` optimizers do
+// not depend on the size of a gradient, so these biases are left out.
+inline void check_weights(const PreTrainedModel& model, const fs::path& file, double tolerance,
+                          bool scale_free = false) {
   const TensorDict expected = load_safetensors(file);
   for (const auto& [name, tensor] : model.state_dict()) {
+    if (scale_free && name.ends_with(".key.bias")) continue;
     CAPTURE(name);
     CHECK((tensor.cpu() - expected.at(name)).abs().max().item<double>() <= tolerance);
   }
@@ -145,7 +149,9 @@ inline void run_case(const fs::path& file, const CaseOptions& options = {}) {
   }
   record_numbers(file.stem().string(), expected, trainer, *model);
   if (expected.contains("final"))
-    check_weights(*model, kData / expected.at("final").get<std::string>(), tolerance.weights);
+    check_weights(
+        *model, kData / expected.at("final").get<std::string>(), tolerance.weights,
+        args.optim == OptimizerName::lion_32bit || args.optim == OptimizerName::adafactor);
   fs::remove_all(out);
 }
 
