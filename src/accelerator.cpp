@@ -129,11 +129,11 @@ std::shared_ptr<AcceleratorState> state_of(const AcceleratorOptions& options) {
   const bool cpu = options.cpu || is_enabled("ACCELERATE_USE_CPU");
   ProcessState process = ProcessState::of(worker, cpu);
   ProcessGroupBackend backend = backend_of(options, environment);
-  const Device& device =
-      choose_device({.cpu = cpu,
-                     .required = options.tpu ? "tpu" : "",
-                     .only_built_in = DryRun::active(),  // it has a device of its own
-                     .environment = environment});
+  const DeviceRequest request = {.cpu = cpu,
+                                 .required = options.tpu ? "tpu" : "",
+                                 .only_built_in = DryRun::active(),  // it has a device of its own
+                                 .environment = environment};
+  const Device& device = choose_device(request);
   place(device, worker, process, backend);
   const DeviceTraits& traits = device.traits();
   const GroupOptions of_group{

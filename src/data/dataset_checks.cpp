@@ -152,7 +152,7 @@ void check_ids(const TokenDataset& dataset, std::int64_t vocab_size, const std::
 
 void check_lengths(const ColumnDataset& dataset, std::int64_t max_length,
                    const std::string& source) {
-  const at::Tensor& ids = take(dataset.columns(), "input_ids");
+  const at::Tensor ids = take(dataset.columns(), "input_ids");
   if (ids.dim() < 2) {
     throw DataError("data.lengths", {.what = prefix(source) + "input_ids",
                                      .got = "one number per row",
