@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "base/internal_api.h"
+
 namespace hasten {
 
 struct InspectCommand {
@@ -20,7 +22,7 @@ struct InspectCommand {
 };
 
 // Parses the words after `inspect`.
-InspectCommand parse_inspect(const std::vector<std::string>& words);
-std::string inspect_help();
+HASTEN_INTERNAL_API InspectCommand parse_inspect(const std::vector<std::string>& words);
+HASTEN_INTERNAL_API std::string inspect_help();
 
 }  // namespace hasten

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/internal_api.h"
 #include "hasten/options/environment.h"
 #include "hasten/search/search.h"
 
@@ -59,18 +60,19 @@ struct SearchPlan {
 };
 
 // Parses the words after `search`.
-SearchCommand parse_search(const std::vector<std::string>& words);
-std::string search_help(int width);
+HASTEN_INTERNAL_API SearchCommand parse_search(const std::vector<std::string>& words);
+HASTEN_INTERNAL_API std::string search_help(int width);
 
 // Reads the space and checks every run that the search would start.
-SearchPlan plan_search(const SearchCommand& command, const config::Environment& environment);
+HASTEN_INTERNAL_API SearchPlan plan_search(const SearchCommand& command,
+                                           const config::Environment& environment);
 
 // The folder of a trial's run, which is its output_dir.
-std::filesystem::path run_folder(const SearchPlan& plan, std::int64_t trial);
+HASTEN_INTERNAL_API std::filesystem::path run_folder(const SearchPlan& plan, std::int64_t trial);
 // The words of the run after `hasten`.
-std::vector<std::string> run_words(const SearchPlan& plan, std::int64_t trial,
-                                   const TrialParameters& parameters);
+HASTEN_INTERNAL_API std::vector<std::string> run_words(const SearchPlan& plan, std::int64_t trial,
+                                                       const TrialParameters& parameters);
 // The parameters as flags, such as --learning_rate=3e-05.
-std::vector<std::string> flags_of_parameters(const TrialParameters& parameters);
+HASTEN_INTERNAL_API std::vector<std::string> flags_of_parameters(const TrialParameters& parameters);
 
 }  // namespace hasten

@@ -10,7 +10,7 @@ namespace hasten {
 
 // Returns the executable file of this name in the first folder of PATH that has one; empty if none
 // has.
-std::string find_in_path(const std::string& name);
+HASTEN_INTERNAL_API std::string find_in_path(const std::string& name);
 
 // Returns the file that execvp would run. Throws IoError "launch.program" if there is none.
 HASTEN_INTERNAL_API std::string find_program(const std::string& name);

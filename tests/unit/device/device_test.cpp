@@ -40,7 +40,8 @@ TEST_CASE("device: the CPU is there, serves every request and has a generator") 
 }
 
 TEST_CASE("device: a device that has to be opened is chosen where it is asked for, if it may be") {
-  const Device& chosen = choose_device({.required = "tpu"});
+  const DeviceRequest request = {.required = "tpu"};
+  const Device& chosen = choose_device(request);
   CHECK_FALSE(chosen.traits().is_built_in);
   CHECK(&choose_device({.environment = {{"ACCELERATE_USE_TPU", "true"}}}) == &chosen);
   CHECK(&choose_device({.environment = {{"ACCELERATE_USE_TPU", "false"}}}) != &chosen);
