@@ -48,7 +48,8 @@ class Operands {
 // Returns the numbers of a tensor of integers on the CPU.
 std::vector<std::int64_t> numbers_of(const at::Tensor& tensor) {
   const at::Tensor numbers = tensor.to(at::kLong).contiguous();
-  const std::int64_t* const data = numbers.const_data_ptr<std::int64_t>();
+  // clang 19 gives the pointer's template another symbol than g++, which built LibTorch.
+  const auto* const data = static_cast<const std::int64_t*>(numbers.const_data_ptr());
   return {data, data + numbers.numel()};
 }
 

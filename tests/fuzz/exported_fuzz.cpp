@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/crc32.h"
 #include "exported/payloads.h"
 #include "exported/program_reader.h"
 #include "exported/size_expression.h"
@@ -36,7 +37,7 @@ std::string archive_of(const std::map<std::string, std::string>& records) {
   std::string out, directory;
   for (const auto& [name, content] : records) {
     const std::size_t offset = out.size();
-    const std::string common = number(20, 2) + number(0, 8) + number(exported::crc32(content), 4) +
+    const std::string common = number(20, 2) + number(0, 8) + number(crc32(content), 4) +
                                number(content.size(), 4) + number(content.size(), 4) +
                                number(name.size(), 2) + number(0, 2);
     out += number(0x04034b50, 4) + common + name + content;
