@@ -10,9 +10,11 @@
 #include <cstdint>
 #include <string_view>
 
+#include "base/internal_api.h"
+
 namespace hasten {
 
-std::uint32_t crc32(std::string_view bytes) noexcept;
+HASTEN_INTERNAL_API std::uint32_t crc32(std::string_view bytes) noexcept;
 std::uint32_t crc32c(std::string_view bytes) noexcept;
 
 }  // namespace hasten

@@ -16,11 +16,13 @@
 #include <string>
 #include <string_view>
 
+#include "base/internal_api.h"
+
 struct evp_md_ctx_st;
 
 namespace hasten {
 
-class Sha256 {
+class HASTEN_INTERNAL_API Sha256 {
  public:
   Sha256();
   ~Sha256();
@@ -42,6 +44,6 @@ struct FileDigest {
   bool operator==(const FileDigest&) const = default;
 };
 
-FileDigest digest_of_file(const std::filesystem::path& path);
+HASTEN_INTERNAL_API FileDigest digest_of_file(const std::filesystem::path& path);
 
 }  // namespace hasten

@@ -72,8 +72,8 @@ at::Tensor arrays_of(const TextTable& table, const std::string& column, at::Scal
     const auto shape = append_numbers(value, numbers);
     if (!shape) fail_field(table, column, row, fields[row].substr(0, 60), "an array of numbers");
     if (all && *all != *shape)
-      fail_field(table, column, row, "an array of " + c10::str(*shape),
-                 c10::str(*all) + ", as in the first row");
+      fail_field(table, column, row, c10::str("an array of ", at::IntArrayRef(*shape)),
+                 c10::str(at::IntArrayRef(*all), ", as in the first row"));
     all = *shape;
   }
   std::vector<std::int64_t> sizes = all.value_or(std::vector<std::int64_t>{});

@@ -4,8 +4,8 @@
     check_exports.py [LIBRARY.so...]
 
 A public function or variable that a source defines needs HASTEN_API, and so does a class that has such a member, a virtual function, or a base that
-needs it. Nothing else may be exported: each strong symbol of hasten in a library belongs to a declaration with HASTEN_API or HASTEN_INTERNAL_API, and
-each marked function of a namespace is a symbol of one of the libraries.
+needs it. Nothing else may be exported: each strong symbol of hasten in a library belongs to a declaration with HASTEN_API or HASTEN_INTERNAL_API, each
+marked function of a namespace is a symbol of one of the libraries, and so is each function of hasten that one of the libraries uses.
 """
 import re
 import subprocess
@@ -199,6 +199,17 @@ def strong_symbols(library):
     return {name_of(name) for _, kind, name in lines if kind in "TDBR" and name.startswith("hasten::")}
 
 
+def missing_symbols(libraries):
+    """Returns the demangled functions and variables of hasten that a library uses and none of them exports."""
+    used, exported = set(), set()
+    for library in libraries:
+        out = subprocess.run(["nm", "--dynamic", "--demangle", library], capture_output=True, text=True, check=True).stdout
+        for line in out.splitlines():
+            kind, name = line[17:].split(" ", 1)
+            (used if kind == "U" else exported).add(name)
+    return {name for name in used - exported if name.startswith("hasten::")}
+
+
 def name_of(symbol):
     """Returns the qualified name of a demangled function."""
     out, depth = "", 0
@@ -220,6 +231,7 @@ def check_libraries(headers, libraries):
             if name not in headers.functions and not owners & headers.exported_classes:
                 headers.problems.append(f"{Path(library).name}: exports {name}, which no header marks")
         print(f"{Path(library).name}: {len(symbols)} names of hasten are exported")
+    headers.problems += [f"{name} is used by a library, but no library exports it" for name in sorted(missing_symbols(libraries))]
     headers.problems += [f"{file}: {name} is marked, but no library exports it" for name, file in headers.functions.items() if name not in exported]
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes data/search.json: decisions of Optuna's MedianPruner for random trials.
+"""Writes data/search/median_pruner.json: decisions of Optuna's MedianPruner for random trials.
 
     pip install optuna==5.0.0 && python3 tests/oracle/generate_search.py
 """
@@ -42,4 +42,4 @@ def rows(values):
 cases = [case() for _ in range(500)]
 print(sum(each["prunes"] for each in cases), "of", len(cases), "are pruned")
 lines = ",\n".join(json.dumps(each) for each in cases)
-(pathlib.Path(__file__).parent / "data/search.json").write_text("[" + lines + "]\n")
+(pathlib.Path(__file__).parent / "data/search/median_pruner.json").write_text("[" + lines + "]\n")

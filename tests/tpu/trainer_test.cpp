@@ -194,7 +194,7 @@ TEST_CASE("tpu: a nonfinite loss is reported with its step, although it is read 
     Trainer stopping(base_model(kEager), strict,
                      {.train_dataset = ragged_rows(45), .callbacks = {std::make_shared<Poison>()}});
     CHECK_THROWS_AS(stopping.train(), DivergedError);
-    CHECK(stopping.state().global_step == 4);
+    CHECK(stopping.state().global_step == 3);  // before the optimizer makes the fourth step
   }
 }
 
