@@ -1,7 +1,7 @@
 // File: hasten/base/mix_key.h
 // A random number of 64 bits that follows from three numbers, equal on every machine and compiler.
 //
-//   const std::uint64_t key = detail::mix_key(/*seed=*/42, /*epoch=*/3, /*number=*/7);
+//   const std::uint64_t key = hasten::detail::mix_key(/*seed=*/42, /*epoch=*/3, /*number=*/7);
 //   const double uniform = static_cast<double>(key >> 11) * 0x1.0p-53;   // in [0, 1)
 //
 // Thread rule: a pure function. Source: SplitMix64 (Steele, Lea and Flood, 2014).
