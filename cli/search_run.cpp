@@ -65,7 +65,7 @@ class Evaluations {
   std::string name_;
   std::size_t offset_ = 0;
   std::optional<double> last_;
-  std::set<std::string> names_;  // Of all evaluations, for a message.
+  std::set<std::string> names_;  // The metrics of all evaluations, for a message.
 };
 
 // Runs between fork and exec, so it calls only what is safe there.

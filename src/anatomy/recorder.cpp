@@ -223,7 +223,7 @@ std::map<Anatomy::Recorder::Key, Anatomy::Recorder::RowFigures> Anatomy::Recorde
   return all;
 }
 
-// What the allocator and autograd report. The operators are in recorder_operators.cpp.
+// The callbacks of the allocator and of autograd. Those of operators are in recorder_operators.cpp.
 
 CallSite Anatomy::Recorder::call_site() const {
   CallSite site{.phase = phase_, .module = modules_.current()};

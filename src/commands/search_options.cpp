@@ -13,7 +13,7 @@
 namespace hasten {
 namespace {
 
-// What the search sets for each run, or what has no meaning for many runs.
+// The options that the search sets for each run, and those that have no meaning for many runs.
 constexpr std::array<std::string_view, 4> kSetBySearch = {"output_dir", "logging_dir", "run_name",
                                                           "resume_from_checkpoint"};
 constexpr std::array<std::string_view, 3> kOfOneCommand = {"config_file", "print_config",

@@ -30,7 +30,7 @@ struct Names<SearchPruner> {
 struct SearchCommand {
   bool help = false;
   std::string space;                   // A file.
-  std::vector<std::string> arguments;  // Of `hasten train`, without "train".
+  std::vector<std::string> arguments;  // The words after "train".
 
   std::string output_dir = "search";
   SearchMethod method = SearchMethod::random;
@@ -52,8 +52,8 @@ struct SearchPlan {
   SearchSpace space;
   SearchOptions options;
   std::vector<TrialParameters> proposed;
-  std::vector<std::string> arguments;  // Of `hasten train`.
-  std::vector<std::string> report_to;  // Of all runs; has jsonl.
+  std::vector<std::string> arguments;  // Passed to `hasten train`.
+  std::vector<std::string> report_to;  // The trackers of all runs; jsonl is one of them.
   std::string metric;                  // Such as eval_loss.
   std::vector<std::string> notices;    // One line each, for standard error.
   std::filesystem::path output_dir;

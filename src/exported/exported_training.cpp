@@ -1,4 +1,4 @@
-// What the Trainer asks an exported module.
+// The answers of an exported module to the questions of the Trainer (TrainingTraits).
 #include <algorithm>
 
 #include "exported/exported_parts.h"

@@ -2,7 +2,7 @@
 // The checkpoints of a run: the folders `checkpoint-N` in its output_dir, where N is the step. This
 // is the only way in which hasten writes, finds and deletes checkpoints (docs/durability.md).
 //
-//   CheckpointSave save("out/checkpoint-500");                // a hidden folder beside it
+//   CheckpointSave save("out/checkpoint-500");                // makes a hidden folder beside it
 //   write_file_atomically(save.path() / "state.json", "{}");
 //   save.commit({.limit = 3});                                // manifest, fsync, one rename, rotation
 //

@@ -1,5 +1,6 @@
 // File: hasten/exported/inspect.h
-// What a file of torch.export contains, and whether hasten runs it. Nothing of the program is run.
+// Describes the contents of a file of torch.export and says whether hasten accepts it. It runs no
+// part of the program.
 //
 //   const hasten::ExportedContents contents = hasten::inspect_exported("model.pt2");
 //   std::cout << hasten::to_text(contents);            // what `hasten inspect model.pt2` prints

@@ -89,7 +89,7 @@ struct FinishedTrial {
 };
 
 struct SearchOptions {
-  std::filesystem::path folder;  // Of the journal; empty: nothing is kept.
+  std::filesystem::path folder;  // The journal is kept here; empty: nothing is kept.
   // The number of trials; unset: 20 random ones, or the whole grid.
   std::optional<std::int64_t> n_trials;
   SearchMethod method = SearchMethod::random;
