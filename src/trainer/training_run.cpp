@@ -20,6 +20,7 @@
 #include "hasten/optim/scheduler.h"
 #include "hasten/process/once.h"
 #include "trainer/agreement.h"
+#include "trainer/batch_size_search.h"
 #include "trainer/loss_record.h"
 #include "trainer/optimizer_of.h"
 #include "trainer/plan.h"
@@ -838,60 +839,6 @@ class Trainer::Run {
   double learning_rate_ = 0;
   bool counts_flos_ = true, ran_out_of_memory_ = false;
   mutable std::optional<DataIdentity> data_identity_;  // computed when first needed
-};
-
-// Starts a run again with smaller batches. A step accumulates more of them, so that it has the same
-// rows.
-class Trainer::BatchSizeSearch {
- public:
-  explicit BatchSizeSearch(Impl& trainer)
-      : trainer_(trainer), random_(random_state()), weights_(module_tensors()) {
-    for (auto& [name, tensor] : weights_) tensor = tensor.detach().to(at::kCPU, false, true);
-  }
-
-  // Returns false if the batches have one row already.
-  bool halve() {
-    TrainingArguments& args = trainer_.args;
-    const std::int64_t rows = args.per_device_train_batch_size * args.gradient_accumulation_steps;
-    std::int64_t smaller = args.per_device_train_batch_size / 2;
-    while (smaller > 1 && rows % smaller != 0) --smaller;
-    if (smaller < 1) return false;
-    args.per_device_train_batch_size = smaller;
-    args.gradient_accumulation_steps = rows / smaller;
-    trainer_.accelerator.set_gradient_accumulation_steps(args.gradient_accumulation_steps);
-    return true;
-  }
-
-  // Continues from the checkpoint, or from the weights and the random state at the start.
-  void restart(const fs::path& checkpoint) {
-    TrainingArguments& args = trainer_.args;
-    empty_device_cache();
-    trainer_.logger.warning(
-        str("a training step ran out of memory: training ",
-            checkpoint.empty() ? "starts again" : "continues from " + checkpoint.string(),
-            " with batches of ", args.per_device_train_batch_size, " and ",
-            args.gradient_accumulation_steps, " of them in a step"));
-    if (!checkpoint.empty()) {
-      args.resume_from_checkpoint = checkpoint.string();
-      return;
-    }
-    const torch::NoGradGuard no_grad;
-    for (const auto& [name, tensor] : module_tensors()) tensor.copy_(weights_.at(name));
-    restore_random_state(random_);
-  }
-
- private:
-  TensorDict module_tensors() const {
-    TensorDict tensors;
-    for (const auto& each : trainer_.model->named_parameters())
-      tensors["parameter " + each.key()] = each.value();
-    for (const auto& each : trainer_.model->named_buffers())
-      tensors["buffer " + each.key()] = each.value();
-    return tensors;
-  }
-
-  Impl& trainer_;
-  TensorDict random_, weights_;
 };
 
 TrainOutput Trainer::train() {

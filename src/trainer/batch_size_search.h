@@ -1,0 +1,32 @@
+// File: trainer/batch_size_search.h (internal)
+// The search of auto_find_batch_size: it starts a run again with smaller batches. A step accumulates
+// more of them, so that it has the same rows.
+//
+//   BatchSizeSearch search(trainer);           // keeps the weights and the random state
+//   if (search.halve()) search.restart({});    // after a run that was out of memory
+//
+// Thread rule: that of the Trainer.
+#pragma once
+
+#include <filesystem>
+
+#include "hasten/formats/tensor_dict.h"
+#include "trainer/trainer_impl.h"
+
+namespace hasten {
+
+class Trainer::BatchSizeSearch {
+ public:
+  explicit BatchSizeSearch(Impl& trainer);
+
+  // Returns false if the batches have one row already.
+  bool halve();
+  // Continues from the checkpoint, or from the weights and the random state at the start.
+  void restart(const std::filesystem::path& checkpoint);
+
+ private:
+  Impl& trainer_;
+  TensorDict random_, weights_;
+};
+
+}  // namespace hasten
