@@ -24,10 +24,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool has_column(const TextTable& table, const std::string& name) {
-  return std::find(table.names().begin(), table.names().end(), name) != table.names().end();
-}
-
 // One of the two data files: a table, columns of tensors, dummy rows, or none.
 struct DataFile {
   std::string name;
@@ -101,16 +97,7 @@ struct ClassificationFiles::Impl {
 
   TrainerDataset of_table(const DataFile& file, const PreTrainedModel& model) const {
     const TextTable& table = *file.table;
-    const EncodeOptions encode{.truncation = Truncation::longest_first,
-                               .max_length = longest_row(options, model)};
-    const auto& texts = table.column(options.text_column);
-    const int threads = at::get_num_threads();
-    const auto rows = has_column(table, options.text_pair_column)
-                          ? tokenizer->encode_batch(texts, table.column(options.text_pair_column),
-                                                    encode, threads)
-                          : tokenizer->encode_batch(texts, encode, threads);
-    TokenDataset tokens;
-    for (const Encoding& row : rows) tokens.push_back(row);
+    TokenDataset tokens = encode_texts(*tokenizer, table, options, longest_row(options, model));
     check_ids(tokens, model.vocab_size(), file.name);
     if (file.has_labels(options.label_column)) {
       const TextLabels& meaning = labels ? *labels : *eval_labels;

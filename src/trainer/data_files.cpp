@@ -1,5 +1,6 @@
 #include "trainer/data_files.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
@@ -50,6 +51,24 @@ ModelOptions model_options_for(Task task, const TrainOptions& options) {
 
 std::int64_t longest_row(const TrainOptions& options, const PreTrainedModel& model) {
   return std::min(options.max_length, model.max_length());
+}
+
+bool has_column(const TextTable& table, const std::string& name) {
+  return std::find(table.names().begin(), table.names().end(), name) != table.names().end();
+}
+
+TokenDataset encode_texts(const BertTokenizer& tokenizer, const TextTable& table,
+                          const TrainOptions& options, std::int64_t max_length) {
+  const EncodeOptions encode{.truncation = Truncation::longest_first, .max_length = max_length};
+  const auto& texts = table.column(options.text_column);
+  const int threads = at::get_num_threads();
+  const auto rows =
+      has_column(table, options.text_pair_column)
+          ? tokenizer.encode_batch(texts, table.column(options.text_pair_column), encode, threads)
+          : tokenizer.encode_batch(texts, encode, threads);
+  TokenDataset tokens;
+  for (const Encoding& row : rows) tokens.push_back(row);
+  return tokens;
 }
 
 ColumnDataset open_columns(const std::string& file, const TrainOptions& options,

@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "hasten/data/column_dataset.h"
+#include "hasten/data/text_reader.h"
+#include "hasten/data/token_dataset.h"
 #include "hasten/models/pretrained_model.h"
 #include "hasten/options/train_options.h"
 #include "hasten/tokenizers/bert_tokenizer.h"
@@ -29,6 +31,13 @@ std::vector<std::filesystem::path> tokenizer_files_in(const std::filesystem::pat
 ModelOptions model_options_for(Task task, const TrainOptions& options);
 // Returns the most tokens of a row.
 std::int64_t longest_row(const TrainOptions& options, const PreTrainedModel& model);
+
+// True if the table has a column of this name.
+bool has_column(const TextTable& table, const std::string& name);
+// Returns the encoded texts of the table, or pairs of texts if it has options.text_pair_column, cut
+// to max_length tokens.
+TokenDataset encode_texts(const BertTokenizer& tokenizer, const TextTable& table,
+                          const TrainOptions& options, std::int64_t max_length);
 
 // Opens the columns of a file, or makes dummy rows of the model's ids.
 ColumnDataset open_columns(const std::string& file, const TrainOptions& options,

@@ -14,6 +14,7 @@
 #include "hasten/exported/exported_module.h"
 #include "hasten/models/bert_config.h"
 #include "hasten/models/pretrained_model.h"
+#include "hasten/options/train_options.h"
 #include "hasten/tpu/anatomy/dry_tpu.h"
 #include "hasten/tpu/machine/tpus.h"
 #include "hasten/trainer/trainer.h"

@@ -15,6 +15,7 @@
 #include "hasten/formats/safetensors.h"
 #include "hasten/metrics/classification.h"
 #include "hasten/tokenizers/bert_tokenizer.h"
+#include "trainer/data_files.h"
 #include "trainer/exported_rows.h"
 
 namespace hasten {
@@ -26,10 +27,6 @@ using nlohmann::json;
 
 constexpr const char* kIds = "input_ids";
 const std::set<std::string> kTokenInputs = {kIds, "attention_mask", "token_type_ids"};
-
-bool has_name(const TextTable& table, const std::string& name) {
-  return std::find(table.names().begin(), table.names().end(), name) != table.names().end();
-}
 
 bool is_safetensors(const std::string& file) { return ends_with(lower(file), ".safetensors"); }
 
@@ -162,8 +159,8 @@ struct ExportedFiles::Impl {
       return dataset(example_rows(parts, options.dummy_rows, options.dummy_length), name);
     if (is_safetensors(name)) return of_tensors(load_safetensors(name), name);
     const TextTable table = read_text_table(name, {.structured = true});
-    const bool is_text = find_input(parts, kIds) != nullptr && !has_name(table, kIds) &&
-                         has_name(table, options.text_column);
+    const bool is_text = find_input(parts, kIds) != nullptr && !has_column(table, kIds) &&
+                         has_column(table, options.text_column);
     return is_text ? of_texts(table) : of_numbers(table);
   }
 
@@ -186,7 +183,7 @@ struct ExportedFiles::Impl {
     TensorDict columns;
     for (const UserInput* input : inputs()) {
       if (input->name == kLabelInput) continue;
-      if (!has_name(table, input->name)) fail_column(table.file(), table.names(), input->name);
+      if (!has_column(table, input->name)) fail_column(table.file(), table.names(), input->name);
       columns[input->name] = numbers_of(table, input->name, input->meta.dtype);
     }
     add_labels(table, [&](at::Tensor labels) { columns[kLabelInput] = std::move(labels); });
@@ -199,17 +196,9 @@ struct ExportedFiles::Impl {
         fail_column(table.file(), table.names(), input->name);
     if (!tokenizer) tokenizer = BertTokenizer::from_pretrained(folder());
     const std::int64_t limit = model.max_length();
-    const EncodeOptions encode{
-        .truncation = Truncation::longest_first,
-        .max_length = limit > 0 ? std::min(limit, options.max_length) : options.max_length};
-    const auto& texts = table.column(options.text_column);
-    const int threads = at::get_num_threads();
-    const auto rows = has_name(table, options.text_pair_column)
-                          ? tokenizer->encode_batch(texts, table.column(options.text_pair_column),
-                                                    encode, threads)
-                          : tokenizer->encode_batch(texts, encode, threads);
-    TokenDataset tokens;
-    for (const Encoding& row : rows) tokens.push_back(row);
+    TokenDataset tokens =
+        encode_texts(*tokenizer, table, options,
+                     limit > 0 ? std::min(limit, options.max_length) : options.max_length);
     if (const auto known = vocabulary(kIds)) check_ids(tokens, *known, table.file());
     add_labels(table, [&](at::Tensor labels) { tokens.set_labels(std::move(labels)); });
     check_classes(tokens.labels(), table.file());
@@ -232,7 +221,7 @@ struct ExportedFiles::Impl {
     const UserInput* const input = find_input(parts, kLabelInput);
     if (input == nullptr && !loss_for(parts)) return;
     const std::string column =
-        has_name(table, options.label_column) ? options.label_column : kLabelInput;
+        has_column(table, options.label_column) ? options.label_column : kLabelInput;
     const auto& fields = table.column(column);
     const bool is_array = !fields.empty() && starts_with(trim(fields[0]), "[");
     const bool is_float = input != nullptr ? c10::isFloatingType(input->meta.dtype)
