@@ -122,8 +122,9 @@ void LossRecord::read_deferred() {
     listener_({.step = sums.first_nonfinite, .count = sums.nonfinite, .loss = sums.all});
 }
 
-LossRecord::Logged LossRecord::take_since_log(std::int64_t steps) {
+LossRecord::Logged LossRecord::take_since_log(std::int64_t step) {
   read_deferred();
+  const std::int64_t steps = step - std::exchange(last_logged_, step);
   const LossSum since = std::exchange(log_, {});
   const std::int64_t of = filter_ ? std::max<std::int64_t>(since.finite, 1) : steps;
   const bool none_finite = since.finite == 0 && since.nonfinite > 0;
@@ -136,9 +137,15 @@ double LossRecord::mean() {
   return run_.sum / static_cast<double>(std::max<std::int64_t>(1, run_.finite));
 }
 
-LossRecord::Sums LossRecord::sums() {
+LossPosition LossRecord::position() {
   read_deferred();
-  return {.of_run = run_, .since_log = log_};
+  return {.of_run = run_, .since_log = log_, .last_logged_step = last_logged_};
+}
+
+void LossRecord::restore(const LossPosition& position) {
+  run_ = position.of_run;
+  log_ = position.since_log;
+  last_logged_ = position.last_logged_step;
 }
 
 }  // namespace hasten

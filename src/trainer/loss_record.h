@@ -4,7 +4,7 @@
 //
 //   losses.add(loss, items);                        // each micro-batch
 //   losses.close(totals, step);                     // each step; totals: of all processes
-//   const LossRecord::Logged logged = losses.take_since_log(steps);
+//   const LossRecord::Logged logged = losses.take_since_log(step);
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -47,24 +47,19 @@ class LossRecord {
     double loss;  // the mean over the steps since the last log
     std::int64_t nonfinite;
   };
-  // Returns the losses of the `steps` steps since the previous call. All processes call it.
-  Logged take_since_log(std::int64_t steps);
+  // Returns the losses of the steps after the last log, up to `step`. All processes call it.
+  Logged take_since_log(std::int64_t step);
+  // True if the losses up to `step` have been logged.
+  bool is_logged(std::int64_t step) const { return step <= last_logged_; }
 
   // The mean over the finite steps of the run. All processes call it.
   double mean();
   // Steps of the run that were not finite.
   std::int64_t nonfinite() const { return run_.nonfinite; }
 
-  // The sums that a checkpoint keeps and a resumed run continues.
-  struct Sums {
-    LossSum of_run, since_log;
-  };
-  // All processes call it.
-  Sums sums();
-  void restore(const Sums& sums) {
-    run_ = sums.of_run;
-    log_ = sums.since_log;
-  }
+  // What a checkpoint keeps and a resumed run continues. All processes call it.
+  LossPosition position();
+  void restore(const LossPosition& position);
 
  private:
   void count(double loss, std::int64_t step);
@@ -85,6 +80,7 @@ class LossRecord {
   Listener listener_;
   double step_sum_ = 0, latest_ = 0;
   LossSum log_, run_;  // of the steps since the last log, and of all
+  std::int64_t last_logged_ = 0;
 
   // On the device: the sum of the open step; since the last reading the sum of finite losses, of
   // all losses, the number that are not finite, and the first step of these.

@@ -13,6 +13,13 @@
 namespace hasten {
 
 struct Trainer::Impl {
+  // What one call of train() consists of, each in a header of its name.
+  struct RunParts;
+  class ModelSetup;
+  class RunControl;
+  class RunCheckpoints;
+  class Resume;
+
   Impl(Trainer& trainer, std::shared_ptr<torch::nn::Module> model, ComputeLoss forward,
        TrainingArguments arguments, TrainerParts parts);
 

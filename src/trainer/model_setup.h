@@ -1,0 +1,30 @@
+// File: trainer/model_setup.h (internal)
+// Sets what the module and the optimizer do during a run, and resets it when the run has ended:
+// sparse gradients, noise in the embeddings, and the weights that the optimizer averages.
+//
+// Thread rule: that of the Trainer.
+#pragma once
+
+#include <torch/optim/optimizer.h>
+
+#include "trainer/trainer_impl.h"
+
+namespace hasten {
+
+class Trainer::Impl::ModelSetup {
+ public:
+  // Throws ConfigError "trainer.embedding-noise" if the module takes no noise.
+  ModelSetup(Impl& trainer, torch::optim::Optimizer& optimizer);
+  ~ModelSetup();
+  ModelSetup(const ModelSetup&) = delete;
+  ModelSetup& operator=(const ModelSetup&) = delete;
+
+ private:
+  void set_sparse_gradients(bool sparse);
+  void set_embedding_noise(double alpha);
+  void check_rate_of_averaging() const;
+
+  Impl& trainer_;
+};
+
+}  // namespace hasten

@@ -1,0 +1,155 @@
+#include "trainer/resume.h"
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "hasten/checkpoint/checkpoint_folders.h"
+#include "hasten/checkpoint/manifest.h"
+#include "hasten/process/once.h"
+#include "trainer/saved_model.h"
+
+namespace hasten {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string names_of(const std::vector<fs::path>& folders) {
+  std::vector<std::string> names;
+  for (const fs::path& folder : folders) names.push_back(folder.filename().string());
+  return join(names, ", ");
+}
+
+[[noreturn]] void throw_no_training_state(const fs::path& folder) {
+  throw ConfigError(
+      "trainer.no-training-state",
+      {.what = "resume_from_checkpoint " + folder.string(),
+       .got = "a folder without training_position.json",
+       .expected = "a checkpoint with the optimizer's state",
+       .hint = "a folder that save_only_model or the Hugging Face Trainer saved cannot be resumed: "
+               "pass it as --model to start a new run"});
+}
+
+void check_is_resumable(const fs::path& folder) {
+  if (has_training_state(folder) || fs::exists(folder / kManifestFile)) return;
+  throw_no_training_state(folder);
+}
+
+}  // namespace
+
+// Returns the same verified folder in all processes, whatever another process may be writing.
+fs::path Trainer::Impl::Resume::folder() const {
+  const TrainingArguments& args = trainer_.args;
+  return broadcast_from_main(trainer_.group(), [&]() -> std::string {
+    if (args.resume_from_checkpoint == "true") {
+      const auto report = [&](const std::string& damage) { trainer_.logger.warning(damage); };
+      return recover_last_checkpoint(args.output_dir, report).string();
+    }
+    check_is_resumable(args.resume_from_checkpoint);
+    verify_checkpoint(args.resume_from_checkpoint);
+    return args.resume_from_checkpoint;
+  });
+}
+
+void Trainer::Impl::Resume::restore() {
+  const fs::path from = folder();
+  if (from.empty()) {
+    throw ConfigError(
+        "trainer.no-checkpoint",
+        {.what = "resume_from_checkpoint true",
+         .got = "no complete checkpoint in " + trainer_.args.output_dir,
+         .hint = "start without resume_from_checkpoint, or give it the folder of a checkpoint"});
+  }
+  if (!has_training_state(from)) throw_no_training_state(from);
+  const CheckpointToResume checkpoint(from);
+  check_resumable(checkpoint, trainer_.args, trainer_.group().size(),
+                  trainer_.parts.train_dataset.size());
+  restore_parts(checkpoint);
+  TrainerState before = checkpoint.state;
+  find_best_checkpoint(before, from);
+  restore_callbacks(before);
+  trainer_.state = std::move(before);
+  trainer_.note_process(trainer_.state);
+  trainer_.logger.info(
+      str("resuming from ", from.string(), " at step ", trainer_.state.global_step));
+  report_changes(checkpoint);
+}
+
+void Trainer::Impl::Resume::restore_parts(const CheckpointToResume& checkpoint) {
+  const TrainingPosition& position = checkpoint.position;
+  const std::vector<std::string> missing = load_model_files(*trainer_.model, checkpoint.folder);
+  if (!missing.empty()) {
+    throw DataError("trainer.incomplete-weights", {.what = checkpoint.folder.string(),
+                                                   .got = "no tensor " + missing.front(),
+                                                   .expected = "every weight of the model"});
+  }
+  if (!load_training_state(checkpoint.folder, run_.optimizer.unwrap(), run_.parameters.by_name(),
+                           trainer_.group().rank())) {
+    trainer_.logger.info(
+        str("the checkpoint is from ", position.num_processes, " processes: rank ",
+            trainer_.group().rank(), " has no saved random state and starts with a new one"),
+        {.main_process_only = false});
+  }
+  run_.schedule.restore(position);
+  run_.loader->load_state(
+      trainer_.args.ignore_data_skip
+          ? LoaderState{.seed = position.loader.seed, .epoch = position.loader.epoch, .batch = 0}
+          : position.loader);
+  run_.losses.restore(
+      position.losses.value_or(LossPosition{.last_logged_step = checkpoint.state.global_step}));
+}
+
+void Trainer::Impl::Resume::restore_callbacks(const TrainerState& before) const {
+  for (const auto& callback : trainer_.parts.callbacks) {
+    const auto found = before.callbacks.find(callback->name());
+    if (found != before.callbacks.end()) callback->restore(found->second);
+  }
+}
+
+// The best checkpoint may have been moved together with the others.
+void Trainer::Impl::Resume::find_best_checkpoint(TrainerState& state,
+                                                 const fs::path& resumed) const {
+  const fs::path best = state.best_model_checkpoint;
+  if (best.empty() || fs::is_directory(best)) return;
+  const fs::path beside = resumed.parent_path() / best.filename();
+  const bool moved = fs::is_directory(beside);
+  state.best_model_checkpoint = moved ? beside.string() : "";
+  if (!moved)
+    trainer_.logger.warning("the best checkpoint so far no longer exists: " + best.string());
+}
+
+void Trainer::Impl::Resume::report_changes(const CheckpointToResume& checkpoint) {
+  for (const std::string& change : changed_arguments(checkpoint, trainer_.args))
+    trainer_.logger.warning(change);
+  if (!trainer_.accelerator.is_main_process()) return;
+  report_changed_data(checkpoint);
+  report_later_checkpoints();
+}
+
+void Trainer::Impl::Resume::report_changed_data(const CheckpointToResume& checkpoint) {
+  const auto& before = checkpoint.position.data;
+  if (!before || before->sample.empty() || trainer_.args.ignore_data_skip) return;
+  const std::string now = run_.data_identity().sample;
+  if (now.empty() || now == before->sample) return;
+  trainer_.logger.warning(
+      "the training data or their order differ from those of the checkpoint: some rows of "
+      "this epoch may be used twice and others not at all. To avoid this, start the epoch "
+      "again with --ignore_data_skip");
+}
+
+void Trainer::Impl::Resume::report_later_checkpoints() const {
+  const std::int64_t step = trainer_.state.global_step;
+  const TrainingArguments& args = trainer_.args;
+  if (args.save_strategy == SaveStrategy::no || step >= run_.plan.max_steps) return;
+  std::vector<fs::path> later;
+  for (const fs::path& each : checkpoints(args.output_dir)) {
+    if (step_of_checkpoint(each) > step) later.push_back(each);
+  }
+  if (later.empty()) return;
+  trainer_.logger.warning(
+      str(args.output_dir,
+          " has checkpoints of later steps than the one that this run resumes "
+          "from: ",
+          names_of(later), ". The first save of this run renames them to abandoned-checkpoint-N"));
+}
+
+}  // namespace hasten

@@ -1,0 +1,39 @@
+// File: trainer/resume.h (internal)
+// Continues a run from the checkpoint that resume_from_checkpoint names: restores the parts of the
+// run and the Trainer's state, and reports what has changed since.
+//
+//   Resume(trainer, run).restore();                // a collective
+//
+// Throws ConfigError "trainer.no-checkpoint" and "trainer.no-training-state", DataError
+// "trainer.incomplete-weights", and what check_resumable (trainer/resume_checks.h) throws. Thread
+// rule: that of the Trainer's collectives.
+#pragma once
+
+#include <filesystem>
+
+#include "trainer/resume_checks.h"
+#include "trainer/run_parts.h"
+#include "trainer/trainer_impl.h"
+
+namespace hasten {
+
+class Trainer::Impl::Resume {
+ public:
+  Resume(Impl& trainer, RunParts& run) : trainer_(trainer), run_(run) {}
+
+  void restore();
+
+ private:
+  std::filesystem::path folder() const;
+  void restore_parts(const CheckpointToResume& checkpoint);
+  void restore_callbacks(const TrainerState& before) const;
+  void find_best_checkpoint(TrainerState& state, const std::filesystem::path& resumed) const;
+  void report_changes(const CheckpointToResume& checkpoint);
+  void report_changed_data(const CheckpointToResume& checkpoint);
+  void report_later_checkpoints() const;
+
+  Impl& trainer_;
+  RunParts& run_;
+};
+
+}  // namespace hasten

@@ -1,0 +1,52 @@
+// File: trainer/run_control.h (internal)
+// Decides what a run does after a step or an epoch: logs, evaluates, saves, or stops. The arguments
+// and the callbacks request it, and it takes effect once all processes have agreed on it.
+//
+//   control.request_due_after_step();
+//   control.agree(last_saved_step);                // a collective
+//   if (control.stops_training()) break;
+//
+// Thread rule: that of the Trainer's collectives.
+#pragma once
+
+#include <cstdint>
+
+#include "trainer/plan.h"
+#include "trainer/trainer_impl.h"
+
+namespace hasten {
+
+class Trainer::Impl::RunControl {
+ public:
+  RunControl(Impl& trainer, const Plan& plan) : trainer_(trainer), plan_(plan) {}
+
+  // Forgets a request to stop the epoch before.
+  void begin_epoch();
+  // Requests what is due after this step, like the Hugging Face Trainer's DefaultFlowCallback.
+  void request_due_after_step();
+  // Requests what is due at the end of an epoch, also if max_steps ended it early, so that its last
+  // steps are logged, evaluated and saved.
+  void request_due_after_epoch();
+  // Agrees with the other processes. A signal that stops the run requests a checkpoint with
+  // enable_jit_checkpoint, unless this step has one.
+  void agree(std::int64_t last_saved_step);
+
+  // With several processes, a request between two agreements waits for the next one.
+  bool stops_training() const;
+  bool stops_epoch() const;
+  // The signal that stops the run; 0 if there is none.
+  int stop_signal() const { return agreed_.stop_signal; }
+  bool stops_on_signal() const { return agreed_.stop_signal != 0; }
+
+ private:
+  bool evaluates_now(IntervalStrategy strategy, double position) const;
+
+  Impl& trainer_;
+  const Plan& plan_;
+  struct {
+    bool stops_training = false, stops_epoch = false;
+    int stop_signal = 0;
+  } agreed_;
+};
+
+}  // namespace hasten

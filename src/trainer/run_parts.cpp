@@ -1,0 +1,44 @@
+#include "trainer/run_parts.h"
+
+#include "hasten/base/error.h"
+#include "trainer/resume_checks.h"
+
+namespace hasten {
+namespace {
+
+Loader<TrainerBatch> training_loader(Trainer& trainer, const TrainerDataset& data) {
+  if (!data)
+    throw UsageError("trainer.no-train-data",
+                     {.what = "train()", .got = "no training data", .hint = "pass train_dataset"});
+  return trainer.get_train_dataloader();
+}
+
+}  // namespace
+
+Trainer::Impl::RunParts::RunParts(Impl& trainer, LossRecord::Listener on_nonfinite_loss)
+    : parameters(*trainer.model),
+      loader(std::get<0>(trainer.accelerator.prepare(
+          training_loader(trainer.trainer, trainer.parts.train_dataset)))),
+      losses(trainer.args, trainer.group(), trainer.accelerator.device(),
+             trainer.traits().reads_scalars_late && !trainer.args.stop_on_nonfinite_loss,
+             std::move(on_nonfinite_loss)),
+      plan(plan_of(trainer.args, trainer.parts.train_dataset.size(), loader.size(),
+                   trainer.group().size())),
+      optimizer(std::get<0>(trainer.accelerator.prepare(make_optimizer(trainer, plan.max_steps)))),
+      schedule(trainer.trainer, optimizer.unwrap(), plan.max_steps,
+               static_cast<bool>(trainer.parts.eval_dataset)),
+      trained(parameters.with_gradients()),
+      data_(trainer.parts.train_dataset) {}
+
+std::unique_ptr<torch::optim::Optimizer> Trainer::Impl::RunParts::make_optimizer(
+    Impl& trainer, std::int64_t max_steps) {
+  trainer.num_training_steps = max_steps;
+  return trainer.trainer.create_optimizer();
+}
+
+const DataIdentity& Trainer::Impl::RunParts::data_identity() {
+  if (!identity_) identity_ = identity_of(data_);
+  return *identity_;
+}
+
+}  // namespace hasten

@@ -1,0 +1,44 @@
+// File: trainer/run_parts.h (internal)
+// What one call of Trainer::train trains with. A checkpoint keeps the state of these parts.
+//
+//   RunParts run(trainer, report_nonfinite_loss);
+//   for (const auto& batch : run.loader) { ... run.optimizer.step(); run.schedule.after_step(); }
+//
+// Thread rule: that of the Trainer.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "trainer/loss_record.h"
+#include "trainer/plan.h"
+#include "trainer/trained_parameters.h"
+#include "trainer/trainer_impl.h"
+#include "trainer/training_schedule.h"
+
+namespace hasten {
+
+struct Trainer::Impl::RunParts {
+  // Throws UsageError "trainer.no-train-data" and what the parts throw.
+  RunParts(Impl& trainer, LossRecord::Listener on_nonfinite_loss);
+
+  // The identity of the training data, which is computed when it is first needed.
+  const DataIdentity& data_identity();
+
+  TrainedParameters parameters;
+  PreparedLoader<Loader<TrainerBatch>> loader;
+  LossRecord losses;
+  Plan plan;
+  PreparedOptimizer optimizer;
+  TrainingSchedule schedule;
+  std::vector<at::Tensor> trained;  // the parameters that require a gradient
+
+ private:
+  static std::unique_ptr<torch::optim::Optimizer> make_optimizer(Impl& trainer,
+                                                                 std::int64_t max_steps);
+
+  const TrainerDataset& data_;
+  std::optional<DataIdentity> identity_;
+};
+
+}  // namespace hasten

@@ -1,0 +1,51 @@
+#include "trainer/trained_parameters.h"
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "trainer/optimizer_of.h"
+
+namespace hasten {
+
+TrainedParameters::TrainedParameters(const torch::nn::Module& module)
+    : by_name_(parameters_of(module)) {
+  if (!with_gradients().empty()) return;
+  throw UsageError(
+      "trainer.no-parameters",
+      {.what = "train()",
+       .got = by_name_.empty() ? "a module without parameters"
+                               : "a module whose parameters all have requires_grad false",
+       .expected = "a parameter to train",
+       .hint = "register the layers of the module with register_module, and its own tensors "
+               "with register_parameter"});
+}
+
+std::vector<at::Tensor> TrainedParameters::with_gradients() const {
+  std::vector<at::Tensor> out;
+  for (const auto& [name, parameter] : by_name_) {
+    if (parameter.requires_grad()) out.push_back(parameter);
+  }
+  return out;
+}
+
+void TrainedParameters::check_unchanged(const torch::nn::Module& module, std::int64_t step) const {
+  const ParameterNames now = parameters_of(module);
+  const auto throw_changed = [&](const std::string& name, const std::string& change) {
+    throw UsageError(
+        "trainer.parameters-changed",
+        {.what = str("parameter ", name, " at step ", step),
+         .got = change,
+         .expected = "the parameters that the module had when train() was called",
+         .hint = "create all parameters in the module's constructor, and change their values in "
+                 "place, with copy_()"});
+  };
+  for (const auto& [name, parameter] : now) {
+    const auto before = by_name_.find(name);
+    if (before == by_name_.end()) throw_changed(name, "a new parameter");
+    if (!before->second.is_same(parameter)) throw_changed(name, "another tensor");
+  }
+  for (const auto& [name, parameter] : by_name_) {
+    if (!now.contains(name)) throw_changed(name, "a module without it");
+  }
+}
+
+}  // namespace hasten

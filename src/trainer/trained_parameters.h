@@ -1,0 +1,37 @@
+// File: trainer/trained_parameters.h (internal)
+// The parameters of a module when a run begins. The optimizer trains these tensors, so the module
+// has to keep them.
+//
+//   const TrainedParameters parameters(*model);
+//   parameters.check_unchanged(*model, step);
+//
+// Thread rule: that of the module.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "hasten/checkpoint/training_state.h"
+
+namespace hasten {
+
+class TrainedParameters {
+ public:
+  // Throws UsageError "trainer.no-parameters" if no parameter requires a gradient.
+  explicit TrainedParameters(const torch::nn::Module& module);
+
+  const ParameterNames& by_name() const { return by_name_; }
+  // Returns those that require a gradient now.
+  std::vector<at::Tensor> with_gradients() const;
+  // Throws UsageError "trainer.parameters-changed" if a parameter has been added, replaced or
+  // removed.
+  void check_unchanged(const torch::nn::Module& module, std::int64_t step) const;
+
+ private:
+  ParameterNames by_name_;
+};
+
+}  // namespace hasten

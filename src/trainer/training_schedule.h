@@ -1,0 +1,48 @@
+// File: trainer/training_schedule.h (internal)
+// The schedule of a run's learning rate: it follows the steps, or a metric of the evaluations.
+//
+//   TrainingSchedule schedule(trainer, optimizer, max_steps, has_evaluations);
+//   const double rate = schedule.learning_rate();
+//   schedule.after_step();                         // each optimizer step
+//   if (schedule.follows_metric()) schedule.after_evaluation(metric);
+//
+// Thread rule: one thread at a time. The optimizer must outlive it.
+#pragma once
+
+#include <torch/optim/optimizer.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "hasten/checkpoint/training_state.h"
+#include "hasten/optim/metric_scheduler.h"
+#include "hasten/optim/scheduler.h"
+#include "hasten/trainer/trainer.h"
+
+namespace hasten {
+
+class TrainingSchedule {
+ public:
+  // Calls create_scheduler() or create_metric_scheduler() of the Trainer. Throws UsageError
+  // "trainer.no-eval-data" if it follows a metric and there are no evaluations.
+  TrainingSchedule(Trainer& trainer, torch::optim::Optimizer& optimizer, std::int64_t max_steps,
+                   bool has_evaluations);
+
+  double learning_rate() const;
+  bool follows_metric() const { return by_metric_ != nullptr; }
+  void after_step();
+  void after_evaluation(double metric) { by_metric_->step(metric); }
+
+  // Adds its state after `step` steps to what a checkpoint keeps.
+  void save_in(TrainingPosition& position, std::int64_t step) const;
+  // A schedule of another kind than that of the checkpoint begins with the rate of the arguments.
+  // Throws DataError "checkpoint.position" if the state lacks a number.
+  void restore(const TrainingPosition& position);
+
+ private:
+  SchedulerType type_;
+  std::unique_ptr<LambdaLR> by_step_;  // one of the two is null
+  std::unique_ptr<MetricScheduler> by_metric_;
+};
+
+}  // namespace hasten
