@@ -1,5 +1,3 @@
-#include "hasten/trainer/masked_lm_data.h"
-
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -14,6 +12,7 @@
 #include "hasten/machine/model_folder.h"
 #include "hasten/metrics/classification.h"
 #include "trainer/data_files.h"
+#include "trainer/task_files.h"
 
 namespace hasten {
 namespace {
@@ -65,34 +64,54 @@ MaskingVocabulary masking_vocabulary(const BertTokenizer& tokenizer, const PreTr
   return vocabulary;
 }
 
-}  // namespace
+// One of the two data files: texts, columns of tensors, dummy rows, or none.
+struct CorpusFile {
+  std::string name;
+  std::vector<std::string> texts;
+  bool is_masked = false;  // its columns have labels already
 
-struct MaskedLmFiles::Impl {
-  TrainOptions options;
-  std::optional<BertTokenizer> tokenizer;
-  std::vector<std::string> train_texts, eval_texts;  // empty: the file has none
-  bool train_is_masked = false, eval_is_masked = false;
+  bool needs_tokenizer() const { return !name.empty() && name != kDummyData && !is_masked; }
+};
 
-  void read(const std::string& file, std::vector<std::string>& texts, bool& is_masked) const {
-    if (is_text_file(file)) {
-      texts = read_corpus(file, options.text_column);
-    } else if (!file.empty() && file != kDummyData) {
-      is_masked = load_columns(file).columns().count("labels") > 0;
-    }
+class MaskedLmFiles : public TaskData {
+ public:
+  explicit MaskedLmFiles(const TrainOptions& options)
+      : options_(options), train_(read(options.data)), eval_(read(options.eval_data)) {
+    if (train_.needs_tokenizer() || eval_.needs_tokenizer()) tokenizer_ = tokenizer_for(options);
   }
 
-  bool needs_tokenizer() const {
-    const auto needs = [](const std::string& file, bool is_masked) {
-      return !file.empty() && file != kDummyData && !is_masked;
-    };
-    return needs(options.data, train_is_masked) || needs(options.eval_data, eval_is_masked);
+  ModelOptions model_options() const override {
+    return model_options_for(Task::masked_lm, options_);
+  }
+  TrainerDataset train(const PreTrainedModel& model) const override {
+    return dataset(train_, model);
+  }
+  TrainerDataset eval(const PreTrainedModel& model) const override { return dataset(eval_, model); }
+
+  std::shared_ptr<EvalMetric> metrics(const PreTrainedModel&) const override {
+    return combine_metrics({std::make_shared<Accuracy>(), std::make_shared<Perplexity>()});
+  }
+
+  std::vector<std::filesystem::path> tokenizer_files() const override {
+    return tokenizer_files_in(model_folder(options_.model));
+  }
+
+ private:
+  CorpusFile read(const std::string& name) const {
+    CorpusFile file{.name = name};
+    if (is_text_file(name)) {
+      file.texts = read_corpus(name, options_.text_column);
+    } else if (!name.empty() && name != kDummyData) {
+      file.is_masked = load_columns(name).columns().count("labels") > 0;
+    }
+    return file;
   }
 
   DataCollatorForLanguageModeling collator(const PreTrainedModel& model) const {
-    DataCollatorForLanguageModeling out{.whole_word_mask = options.whole_word_mask,
-                                        .mlm_probability = options.mlm_probability};
-    if (tokenizer) {
-      out.vocabulary = masking_vocabulary(*tokenizer, model);
+    DataCollatorForLanguageModeling out{.whole_word_mask = options_.whole_word_mask,
+                                        .mlm_probability = options_.mlm_probability};
+    if (tokenizer_) {
+      out.vocabulary = masking_vocabulary(*tokenizer_, model);
     } else {
       // Dummy ids have no meaning, so there is no mask token.
       out.vocabulary.size = model.vocab_size();
@@ -103,70 +122,48 @@ struct MaskedLmFiles::Impl {
     return out;
   }
 
-  TrainerDataset dataset(const std::string& file, const std::vector<std::string>& texts,
-                         bool is_masked, const PreTrainedModel& model) const {
-    if (file.empty()) return TrainerDataset();
-    return texts.empty() ? of_columns(file, is_masked, model) : of_texts(file, texts, model);
+  TrainerDataset dataset(const CorpusFile& file, const PreTrainedModel& model) const {
+    if (file.name.empty()) return TrainerDataset();
+    return file.texts.empty() ? of_columns(file, model) : of_texts(file, model);
   }
 
-  TrainerDataset of_texts(const std::string& file, const std::vector<std::string>& texts,
-                          const PreTrainedModel& model) const {
-    const std::int64_t length = longest_row(options, model);
-    const bool cut = options.line_by_line;
+  TrainerDataset of_texts(const CorpusFile& file, const PreTrainedModel& model) const {
+    const std::int64_t length = longest_row(options_, model);
+    const bool cut = options_.line_by_line;
     const EncodeOptions encode{.truncation = cut ? Truncation::longest_first : Truncation::none,
                                .max_length = cut ? length : 0};
-    const auto encoded = tokenizer->encode_batch(texts, encode, at::get_num_threads());
+    const auto encoded = tokenizer_->encode_batch(file.texts, encode, at::get_num_threads());
     TokenDataset rows;
     if (cut) {
       for (const Encoding& row : encoded) rows.push_back(row.input_ids);
     } else {
-      rows = rows_of_length(encoded, length, file);
+      rows = rows_of_length(encoded, length, file.name);
     }
-    check_ids(rows, model.vocab_size(), file);
+    check_ids(rows, model.vocab_size(), file.name);
     return TrainerDataset(std::move(rows), collator(model));
   }
 
-  TrainerDataset of_columns(const std::string& file, bool is_masked,
-                            const PreTrainedModel& model) const {
-    const ColumnDataset columns = open_columns(file, options, model);
-    check_rows(columns, model, file);
+  TrainerDataset of_columns(const CorpusFile& file, const PreTrainedModel& model) const {
+    const ColumnDataset columns = open_columns(file.name, options_, model);
+    check_rows(columns, model, file.name);
     TensorDict tensors = columns.columns();
-    if (is_masked) {
-      tensors["labels"] = token_labels(columns, model.vocab_size(), file);
+    if (file.is_masked) {
+      tensors["labels"] = token_labels(columns, model.vocab_size(), file.name);
       return TrainerDataset(ColumnDataset(std::move(tensors)));
     }
     tensors.erase("labels");  // those of dummy rows
     return TrainerDataset(ColumnDataset(std::move(tensors)), collator(model));
   }
+
+  TrainOptions options_;
+  CorpusFile train_, eval_;
+  std::optional<BertTokenizer> tokenizer_;
 };
 
-MaskedLmFiles::MaskedLmFiles(const TrainOptions& options) : impl_(std::make_unique<Impl>()) {
-  impl_->options = options;
-  impl_->read(options.data, impl_->train_texts, impl_->train_is_masked);
-  impl_->read(options.eval_data, impl_->eval_texts, impl_->eval_is_masked);
-  if (impl_->needs_tokenizer()) impl_->tokenizer = tokenizer_for(options);
-}
+}  // namespace
 
-MaskedLmFiles::~MaskedLmFiles() = default;
-
-ModelOptions MaskedLmFiles::model_options() const {
-  return model_options_for(Task::masked_lm, impl_->options);
-}
-
-TrainerDataset MaskedLmFiles::train(const PreTrainedModel& model) const {
-  return impl_->dataset(impl_->options.data, impl_->train_texts, impl_->train_is_masked, model);
-}
-
-TrainerDataset MaskedLmFiles::eval(const PreTrainedModel& model) const {
-  return impl_->dataset(impl_->options.eval_data, impl_->eval_texts, impl_->eval_is_masked, model);
-}
-
-std::shared_ptr<EvalMetric> MaskedLmFiles::metrics(const PreTrainedModel&) const {
-  return combine_metrics({std::make_shared<Accuracy>(), std::make_shared<Perplexity>()});
-}
-
-std::vector<std::filesystem::path> MaskedLmFiles::tokenizer_files() const {
-  return tokenizer_files_in(model_folder(impl_->options.model));
+std::unique_ptr<TaskData> read_masked_lm_files(const TrainOptions& options) {
+  return std::make_unique<MaskedLmFiles>(options);
 }
 
 }  // namespace hasten

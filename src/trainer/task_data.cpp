@@ -2,8 +2,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/trainer/classification_data.h"
-#include "hasten/trainer/masked_lm_data.h"
-#include "hasten/trainer/token_classification_data.h"
+#include "trainer/task_files.h"
 
 namespace hasten {
 
@@ -12,9 +11,9 @@ std::unique_ptr<TaskData> read_task_data(const TrainOptions& options, EvalLabels
     case TrainTask::text_classification:
       return std::make_unique<ClassificationFiles>(options, eval_labels);
     case TrainTask::token_classification:
-      return std::make_unique<TokenClassificationFiles>(options, eval_labels);
+      return read_token_classification_files(options, eval_labels);
     case TrainTask::masked_lm:
-      return std::make_unique<MaskedLmFiles>(options);
+      return read_masked_lm_files(options);
   }
   throw UsageError("models.unknown-task", {.what = "a task that is not in the list"});
 }

@@ -1,5 +1,3 @@
-#include "hasten/trainer/token_classification_data.h"
-
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -14,6 +12,7 @@
 #include "hasten/machine/model_folder.h"
 #include "hasten/metrics/classification.h"
 #include "trainer/data_files.h"
+#include "trainer/task_files.h"
 #include "trainer/text_labels.h"
 
 namespace hasten {
@@ -47,20 +46,48 @@ std::vector<std::int32_t> labels_of_tokens(const Encoding& row, const std::int64
   return labels;
 }
 
-}  // namespace
+class TokenClassificationFiles : public TaskData {
+ public:
+  TokenClassificationFiles(const TrainOptions& options, EvalLabels eval_labels)
+      : options_(options) {
+    if (is_text_file(options.data) || is_text_file(options.eval_data))
+      tokenizer_ = tokenizer_for(options);
+    eval_.needs_tags = eval_labels == EvalLabels::required;
+    read(train_, options.data);
+    read(eval_, options.eval_data);
+    if (train_.words) {
+      tags_ = resolve(train_, resolve_training_labels);
+    } else if (eval_.words && eval_.words->has_tags()) {
+      eval_tags_ = resolve(eval_, resolve_evaluation_labels);
+    }
+  }
 
-struct TokenClassificationFiles::Impl {
-  TrainOptions options;
-  std::optional<BertTokenizer> tokenizer;
-  TagFile train, eval;
-  std::optional<TextLabels> tags;       // of the training data, if it has words
-  std::optional<TextLabels> eval_tags;  // of the evaluation data, if only that has words with tags
+  ModelOptions model_options() const override {
+    ModelOptions out = model_options_for(Task::token_classification, options_);
+    if (tags_) out.labels = tags_->classes;
+    return out;
+  }
 
+  TrainerDataset train(const PreTrainedModel& model) const override {
+    return dataset(train_, model);
+  }
+  TrainerDataset eval(const PreTrainedModel& model) const override { return dataset(eval_, model); }
+
+  std::shared_ptr<EvalMetric> metrics(const PreTrainedModel& model) const override {
+    return combine_metrics({std::make_shared<Accuracy>(), std::make_shared<PrecisionRecallF1>(
+                                                              model.num_labels(), Average::macro)});
+  }
+
+  std::vector<std::filesystem::path> tokenizer_files() const override {
+    return tokenizer_files_in(model_folder(options_.model));
+  }
+
+ private:
   void read(TagFile& file, const std::string& name) const {
     file.name = name;
     if (!is_text_file(name)) return;
-    file.words = read_tagged_words(name, {.words_column = options.text_column,
-                                          .tags_column = options.label_column,
+    file.words = read_tagged_words(name, {.words_column = options_.text_column,
+                                          .tags_column = options_.label_column,
                                           .tags_required = file.needs_tags});
   }
 
@@ -70,13 +97,13 @@ struct TokenClassificationFiles::Impl {
     const TextTable& table = file.words->tags();
     const auto fail = [&](const char* got) {
       throw DataError("train.labels",
-                      {.what = table.file() + ", column \"" + options.label_column + "\"",
+                      {.what = table.file() + ", column \"" + options_.label_column + "\"",
                        .got = got,
                        .expected = "at least two tags, which are names or whole numbers"});
     };
-    if (options.num_labels == 1) fail("one tag, as --num_labels says");
-    TextLabels found = resolve_labels(table, options.label_column, options.num_labels,
-                                      configured_tags(options.model));
+    if (options_.num_labels == 1) fail("one tag, as --num_labels says");
+    TextLabels found = resolve_labels(table, options_.label_column, options_.num_labels,
+                                      configured_tags(options_.model));
     if (found.regression) fail("numbers with fractions");
     return found;
   }
@@ -89,13 +116,13 @@ struct TokenClassificationFiles::Impl {
   TrainerDataset of_words(const TagFile& file, const PreTrainedModel& model) const {
     const TaggedWords& words = *file.words;
     const EncodeOptions encode{.truncation = Truncation::longest_first,
-                               .max_length = longest_row(options, model)};
+                               .max_length = longest_row(options_, model)};
     at::Tensor labels;
     if (words.has_tags())
-      labels = (tags ? *tags : *eval_tags).of(words.tags(), options.label_column);
+      labels = (tags_ ? *tags_ : *eval_tags_).of(words.tags(), options_.label_column);
     TokenDataset tokens;
     for (std::int64_t row = 0; row < words.rows(); ++row) {
-      const Encoding encoding = tokenizer->encode_words(words.words(row), encode);
+      const Encoding encoding = tokenizer_->encode_words(words.words(row), encode);
       std::vector<std::int32_t> of_tokens;
       if (labels.defined())
         of_tokens = labels_of_tokens(encoding,
@@ -105,11 +132,11 @@ struct TokenClassificationFiles::Impl {
     check_ids(tokens, model.vocab_size(), file.name);
     if (labels.defined()) check_labels(tokens, model.num_labels(), file.name);
     return TrainerDataset(std::move(tokens),
-                          DataCollatorForTokenClassification{.pad_token_id = tokenizer->pad_id()});
+                          DataCollatorForTokenClassification{.pad_token_id = tokenizer_->pad_id()});
   }
 
   TrainerDataset of_columns(const TagFile& file, const PreTrainedModel& model) const {
-    const ColumnDataset columns = open_columns(file.name, options, model);
+    const ColumnDataset columns = open_columns(file.name, options_, model);
     check_rows(columns, model, file.name);
     TensorDict tensors = columns.columns();
     if (file.name == kDummyData) {
@@ -119,48 +146,19 @@ struct TokenClassificationFiles::Impl {
     }
     return TrainerDataset(ColumnDataset(std::move(tensors)));
   }
+
+  TrainOptions options_;
+  std::optional<BertTokenizer> tokenizer_;
+  TagFile train_, eval_;
+  std::optional<TextLabels> tags_;       // of the training data, if it has words
+  std::optional<TextLabels> eval_tags_;  // of the evaluation data, if only that has words with tags
 };
 
-TokenClassificationFiles::TokenClassificationFiles(const TrainOptions& options,
-                                                   EvalLabels eval_labels)
-    : impl_(std::make_unique<Impl>()) {
-  impl_->options = options;
-  if (is_text_file(options.data) || is_text_file(options.eval_data))
-    impl_->tokenizer = tokenizer_for(options);
-  TagFile &train = impl_->train, &eval = impl_->eval;
-  eval.needs_tags = eval_labels == EvalLabels::required;
-  impl_->read(train, options.data);
-  impl_->read(eval, options.eval_data);
-  if (train.words) {
-    impl_->tags = impl_->resolve(train, resolve_training_labels);
-  } else if (eval.words && eval.words->has_tags()) {
-    impl_->eval_tags = impl_->resolve(eval, resolve_evaluation_labels);
-  }
-}
+}  // namespace
 
-TokenClassificationFiles::~TokenClassificationFiles() = default;
-
-ModelOptions TokenClassificationFiles::model_options() const {
-  ModelOptions out = model_options_for(Task::token_classification, impl_->options);
-  if (impl_->tags) out.labels = impl_->tags->classes;
-  return out;
-}
-
-TrainerDataset TokenClassificationFiles::train(const PreTrainedModel& model) const {
-  return impl_->dataset(impl_->train, model);
-}
-
-TrainerDataset TokenClassificationFiles::eval(const PreTrainedModel& model) const {
-  return impl_->dataset(impl_->eval, model);
-}
-
-std::shared_ptr<EvalMetric> TokenClassificationFiles::metrics(const PreTrainedModel& model) const {
-  return combine_metrics({std::make_shared<Accuracy>(),
-                          std::make_shared<PrecisionRecallF1>(model.num_labels(), Average::macro)});
-}
-
-std::vector<std::filesystem::path> TokenClassificationFiles::tokenizer_files() const {
-  return tokenizer_files_in(model_folder(impl_->options.model));
+std::unique_ptr<TaskData> read_token_classification_files(const TrainOptions& options,
+                                                          EvalLabels eval_labels) {
+  return std::make_unique<TokenClassificationFiles>(options, eval_labels);
 }
 
 }  // namespace hasten

@@ -7,8 +7,7 @@
 //   TrainerDataset train = data->train(*loaded.model), eval = data->eval(*loaded.model);
 //   std::shared_ptr<EvalMetric> metrics = data->metrics(*loaded.model);
 //
-// hasten/trainer/classification_data.h, token_classification_data.h and masked_lm_data.h have the
-// tasks, and docs/tasks.md describes their files. Throws DataError, IoError, ConfigError. Thread
+// docs/tasks.md describes the files of each task. Throws DataError, IoError, ConfigError. Thread
 // rule: one thread at a time.
 #pragma once
 

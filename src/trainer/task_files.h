@@ -1,0 +1,36 @@
+// File: trainer/task_files.h (internal)
+// Reads the files of the tasks that read_task_data (hasten/trainer/task_data.h) makes.
+//
+//   const std::unique_ptr<TaskData> data = read_masked_lm_files(options);
+//
+// Throws DataError, IoError, ConfigError. Thread rule: one thread at a time.
+#pragma once
+
+#include <memory>
+
+#include "hasten/trainer/task_data.h"
+
+namespace hasten {
+
+// Words with tags, ready-made ids, or dummy rows. A .jsonl file (hasten/data/tagged_words.h) needs
+// the tokenizer of the model folder. A word's tag is the label of its first token; its other tokens,
+// and the special ones, have the label -100. The tags get their ids like the labels of a table
+// (docs/formats.md). A safetensors file holds input_ids, attention_mask and labels, all
+// [rows, length]. The labels of dummy rows follow from the ids. Metrics: accuracy, and the means over
+// the tags of precision, recall and F1, all of tokens and not of whole entities.
+// Source: run_ner.py of transformers, without label_all_tokens.
+std::unique_ptr<TaskData> read_token_classification_files(const TrainOptions& options,
+                                                          EvalLabels eval_labels);
+
+// Texts, ready-made ids, or dummy rows. Texts come from a table (.tsv, .csv, .jsonl) or from the
+// lines of a .txt file, and need the tokenizer of the model folder. They are joined and cut into
+// rows of max_length tokens, and the rest at the end is left out; with line_by_line each text is a
+// row, cut to max_length. Texts without characters other than white space are left out.
+// DataCollatorForLanguageModeling masks the rows. A safetensors file holds input_ids and
+// attention_mask [rows, length]; if it has labels of this shape too, it is masked already and stays
+// as it is. In dummy rows the selected tokens stay as they are. Metrics: the accuracy and the
+// perplexity of the masked tokens.
+// Source: run_mlm.py of transformers.
+std::unique_ptr<TaskData> read_masked_lm_files(const TrainOptions& options);
+
+}  // namespace hasten
