@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/did_you_mean.h"
 #include "commands/estimate_options.h"
 #include "commands/inspect_options.h"
 #include "exec_torch.h"
@@ -129,9 +130,8 @@ std::string usage() {
 int unknown_command(const std::string& word) {
   std::vector<std::string> names;
   for (const Command& command : commands) names.emplace_back(command.name);
-  const auto near = nearest(word, names);
   print("hasten: error: unknown command '" + word + "'. Hint: " +
-            (near ? "did you mean " + *near + "?" : "the commands are " + join(names, ", ")) + "\n",
+            did_you_mean(nearest(word, names), "the commands are " + join(names, ", ")) + "\n",
         stderr);
   return usage_error;
 }

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "accelerate_file/accelerate_names.h"
+#include "base/did_you_mean.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "options/sources.h"
@@ -33,11 +34,10 @@ std::vector<std::string> names_inside(const Assignment& assignment) {
 std::string hint_for(const Section& section, const std::string& key) {
   const std::string word = lower(key);
   if (!section.prefix_may_be_missing && !section.full_name(section.prefix + word).empty())
-    return "did you mean " + section.prefix + word + "?";
-  if (const auto near = nearest(word, section.names)) return "did you mean " + *near + "?";
+    return did_you_mean(section.prefix + word);
+  if (const auto near = nearest(word, section.names)) return did_you_mean(near);
   // The name may lack its prefix and be misspelt too.
-  if (const auto near = nearest(section.prefix + word, section.names))
-    return "did you mean " + *near + "?";
+  if (const auto near = nearest(section.prefix + word, section.names)) return did_you_mean(near);
   if (const Section* other = find_section_with_key(word)) return "it belongs in " + other->name;
   return "the keys of " + section.name + " are " + join(section.names, ", ");
 }
@@ -72,7 +72,7 @@ void check_names(const Section& section, const Assignment& assignment) {
   if (!near) throw_unknown(table, assignment.key, assignment.origin);
   throw ConfigError("config.unknown-key",
                     {.what = assignment.origin.where + ": unknown key " + assignment.key,
-                     .hint = "did you mean " + *near + "?"});
+                     .hint = did_you_mean(near)});
 }
 
 // Takes from one file after the other the keys that are not options; later files override earlier

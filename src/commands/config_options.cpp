@@ -1,5 +1,6 @@
 #include "commands/config_options.h"
 
+#include "base/did_you_mean.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "machine/default_file.h"
@@ -47,11 +48,12 @@ ConfigAction take_action(std::vector<std::string>& words) {
   words.erase(words.begin());
   if (word == "default") return ConfigAction::write_default;
   if (word == "update") return ConfigAction::update;
-  const auto near = nearest(word, {"default", "update"});
-  throw ConfigError("config.unexpected-argument",
-                    {.what = "unexpected argument '" + word + "'",
-                     .expected = "default, update or no argument",
-                     .hint = near ? "did you mean hasten config " + *near + "?" : ""});
+  throw ConfigError(
+      "config.unexpected-argument",
+      {.what = "unexpected argument '" + word + "'",
+       .expected = "default, update or no argument",
+       .hint = did_you_mean(nearest(word, {"default", "update"}), "",
+                            [](const std::string& name) { return "hasten config " + name; })});
 }
 
 }  // namespace

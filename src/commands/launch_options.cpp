@@ -4,6 +4,7 @@
 #include <set>
 
 #include "accelerate_file/accelerate_sections.h"
+#include "base/did_you_mean.h"
 #include "commands/resolve.h"
 #include "commands/streams.h"
 #include "commands/torchrun_names.h"
@@ -42,10 +43,10 @@ void check_rendezvous(const Kwargs& conf) {
   known.push_back("same_program");
   for (const auto& [name, value] : conf.items()) {
     if (std::find(known.begin(), known.end(), name) == known.end()) {
-      const auto near = nearest(name, known);
-      throw ConfigError("config.unknown-key", {.what = "unknown key " + name + " in rdzv_conf",
-                                               .hint = near ? "did you mean " + *near + "?"
-                                                            : "the keys are " + join(known, ", ")});
+      throw ConfigError(
+          "config.unknown-key",
+          {.what = "unknown key " + name + " in rdzv_conf",
+           .hint = did_you_mean(nearest(name, known), "the keys are " + join(known, ", "))});
     }
     const bool is_time = name != "same_program";
     const bool good = is_time ? value.is_number() && value.number() > 0 && value.number() <= 1e7

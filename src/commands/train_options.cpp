@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/did_you_mean.h"
 #include "commands/resolve.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -266,10 +267,11 @@ void check_files(const TrainOptions& options) {
     throw IoError("io.not-found", {.what = "--model " + options.model + ": no such file"});
   if (std::find(builtin.begin(), builtin.end(), options.model) == builtin.end() &&
       !fs::exists(model_folder(options.model), ignored)) {
-    const auto near = nearest(options.model, builtin);
-    throw IoError("io.not-found", {.what = "--model " + options.model + ": no such folder or file",
-                                   .hint = near ? "did you mean the built-in " + *near + "?"
-                                                : "built-in names are " + join(builtin, ", ")});
+    throw IoError("io.not-found",
+                  {.what = "--model " + options.model + ": no such folder or file",
+                   .hint = did_you_mean(
+                       nearest(options.model, builtin), "built-in names are " + join(builtin, ", "),
+                       [](const std::string& name) { return "the built-in " + name; })});
   }
   const std::vector<std::pair<std::string, std::string>> files = {
       {"weights", options.weights}, {"data", options.data}, {"eval_data", options.eval_data}};

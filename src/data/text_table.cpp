@@ -4,6 +4,7 @@
 #include <optional>
 #include <set>
 
+#include "base/did_you_mean.h"
 #include "base/parse_number.h"
 #include "data/padding.h"
 #include "data/text_lines.h"
@@ -64,10 +65,10 @@ void TextTable::push_back(std::vector<std::string> fields, std::int64_t line) {
 const std::vector<std::string>& TextTable::column(const std::string& name) const {
   const auto found = std::find(names_.begin(), names_.end(), name);
   if (found != names_.end()) return columns_[static_cast<std::size_t>(found - names_.begin())];
-  const auto near = nearest(name, names_);
-  throw DataError("text.missing-column", {.what = file_ + ": there is no column \"" + name + "\"",
-                                          .got = "[" + join(names_, ", ") + "]",
-                                          .hint = near ? "did you mean \"" + *near + "\"?" : ""});
+  throw DataError("text.missing-column",
+                  {.what = file_ + ": there is no column \"" + name + "\"",
+                   .got = "[" + join(names_, ", ") + "]",
+                   .hint = did_you_mean(nearest(name, names_), "", in_quotes)});
 }
 
 void TextTable::fail(const char* code, const std::string& column, std::size_t row,
@@ -138,7 +139,7 @@ std::vector<std::int64_t> TextTable::class_ids(const std::string& name,
       const auto near = kind_of({text}) == TextKind::names ? nearest(text, names) : std::nullopt;
       fail("text.class", name, row, texts[row],
            str("one of the ", distinct_ids.size(), " known names"),
-           near ? "did you mean \"" + *near + "\"?" : hint);
+           did_you_mean(near, hint, in_quotes));
     }
   }
   return out;

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 
+#include "base/did_you_mean.h"
 #include "formats/mapped_file.h"
 #include "formats/safetensors_header.h"
 #include "hasten/base/error.h"
@@ -24,11 +25,10 @@ struct SafetensorsFile::State {
 
   const safetensors::Entry& entry(const std::string& name) const {
     if (const auto found = by_name.find(name); found != by_name.end()) return *found->second;
-    const auto near = nearest(name, names);
     throw DataError("safetensors.missing-tensor",
                     {.what = path + ": there is no tensor " + safetensors::quoted(name),
                      .got = str(names.size(), " others"),
-                     .hint = near ? "did you mean " + safetensors::quoted(*near) + "?" : ""});
+                     .hint = did_you_mean(nearest(name, names), "", safetensors::quoted)});
   }
 };
 

@@ -1,5 +1,6 @@
 #include "hasten/machine/gpus.h"
 
+#include "base/did_you_mean.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 
@@ -66,11 +67,10 @@ const Gpu& find_gpu(std::string_view device) {
     const auto near = nearest(device, names);
     longer.assign(near ? 1 : 0, near.value_or(""));
   }
-  throw ConfigError("config.unknown-device",
-                    {.what = "--device",
-                     .got = "'" + std::string(device) + "'",
-                     .expected = "cpu, " + join(names, ", "),
-                     .hint = longer.empty() ? "" : "did you mean " + join(longer, " or ") + "?"});
+  throw ConfigError("config.unknown-device", {.what = "--device",
+                                              .got = "'" + std::string(device) + "'",
+                                              .expected = "cpu, " + join(names, ", "),
+                                              .hint = did_you_mean(longer)});
 }
 
 }  // namespace hasten

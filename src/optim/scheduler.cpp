@@ -6,6 +6,7 @@
 #include <numbers>
 #include <set>
 
+#include "base/did_you_mean.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/optim/metric_scheduler.h"
@@ -250,12 +251,10 @@ std::unique_ptr<LambdaLR> get_scheduler(const std::string& name, torch::optim::O
     return get_scheduler(*type, optimizer, options);
   std::vector<std::string> names;
   for (const std::string_view known : Names<SchedulerType>::text) names.emplace_back(known);
-  const auto close = nearest(name, names);
-  throw ConfigError("optim.unknown-scheduler",
-                    {.what = "scheduler",
-                     .got = name,
-                     .expected = join(names, ", "),
-                     .hint = close ? "did you mean " + *close + "?" : ""});
+  throw ConfigError("optim.unknown-scheduler", {.what = "scheduler",
+                                                .got = name,
+                                                .expected = join(names, ", "),
+                                                .hint = did_you_mean(nearest(name, names))});
 }
 
 }  // namespace hasten

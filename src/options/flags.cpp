@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "base/did_you_mean.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "options/sources.h"
@@ -94,7 +95,7 @@ class FlagReader {
       const Option* option = near ? table_.find(*near) : nullptr;
       if (option && option->kind == Kind::boolean) {
         throw ConfigError("config.unknown-key", {.what = "unknown argument --" + name,
-                                                 .hint = "did you mean --no_" + *near + "?"});
+                                                 .hint = did_you_mean("--no_" + *near)});
       }
     }
     throw_unknown(table_, name, origin);

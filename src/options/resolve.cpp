@@ -3,6 +3,7 @@
 #include <iterator>
 #include <map>
 
+#include "base/did_you_mean.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "options/sources.h"
@@ -62,11 +63,11 @@ void throw_unknown(const OptionTable& table, const std::string& key, const Origi
   std::replace(plain.begin(), plain.end(), '-', '_');
   const char* kind = origin.source == Origin::Source::flag ? "unknown argument " : "unknown key ";
   const std::string where = origin.source == Origin::Source::file ? origin.where + ": " : "";
-  const auto near = suggestion(table, plain);
   throw ConfigError("config.unknown-key",
                     {.what = where + kind + key_as_written(origin, key),
-                     .hint = near ? "did you mean " + key_as_written(origin, *near) + "?"
-                                  : "--help lists every name"});
+                     .hint = did_you_mean(
+                         suggestion(table, plain), "--help lists every name",
+                         [&](const std::string& name) { return key_as_written(origin, name); })});
 }
 
 void throw_not_supported(const std::string& what, const std::string& hint) {
@@ -122,7 +123,7 @@ Winners find_winners(OptionTable& table, const std::vector<std::vector<Assignmen
   throw ConfigError(code, {.what = key_with_place(assignment.origin, assignment.key),
                            .got = quoted(assignment.value),
                            .expected = option.expected(),
-                           .hint = near ? "did you mean " + *near + "?" : ""});
+                           .hint = did_you_mean(near)});
 }
 
 // Throws ConfigError for words that are known but not supported yet.

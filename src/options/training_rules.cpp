@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/did_you_mean.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "options/sources.h"
@@ -52,11 +53,10 @@ std::vector<std::string> keys_of(const std::vector<KwargRule>& rules, std::strin
 
 [[noreturn]] void throw_unknown_key(const std::string& option, std::string_view owner,
                                     const std::string& key, const std::vector<std::string>& keys) {
-  const auto near = nearest(key, keys);
   const std::string takes =
       std::string(owner) + (keys.empty() ? " takes none" : " takes " + join(keys, ", "));
   throw ConfigError("config.unknown-key", {.what = option + ": unknown key " + key,
-                                           .hint = near ? "did you mean " + *near + "?" : takes});
+                                           .hint = did_you_mean(nearest(key, keys), takes)});
 }
 
 std::string expected_by(const KwargRule& rule) {

@@ -2,6 +2,7 @@
 #include <map>
 #include <optional>
 
+#include "base/did_you_mean.h"
 #include "base/parse_number.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -79,8 +80,7 @@ SearchDimension dimension_in(const YAML::Node& node, const std::string& name,
     if (!found) {
       std::vector<std::string> names(std::begin(Names<DimensionKind>::text),
                                      std::end(Names<DimensionKind>::text));
-      const auto near = nearest(key, names);
-      throw_entry(here, "an unknown kind", kForms, near ? "did you mean " + *near + "?" : "");
+      throw_entry(here, "an unknown kind", kForms, did_you_mean(nearest(key, names)));
     }
     if (kind) throw_entry(here, "a second kind", "one kind for each parameter");
     kind = dimension.kind = *found;

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "base/did_you_mean.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/options/environment.h"
@@ -11,13 +12,12 @@ namespace hasten {
 namespace {
 
 [[noreturn]] void throw_unknown_tracker(const std::string& name) {
-  const auto near = nearest(name, tracker_names());
   throw ConfigError("track.unknown",
                     {.what = "tracker",
                      .got = "'" + name + "'",
                      .expected = "one of " + join(tracker_names(), ", ") + ", all or none",
-                     .hint = near ? "did you mean " + *near + "?"
-                                  : "a tracker of your own derives from hasten::Tracker"});
+                     .hint = did_you_mean(nearest(name, tracker_names()),
+                                          "a tracker of your own derives from hasten::Tracker")});
 }
 
 const std::filesystem::path& folder_of_run(const std::string& tracker,

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "base/did_you_mean.h"
 #include "base/parse_number.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -80,7 +81,7 @@ TpuTopology parse_tpu_topology(std::string_view name) {
                     {.what = "the topology of a TPU",
                      .got = "'" + std::string(name) + "'",
                      .expected = "a chip and its grid, such as " + examples(),
-                     .hint = near.empty() ? "" : "did you mean " + join(near, " or ") + "?"});
+                     .hint = did_you_mean(near)});
 }
 
 std::string find_libtpu(const config::Environment& environment,
