@@ -21,15 +21,17 @@ warnings.filterwarnings("ignore")
 import torch
 import torch.nn.functional as F
 import transformers
-from safetensors.torch import save_file
 from torch import nn
 from torch.export import Dim
+
+from eager_training import save, train, without_origins
 
 transformers.logging.set_verbosity_error()
 torch.set_num_threads(1)
 
 DATA = pathlib.Path(__file__).resolve().parent / "data" / "architectures"
-ROWS, STEPS, SEED, RATE = 3, 20, 7, 0.05
+ROWS, STEPS = 3, 20
+ORIGINS = ["stack_trace", "torch_fn", "source_fn_stack", "from_node", "custom"]
 VOCABULARY, LENGTH, CLASSES, PIXELS = 32, 8, 3, 16
 
 
@@ -293,16 +295,6 @@ def export(model, inputs):
     raise AssertionError
 
 
-def clean(program):
-    for module in program.graph_module.modules():
-        if isinstance(module, torch.fx.GraphModule):
-            for node in module.graph.nodes:
-                for key in [key for key in node.meta if key in ("stack_trace", "torch_fn", "source_fn_stack", "from_node", "custom")]:
-                    node.meta.pop(key)
-    program._example_inputs = None
-    return program
-
-
 def digest(tensor):
     """Two numbers that differ if a tensor does: its sum and its norm."""
     value = tensor.detach().double()
@@ -318,30 +310,14 @@ def generate(name):
     torch.manual_seed(1)
     batches = [(inputs_of(ROWS), classes(ROWS)) for _ in range(2)]
     program, dynamic = export(copy.deepcopy(model), batches[0][0])
-    torch.export.save(clean(program), str(DATA / f"{name}.pt2"))
+    torch.export.save(without_origins(program, ORIGINS), str(DATA / f"{name}.pt2"))
 
     out = {}
     for number, (inputs, target) in enumerate(batches):
         out.update({f"input.{number}.{key}": value for key, value in inputs.items() if isinstance(value, torch.Tensor)})
         out[f"target.{number}"] = target
-    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9)
-    torch.manual_seed(SEED)
-    losses = []
-    for step in range(STEPS):
-        optimizer.zero_grad()
-        loss, logits = loss_of(model, *batches[step % 2])
-        loss.backward()
-        if step == 0:
-            out["logits"] = logits
-            out.update({f"grad.{key}": value.grad.clone() for key, value in model.named_parameters() if value.grad is not None})
-        optimizer.step()
-        losses.append(loss.detach())
-    out["losses"] = torch.stack(losses)
-    out.update({f"final.{key}": digest(value) for key, value in [*model.named_parameters(), *model.named_buffers()]})
-    model.eval()
-    with torch.no_grad():
-        out["eval_logits"] = loss_of(model, *batches[0])[1]
-    save_file({key: value.detach().clone().contiguous() for key, value in out.items()}, DATA / f"{name}.safetensors")
+    trained, final = train(model, batches, STEPS, loss_of)
+    save({**out, **trained, **{key: digest(value) for key, value in final.items()}}, DATA / f"{name}.safetensors")
     entry = {"model": make.__name__, "dynamic": dynamic, "parameters": sum(value.numel() for value in model.parameters())}
     return {**entry, "note": NOTES[name]} if name in NOTES else entry
 

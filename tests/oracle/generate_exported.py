@@ -17,15 +17,16 @@ warnings.filterwarnings("ignore")
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import save_file
 from torch import nn
 from torch.export import Dim
 from torch.export.pt2_archive._package import package_pt2
 
+from eager_training import SEED, save, train, without_origins
+
 torch.set_num_threads(1)
 
 DATA = pathlib.Path(__file__).resolve().parent / "data" / "exported"
-ROWS, OTHER_ROWS, STEPS, SEED = 4, 7, 5, 7
+ROWS, OTHER_ROWS, STEPS = 4, 7, 5
 CLASSES, VOCABULARY, LENGTH = 3, 11, 6
 
 
@@ -205,12 +206,7 @@ def loss_of(model, inputs, target):
 def export(model, inputs, static):
     batch = Dim("batch", min=2, max=64)
     program = torch.export.export(model, (), inputs, dynamic_shapes=None if static else {name: {0: batch} for name in inputs})
-    for module in program.graph_module.modules():
-        if isinstance(module, torch.fx.GraphModule):
-            for node in module.graph.nodes:  # paths of this machine
-                node.meta.pop("stack_trace", None)
-    program._example_inputs = None
-    return program
+    return without_origins(program, ["stack_trace"])
 
 
 def generate(name):
@@ -235,24 +231,8 @@ def generate(name):
         untrained = copy.deepcopy(model)
         torch.manual_seed(SEED)
         out["other_logits"] = loss_of(untrained, *other)[1]
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    torch.manual_seed(SEED)
-    losses = []
-    for step, batch in enumerate(batches):
-        optimizer.zero_grad()
-        loss, logits = loss_of(model, *batch)
-        loss.backward()
-        if step == 0:
-            out["logits"] = logits
-            out.update({f"grad.{key}": value.grad.clone() for key, value in model.named_parameters() if value.grad is not None})
-        optimizer.step()
-        losses.append(loss.detach())
-    out["losses"] = torch.stack(losses)
-    out.update({f"final.{key}": value for key, value in [*model.named_parameters(), *model.named_buffers()]})
-    model.eval()
-    with torch.no_grad():
-        out["eval_logits"] = loss_of(model, *batches[0])[1]
-    save_file({key: value.detach().clone().contiguous() for key, value in out.items()}, DATA / f"{name}.safetensors")
+    trained, final = train(model, batches, STEPS, loss_of)
+    save({**out, **trained, **final}, DATA / f"{name}.safetensors")
 
 
 def main():
