@@ -6,7 +6,6 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include <unistd.h>
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/formats/safetensors.h"
@@ -129,8 +128,8 @@ TEST_CASE("models: MiniLM's hidden states of tokens differ by at most 3e-5 from 
 TEST_CASE("models: weights and names of save_pretrained are read back equal, whole and in shards") {
   const std::filesystem::path source = kData / "models/masked_lm";
   const LoadedModel loaded = load_model(source.string(), {.task = Task::masked_lm});
-  const std::filesystem::path out =
-      std::filesystem::temp_directory_path() / str("hasten-save-", getpid());
+  const TemporaryDirectory folder;
+  const std::filesystem::path out = folder.path() / "model";
   for (const std::int64_t shard : {std::int64_t{1} << 40, std::int64_t{20'000}}) {
     loaded.model->save_pretrained(out, shard);
     const LoadedModel again = load_model(out.string(), {.task = Task::masked_lm});

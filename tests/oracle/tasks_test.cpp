@@ -1,5 +1,6 @@
 // Compares runs of the tasks of `hasten train` with those of the Hugging Face Trainer, from the files
 // to the last weights (tests/oracle/generate_tasks.py).
+#include "hasten/base/files.h"
 #include "hasten/trainer/task_data.h"
 #include "oracle/trainer_cases.h"
 
@@ -42,8 +43,8 @@ std::shared_ptr<PreTrainedModel> check_run(const TrainOptions& options) {
   CHECK(loaded.report.unexpected.empty());
   TrainingArguments args =
       training_arguments_from_json(expected.at("arguments").dump(), "expected.json");
-  const fs::path out = fs::temp_directory_path() / str("hasten-oracle-tasks-", getpid());
-  args.output_dir = out.string();
+  const TemporaryDirectory out;
+  args.output_dir = out.path().string();
   args.train_sampling_strategy = SamplingStrategy::sequential;
   args.save_strategy = SaveStrategy::no;
   args.use_cpu = true;
@@ -52,7 +53,6 @@ std::shared_ptr<PreTrainedModel> check_run(const TrainOptions& options) {
                    .eval_dataset = data->eval(*loaded.model),
                    .compute_metrics = data->metrics(*loaded.model)});
   const TrainOutput result = trainer.train();
-  fs::remove_all(out);
   CHECK(result.global_step == expected.at("steps").get<std::int64_t>());
   CHECK(std::abs(result.training_loss - expected.at("train_loss").get<double>()) <=
         kTolerance.loss);

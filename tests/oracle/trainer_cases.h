@@ -4,7 +4,6 @@
 
 #include <doctest/doctest.h>
 #include <torch/torch.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -109,8 +108,8 @@ inline void run_case(const fs::path& file, const CaseOptions& options = {}) {
   const json expected = json::parse(read_file(file));
   json arguments = expected.at("arguments");
   TrainingArguments args = training_arguments_from_json(arguments.dump(), file.filename().string());
-  const fs::path out = fs::temp_directory_path() / str("hasten-oracle-", getpid());
-  args.output_dir = out.string();
+  const TemporaryDirectory out;
+  args.output_dir = out.path().string();
   args.per_device_train_batch_size = 8;
   args.train_sampling_strategy = SamplingStrategy::sequential;
   args.save_strategy = SaveStrategy::no;
@@ -152,7 +151,6 @@ inline void run_case(const fs::path& file, const CaseOptions& options = {}) {
     check_weights(
         *model, kData / expected.at("final").get<std::string>(), tolerance.weights,
         args.optim == OptimizerName::lion_32bit || args.optim == OptimizerName::adafactor);
-  fs::remove_all(out);
 }
 
 // Returns the cases of the Trainer. In the others micro-batches have equal weights.

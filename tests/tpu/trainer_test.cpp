@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "hasten/base/error.h"
+#include "hasten/base/files.h"
 #include "hasten/data/token_dataset.h"
 #include "oracle/trainer_cases.h"
 #include "tpu/programs.h"
@@ -18,14 +19,6 @@ namespace {
 
 // The fused attention compiles only for TPUs.
 constexpr auto kEager = AttentionImplementation::eager;
-
-struct Folder {
-  Folder() : path(fs::temp_directory_path() / str("hasten-tpu-trainer-", getpid())) {
-    fs::remove_all(path);
-  }
-  ~Folder() { fs::remove_all(path); }
-  fs::path path;
-};
 
 void use_tpu() { setenv("ACCELERATE_USE_TPU", "true", 1); }
 
@@ -104,11 +97,11 @@ TEST_CASE("tpu: log entries and weights equal those of the Hugging Face Trainer"
 
 TEST_CASE("tpu: training and evaluation of uneven data compile nothing after the first epoch") {
   use_tpu();
-  const Folder folder;
+  const TemporaryDirectory folder;
   std::vector<double> losses, scores, accuracies;
   for (const bool cpu : {true, false}) {
     CAPTURE(cpu);
-    TrainingArguments args = arguments(folder.path, cpu);
+    TrainingArguments args = arguments(folder.path(), cpu);
     args.overwrite_output_dir = true;
     args.eval_strategy = IntervalStrategy::epoch;
     const auto count = std::make_shared<CountPrograms>();
@@ -138,10 +131,10 @@ TEST_CASE("tpu: training and evaluation of uneven data compile nothing after the
 
 TEST_CASE("tpu: losses that stay on the device are logged like losses that are read each step") {
   use_tpu();
-  const Folder folder;
+  const TemporaryDirectory folder;
   std::vector<double> each;
   for (const std::int64_t steps : {1, 6}) {
-    TrainingArguments args = arguments(folder.path, false);
+    TrainingArguments args = arguments(folder.path(), false);
     args.overwrite_output_dir = true;
     args.logging_steps = static_cast<double>(steps);
     Trainer trainer(base_model(kEager), args, {.train_dataset = ragged_rows(45)});
@@ -162,7 +155,7 @@ TEST_CASE("tpu: losses that stay on the device are logged like losses that are r
 
 TEST_CASE("tpu: a nonfinite loss is reported with its step, although it is read later") {
   use_tpu();
-  const Folder folder;
+  const TemporaryDirectory folder;
   struct Poison : TrainerCallback {
     void on_step_begin(const TrainerEvent& event, TrainerControl&) override {
       if (event.state.global_step != 3) return;
@@ -172,7 +165,7 @@ TEST_CASE("tpu: a nonfinite loss is reported with its step, although it is read 
     }
   };
   std::vector<std::string> lines;
-  TrainingArguments args = arguments(folder.path, false);
+  TrainingArguments args = arguments(folder.path(), false);
   args.logging_steps = 6;
   args.max_steps = 6;
   Trainer trainer(base_model(kEager), args,
@@ -200,8 +193,8 @@ TEST_CASE("tpu: a nonfinite loss is reported with its step, although it is read 
 
 TEST_CASE("tpu: a resumed run equals an uninterrupted one, including dropout") {
   use_tpu();
-  const Folder folder;
-  TrainingArguments args = arguments(folder.path / "whole", false);
+  const TemporaryDirectory folder;
+  TrainingArguments args = arguments(folder.path() / "whole", false);
   args.save_strategy = SaveStrategy::steps;
   args.save_steps = 5;
   const auto model = [] {
@@ -214,16 +207,16 @@ TEST_CASE("tpu: a resumed run equals an uninterrupted one, including dropout") {
   };
   const auto whole = model(), resumed = model();
   Trainer(whole, args, {.train_dataset = ragged_rows(45)}).train();
-  args.resume_from_checkpoint = (folder.path / "whole/checkpoint-5").string();
-  args.output_dir = (folder.path / "resumed").string();
+  args.resume_from_checkpoint = (folder.path() / "whole/checkpoint-5").string();
+  args.output_dir = (folder.path() / "resumed").string();
   Trainer(resumed, args, {.train_dataset = ragged_rows(45)}).train();
   CHECK(largest_difference(*whole, *resumed) == 0);
 }
 
 TEST_CASE("tpu: a run moves between the TPU and the CPU by a checkpoint") {
   use_tpu();
-  const Folder folder;
-  TrainingArguments args = arguments(folder.path / "whole", true);
+  const TemporaryDirectory folder;
+  TrainingArguments args = arguments(folder.path() / "whole", true);
   args.save_strategy = SaveStrategy::steps;
   args.save_steps = 5;
   const auto reference = base_model(kEager);
@@ -231,7 +224,7 @@ TEST_CASE("tpu: a run moves between the TPU and the CPU by a checkpoint") {
   for (const bool cpu_first : {true, false}) {
     CAPTURE(cpu_first);
     const std::string name = cpu_first ? "cpu-first" : "tpu-first";
-    args.output_dir = (folder.path / name).string();
+    args.output_dir = (folder.path() / name).string();
     args.resume_from_checkpoint.clear();
     args.use_cpu = cpu_first;
     args.max_steps = 18;

@@ -9,6 +9,7 @@
 #include <functional>
 
 #include "hasten/accelerator.h"
+#include "hasten/base/files.h"
 #include "hasten/optim/adamw.h"
 #include "tpu/programs.h"
 #include "tpu/tiny_bert.h"
@@ -109,7 +110,8 @@ TEST_CASE("tpu: eight steps of a small BERT equal the CPU's, with LibTorch's Ada
 
 TEST_CASE("tpu: a model saved on the device and read on the CPU has equal bits") {
   namespace fs = std::filesystem;
-  const fs::path folder = fs::temp_directory_path() / ("hasten_tpu_" + std::to_string(getpid()));
+  const TemporaryDirectory temporary;
+  const fs::path& folder = temporary.path();
   const auto net = tiny_bert(3);
   TensorDict before;
   for (const auto& [name, tensor] : net->state_dict()) before[name] = tensor.clone();
@@ -129,7 +131,6 @@ TEST_CASE("tpu: a model saved on the device and read on the CPU has equal bits")
     CHECK(tensor.device() == accelerator.device());
     CHECK(at::equal(tensor.cpu(), before.at(name)));
   }
-  fs::remove_all(folder);
 }
 
 }  // namespace tpu_training_test

@@ -1,6 +1,7 @@
 // TPUs that are found by PCI devices and by variables.
 #include "hasten/tpu/machine/installed_tpus.h"
 
+#include "hasten/base/files.h"
 #include "unit/options/support.h"
 
 namespace core_installed_tpus_test {
@@ -11,8 +12,8 @@ namespace fs = std::filesystem;
 namespace {
 
 struct Bus {
-  fs::path folder = fs::temp_directory_path() / ("hasten-bus-" + std::to_string(getpid()));
-  ~Bus() { fs::remove_all(folder); }
+  TemporaryDirectory temporary;
+  const fs::path& folder = temporary.path();
   std::string devices() const { return (folder / "devices").string(); }
   std::string exposed() const { return (folder / "vfio").string(); }
   void add(const std::string& name, const char* vendor, const char* device,

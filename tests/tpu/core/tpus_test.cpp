@@ -2,7 +2,6 @@
 #include "hasten/tpu/machine/tpus.h"
 
 #include <doctest/doctest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -11,6 +10,7 @@
 
 #include "commands/estimate_options.h"
 #include "commands/observe_options.h"
+#include "hasten/base/files.h"
 #include "unit/code_of.h"
 
 namespace core_tpus_test {
@@ -48,7 +48,8 @@ TEST_CASE("tpus: a topology has a name and a number of chips") {
 }
 
 TEST_CASE("tpus: the compiler is found among Python's packages") {
-  const fs::path root = fs::temp_directory_path() / ("hasten-libtpu-" + std::to_string(getpid()));
+  const TemporaryDirectory temporary;
+  const fs::path& root = temporary.path();
   const auto make = [&](const std::string& folder) {
     fs::create_directories(root / folder / "libtpu");
     std::ofstream(root / folder / "libtpu/libtpu.so") << "";
@@ -71,7 +72,6 @@ TEST_CASE("tpus: the compiler is found among Python's packages") {
     CHECK(error.code() == "device.tpu-compiler");
     CHECK(error.hint().find("pip install libtpu") != std::string::npos);
   }
-  fs::remove_all(root);
 }
 
 TEST_CASE("tpus: --tpu of hasten estimate accepts topologies") {

@@ -10,13 +10,16 @@
 #include <fstream>
 #include <string>
 
+#include "hasten/base/files.h"
+
 namespace torch_chip_holder_test {
 
 using namespace hasten;
 namespace fs = std::filesystem;
 
 TEST_CASE("chip holder: a TPU's files are its devices and libtpu's lock") {
-  const fs::path folder = fs::temp_directory_path() / ("hasten-dev-" + std::to_string(getpid()));
+  const TemporaryDirectory temporary;
+  const fs::path& folder = temporary.path();
   fs::create_directories(folder / "vfio");
   for (const char* const name : {"accel0", "accel13", "accelerator", "null", "vfio/7", "vfio/vfio"})
     std::ofstream(folder / name) << '\n';
@@ -25,11 +28,11 @@ TEST_CASE("chip holder: a TPU's files are its devices and libtpu's lock") {
   CHECK(files == std::vector<fs::path>{folder / "accel0", folder / "accel13", folder / "lock",
                                        folder / "vfio/7"});
   CHECK(chip_files({}, folder / "nothing", "lock").size() == 1);
-  fs::remove_all(folder);
 }
 
 TEST_CASE("chip holder: the process that has a file open is named, except this one") {
-  const fs::path file = fs::temp_directory_path() / ("hasten-chip-" + std::to_string(getpid()));
+  const TemporaryDirectory temporary;
+  const fs::path file = temporary.path() / "chip";
   std::ofstream(file) << '\n';
   const int own = open(file.c_str(), O_RDONLY | O_CLOEXEC);
   CHECK_FALSE(find_chip_holder({file}));
@@ -47,7 +50,6 @@ TEST_CASE("chip holder: the process that has a file open is named, except this o
   CHECK_FALSE(holder->name.empty());
   CHECK_FALSE(find_chip_holder({file}));
   close(own);
-  fs::remove(file);
 }
 
 }  // namespace torch_chip_holder_test

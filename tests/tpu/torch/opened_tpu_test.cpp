@@ -1,13 +1,13 @@
 #include "tpu/device/opened_tpu.h"
 
 #include <doctest/doctest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <string>
 
 #include "hasten/base/error.h"
+#include "hasten/base/files.h"
 
 namespace torch_opened_tpu_test {
 
@@ -15,7 +15,8 @@ using namespace hasten;
 namespace fs = std::filesystem;
 
 TEST_CASE("tpu: TPUs are found by PCI devices, and other Google devices are ignored") {
-  const fs::path folder = fs::temp_directory_path() / ("hasten-pci-" + std::to_string(getpid()));
+  const TemporaryDirectory temporary;
+  const fs::path folder = temporary.path() / "devices";
   const auto add = [&](const std::string& name, const char* vendor, const char* device) {
     fs::create_directories(folder / name);
     std::ofstream(folder / name / "vendor") << vendor << "\n";
@@ -28,7 +29,6 @@ TEST_CASE("tpu: TPUs are found by PCI devices, and other Google devices are igno
   CHECK_FALSE(machine_has_tpu(folder.string()));
   add("0000:00:03.0", "0x1ae0", "0x0063");
   CHECK(machine_has_tpu(folder.string()));
-  fs::remove_all(folder);
 }
 
 TEST_CASE("tpu: an index beyond the devices is refused, also without devices") {

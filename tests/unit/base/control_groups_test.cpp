@@ -1,8 +1,8 @@
 // The memory that control groups allow, in simulated containers.
 #include "base/control_groups.h"
+#include "hasten/base/files.h"
 
 #include <doctest/doctest.h>
-#include <unistd.h>
 
 #include <fstream>
 #include <string>
@@ -16,9 +16,6 @@ namespace {
 
 class Container {
  public:
-  Container() { fs::remove_all(root_); }
-  ~Container() { fs::remove_all(root_); }
-
   Container& file(const std::string& path, const std::string& text) {
     fs::create_directories((root_ / path).parent_path());
     std::ofstream(root_ / path) << text << "\n";
@@ -31,7 +28,8 @@ class Container {
   std::optional<std::int64_t> allowance() const { return memory_allowance(root_); }
 
  private:
-  fs::path root_ = fs::temp_directory_path() / ("hasten_memory_" + std::to_string(getpid()));
+  TemporaryDirectory folder_;
+  const fs::path& root_ = folder_.path();
 };
 
 }  // namespace

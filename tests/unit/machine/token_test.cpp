@@ -3,6 +3,7 @@
 
 #include <sys/stat.h>
 
+#include "hasten/base/files.h"
 #include "unit/options/support.h"
 
 namespace machine_token_test {
@@ -25,8 +26,8 @@ std::string refusal_of(const std::string& token) {
 }
 
 std::string refusal_of_file(mode_t mode) {
-  const std::filesystem::path file =
-      std::filesystem::temp_directory_path() / ("hasten_token_test_" + std::to_string(getpid()));
+  const TemporaryDirectory folder;
+  const std::filesystem::path file = folder.path() / "token";
   std::ofstream(file) << kGood << "\n";
   REQUIRE(chmod(file.c_str(), mode) == 0);
   std::string refusal, token;
@@ -36,7 +37,6 @@ std::string refusal_of_file(mode_t mode) {
     CHECK(error.code() == "config.token");
     refusal = error.what();
   }
-  std::filesystem::remove(file);
   CHECK((token == kGood) == refusal.empty());
   return refusal;
 }

@@ -340,8 +340,8 @@ TEST_CASE("accelerator: free_memory releases objects; clip and profile accept pr
   Accelerator accelerator({.cpu = true});
   auto net = std::make_shared<LineImpl>();
   auto [model] = accelerator.prepare(net);
-  const std::filesystem::path trace =
-      std::filesystem::temp_directory_path() / "hasten-profile-test.json";
+  const TemporaryDirectory folder;
+  const std::filesystem::path trace = folder.path() / "trace.json";
   {
     const auto profile = accelerator.profile(trace);
     accelerator.backward(model(at::ones({4, 3}) * 100).square().mean());
@@ -349,7 +349,6 @@ TEST_CASE("accelerator: free_memory releases objects; clip and profile accept pr
   const auto json = nlohmann::json::parse(read_file(trace));
   CHECK(json.contains("traceEvents"));
   CHECK(json["traceEvents"].size() > 10);
-  std::filesystem::remove(trace);
   CHECK(accelerator.clip_grad_norm_(model->parameters(), 1.0) > 1.0);
   CHECK(gradient_norm(model->parameters()) == doctest::Approx(1.0).epsilon(1e-3));
   const std::weak_ptr<LineImpl> watch = net;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "hasten/accelerator.h"
+#include "hasten/base/files.h"
 #include "hasten/process/notebook_launcher.h"
 #include "unit/code_of.h"
 #include "unit/prepare/forked.h"
@@ -248,9 +249,8 @@ TEST_CASE("exchange: trigger_sync_in_backward exchanges gradients that no_sync h
 }
 
 TEST_CASE("exchange: a trace shows the exchange of buckets during the backward pass") {
-  const std::filesystem::path folder =
-      std::filesystem::temp_directory_path() / ("hasten-trace-" + std::to_string(getpid()));
-  std::filesystem::create_directories(folder);
+  const TemporaryDirectory temporary;
+  const std::filesystem::path& folder = temporary.path();
   debug_launcher([&] {
     Accelerator accelerator({.ddp = {.bucket_cap_mb = 1}});
     distributed_weights(accelerator, 2);  // orders the buckets
@@ -285,7 +285,6 @@ TEST_CASE("exchange: a trace shows the exchange of buckets during the backward p
     }
     CHECK(followed == std::ssize(buckets) - 1);
   }
-  std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("exchange: a static graph counts only the passes that exchange") {

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "hasten/accelerator.h"
+#include "hasten/base/files.h"
 #include "hasten/process/group.h"
 #include "hasten/tpu/machine/installed_tpus.h"
 #include "unit/code_of.h"
@@ -31,12 +32,6 @@ namespace {
 namespace fs = std::filesystem;
 
 Group form_group() { return Group::form(worker_of(config::whole_environment())); }
-
-struct Folder {
-  fs::path path = fs::temp_directory_path() / ("hasten_fork_" + std::to_string(getpid()));
-  Folder() { fs::create_directories(path); }
-  ~Folder() { fs::remove_all(path); }
-};
 
 // The memory in kB that only this process has.
 long own_memory() {
@@ -71,7 +66,7 @@ torch::nn::Sequential used_model(std::int64_t width) {
 
 TEST_CASE("notebook_launcher: each process has its rank, the same model and a group") {
   auto model = used_model(256);
-  const Folder folder;
+  const TemporaryDirectory folder;
   notebook_launcher(
       [&](const std::string& name, int factor) {
         const Group group = form_group();
@@ -81,13 +76,13 @@ TEST_CASE("notebook_launcher: each process has its rank, the same model and a gr
         const at::Tensor gradient = group.reduce(model->parameters()[0].grad(), Reduction::mean);
         const at::Tensor all = group.gather(gradient.sum().reshape({1}));
         const bool same = (all == all[0]).all().item<bool>();
-        std::ofstream(folder.path / (name + std::to_string(group.rank())))
+        std::ofstream(folder.path() / (name + std::to_string(group.rank())))
             << (same && group.size() == 4 && factor == 7 ? "good" : "wrong");
       },
       std::tuple(std::string("rank"), 7), {.num_processes = 4, .use_cpu = true});
   for (int rank = 0; rank < 4; ++rank) {
     std::string text;
-    std::ifstream(folder.path / ("rank" + std::to_string(rank))) >> text;
+    std::ifstream(folder.path() / ("rank" + std::to_string(rank))) >> text;
     CHECK(text == "good");
   }
   CHECK_FALSE(model->parameters()[0].grad().defined());  // this process has computed nothing
@@ -130,7 +125,7 @@ TEST_CASE("notebook_launcher: the first failure is thrown here, whatever the oth
 }
 
 TEST_CASE("notebook_launcher: a rank's child processes neither delay its end nor outlive it") {
-  const Folder folder;
+  const TemporaryDirectory folder;
   const auto began = std::chrono::steady_clock::now();
   try {
     debug_launcher([&] {
@@ -140,7 +135,7 @@ TEST_CASE("notebook_launcher: a rank's child processes neither delay its end nor
         signal(SIGTERM, SIG_IGN);
         while (true) pause();
       }
-      std::ofstream(folder.path / "left") << left;
+      std::ofstream(folder.path() / "left") << left;
       throw std::runtime_error("a rank that leaves a process behind");
     });
     FAIL("nothing was thrown");
@@ -150,7 +145,7 @@ TEST_CASE("notebook_launcher: a rank's child processes neither delay its end nor
   }
   CHECK(seconds_since(began) < 10);
   pid_t left = 0;
-  std::ifstream(folder.path / "left") >> left;
+  std::ifstream(folder.path() / "left") >> left;
   REQUIRE(left > 0);
   const auto is_there = [&] {  // a zombie waits for its new parent
     std::string state;
@@ -259,9 +254,9 @@ TEST_CASE("notebook_launcher: on TPUs there is one process for each chip") {
     MESSAGE("skipped: this machine has TPUs");
     return;
   }
-  const Folder folder;
+  const TemporaryDirectory folder;
   const auto write_variables = [&] {
-    std::ofstream file(folder.path / std::getenv("RANK"));
+    std::ofstream file(folder.path() / std::getenv("RANK"));
     for (const char* name : {"TPU_VISIBLE_DEVICES", "WORLD_SIZE", "ACCELERATE_USE_TPU",
                              "XLA_DOWNCAST_BF16", "TORCH_TPU_TOPOLOGY"}) {
       const char* const value = std::getenv(name);
@@ -270,7 +265,7 @@ TEST_CASE("notebook_launcher: on TPUs there is one process for each chip") {
   };
   const auto variables_of = [&](const char* rank) {
     std::string line;
-    std::ifstream file(folder.path / rank);
+    std::ifstream file(folder.path() / rank);
     std::getline(file, line);
     return line;
   };
@@ -281,7 +276,7 @@ TEST_CASE("notebook_launcher: on TPUs there is one process for each chip") {
                     {.mixed_precision = LaunchPrecision::bf16, .downcast_bf16 = true});
   CHECK(variables_of("0") == "2 2 true 1 2,1,1 ");
   CHECK(variables_of("1") == "5 2 true 1 2,1,1 ");
-  CHECK_FALSE(fs::exists(folder.path / "2"));
+  CHECK_FALSE(fs::exists(folder.path() / "2"));
   int forks = 0;
   const auto three = [&] { notebook_launcher([&] { ++forks; }, {.num_processes = 3}); };
   CHECK(code_of(three) == "launch.tpu-processes");
@@ -297,12 +292,12 @@ TEST_CASE("notebook_launcher: eight processes share the pages of one model") {
   constexpr std::int64_t kWidth = 4096;  // two layers of 67 MB
   auto model = used_model(kWidth);
   const long model_kb = 2 * (kWidth * kWidth + kWidth) * 4 / 1024;
-  const Folder folder;
+  const TemporaryDirectory folder;
   notebook_launcher(
       [&] {
         const torch::NoGradGuard no_grad;
         const at::Tensor loss = model->forward(torch::ones({4, kWidth})).pow(2).mean();
-        std::ofstream(folder.path / std::getenv("RANK"))
+        std::ofstream(folder.path() / std::getenv("RANK"))
             << own_memory() << " " << std::isfinite(loss.item<float>());
       },
       {.num_processes = 8, .use_cpu = true, .num_cpu_threads_per_process = 1});
@@ -310,7 +305,7 @@ TEST_CASE("notebook_launcher: eight processes share the pages of one model") {
   for (int rank = 0; rank < 8; ++rank) {
     long kb = 0;
     bool finite = false;
-    std::ifstream(folder.path / std::to_string(rank)) >> kb >> finite;
+    std::ifstream(folder.path() / std::to_string(rank)) >> kb >> finite;
     CHECK(kb > 0);
     CHECK(kb < model_kb / 3);  // a separate copy would be all of it
     CHECK(finite);

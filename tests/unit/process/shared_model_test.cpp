@@ -8,6 +8,7 @@
 #include <fstream>
 #include <string>
 
+#include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/process/group.h"
 #include "hasten/process/notebook_launcher.h"
@@ -35,8 +36,8 @@ double proportional_memory(const std::string& process) {
 
 // The memory of all ranks and their parent process, after all have used their model.
 double memory_of_all(const std::function<torch::nn::Linear()>& model_of_rank) {
-  const fs::path folder = fs::temp_directory_path() / ("hasten_model_" + std::to_string(getpid()));
-  fs::create_directories(folder);
+  const TemporaryDirectory temporary;
+  const fs::path& folder = temporary.path();
   notebook_launcher(
       [&] {
         const Group group = Group::form(worker_of(config::whole_environment()));
@@ -61,7 +62,6 @@ double memory_of_all(const std::function<torch::nn::Linear()>& model_of_rank) {
     CHECK(finite);
     all += one;
   }
-  fs::remove_all(folder);
   return all;
 }
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 
+#include "hasten/base/files.h"
 #include "process/watch/symbol_table.h"
 
 namespace process_thread_stack_test {
@@ -76,7 +77,8 @@ TEST_CASE("thread stack: a thread that blocks signals, and one that does not exi
 TEST_CASE("symbol table: invalid and truncated files have no names") {
   CHECK(symbol_name_at("/no such file", 0).empty());
   CHECK(symbol_name_at("/proc/self/environ", 0).empty());
-  const std::string folder = "/tmp/hasten-symbols-" + std::to_string(getpid());
+  const TemporaryDirectory folder;
+  const std::string file_name = (folder.path() / "symbols").string();
   std::string whole;
   {
     std::ifstream file("/proc/self/exe", std::ios::binary);
@@ -84,10 +86,9 @@ TEST_CASE("symbol table: invalid and truncated files have no names") {
     file.read(whole.data(), static_cast<std::streamsize>(whole.size()));
   }
   for (const std::size_t length : {0UL, 4UL, 63UL, 64UL, 5000UL, whole.size()}) {
-    std::ofstream(folder, std::ios::binary) << whole.substr(0, length);
-    CHECK(symbol_name_at(folder, 0x1000).empty());
+    std::ofstream(file_name, std::ios::binary) << whole.substr(0, length);
+    CHECK(symbol_name_at(file_name, 0x1000).empty());
   }
-  unlink(folder.c_str());
 }
 
 TEST_CASE("thread stack: a thread that is interrupted continues, and others are not disturbed") {

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <torch/torch.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <memory>
 
+#include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/data/column_dataset.h"
 #include "hasten/models/bert.h"
@@ -16,14 +16,8 @@ namespace hasten::tiny_runs {
 
 // A new folder for each test, deleted afterwards.
 struct Folder {
-  Folder()
-      : path(std::filesystem::temp_directory_path() /
-             str("hasten-trainer-", getpid(), "-", ++count)) {
-    std::filesystem::remove_all(path);
-  }
-  ~Folder() { std::filesystem::remove_all(path); }
-  std::filesystem::path path;
-  inline static int count = 0;
+  TemporaryDirectory directory;
+  std::filesystem::path path = directory.path() / "run";  // does not exist yet
 };
 
 inline BertConfig tiny(double dropout = 0.1) {
