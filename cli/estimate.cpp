@@ -47,6 +47,7 @@ int estimate(int argc, char** argv) {
                               .mode = run.mode,
                               .steps = run.steps,
                               .arguments = run.train.arguments,
+                              .libraries = options.library,
                               .dry = !run.measure,
                               .device = run.device};
   if (starts_with(run.device, kTpuDevice)) return estimate_tpu(asked, run);

@@ -10,8 +10,9 @@ namespace hasten::cli {
 
 int inspect(int argc, char** argv) {
   const InspectCommand command = parse_inspect({argv + 2, argv + argc});
-  const ExportedContents contents =
-      inspect_exported(command.file, {.operator_namespaces = command.namespaces});
+  const ExportedContents contents = inspect_exported(
+      command.file, {.operator_namespaces = command.namespaces,
+                     .libraries = {command.library.begin(), command.library.end()}});
   std::cout << (command.json ? to_json(contents) : to_text(contents));
   return 0;
 }

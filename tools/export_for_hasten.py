@@ -9,7 +9,10 @@ In Python:
 
 On the command line, for a folder of transformers (needs transformers):
 
-    export_for_hasten.py FOLDER model.pt2 --model AutoModelForSequenceClassification --rows 4 --length 32
+    export_for_hasten.py FOLDER out/model.pt2 --model AutoModelForSequenceClassification --labels train.tsv
+
+`--labels` names a table whose column has the classes, for a new classification head. The configuration and the files of the
+tokenizer are written beside the .pt2 file: `hasten train` reads texts with them and copies them to the trained model.
 
 The batch is dynamic, and so is the length of texts, where the model allows it. Before the file is written, the outputs and
 gradients of the exported program are compared with those of the model: torch.export drops the backward of an
@@ -18,7 +21,11 @@ command's exit code is 1 if the gradients differ; no file is written then. Needs
 """
 import argparse
 import copy
+import csv
 import dataclasses
+import json
+import pathlib
+import shutil
 import sys
 
 import torch
@@ -154,13 +161,12 @@ def export_for_hasten(model, inputs, file, *, max_rows=1024, max_length=512, len
                 raise ExportError(f"gradients: the exported program's gradient of {where} differs by {difference:.1e} from the model's, "
                                   f"expected at most {tolerance:.0e}. Hint: an autograd.Function of the model lost its backward; write it "
                                   "with PyTorch's operations")
-        programs = {"train": _without_paths(train)}
+        programs = {"model": _without_paths(train)}  # torch.export.load reads the program of this name
         shapes = _shapes(inputs, dims, length) if dims else None
         try:
             programs["eval"] = _without_paths(torch.export.export(model.eval(), (), inputs, dynamic_shapes=shapes))
         except Exception as error:
             notes.append(f"there is no program for evaluation, so hasten switches the one for training: {_first_line(error)}")
-            programs = {"model": programs["train"]}
     finally:
         model.train(was_training)
     package_pt2(str(file), exported_programs=programs)
@@ -182,18 +188,65 @@ def _inputs_of(model, rows, length):
     return inputs
 
 
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
+
+
+def class_names(file, column):
+    """Returns the names in a column of a .tsv, .csv or .jsonl file in the order of their bytes, which is that of hasten."""
+    path = pathlib.Path(file)
+    with open(path, encoding="utf-8", newline="") as lines:
+        if path.suffix == ".jsonl":
+            rows = [json.loads(line) for line in lines if line.strip()]
+        elif path.suffix == ".tsv":
+            rows = list(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
+        else:
+            rows = list(csv.DictReader(lines))
+    if not rows or column not in rows[0]:
+        raise ExportError(f"{file}: got the columns {list(rows[0]) if rows else []}, expected one called {column}. Hint: name it with --label_column")
+    return sorted({str(row[column]) for row in rows}, key=str.encode)
+
+
+def _head(arguments):
+    """Returns the settings of the head that the command line asks for."""
+    if not arguments.labels:
+        return {"num_labels": arguments.num_labels} if arguments.num_labels else {}
+    names = class_names(arguments.labels, arguments.label_column)
+    return {"num_labels": len(names), "id2label": dict(enumerate(names)), "label2id": {name: i for i, name in enumerate(names)}}
+
+
+def _export_folder(arguments):
+    import transformers
+    transformers.logging.set_verbosity_error()
+    torch.manual_seed(arguments.seed)  # for a new head
+    model = getattr(transformers, arguments.model).from_pretrained(arguments.folder, **_head(arguments))
+    file = pathlib.Path(arguments.file)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    report = export_for_hasten(model, _inputs_of(model, arguments.rows, arguments.length), file)
+    model.config.architectures = [type(model).__name__]
+    model.config.save_pretrained(file.parent)
+    for name in TOKENIZER_FILES:
+        source = pathlib.Path(arguments.folder) / name
+        if source.is_file() and source.resolve() != (file.parent / name).resolve():
+            shutil.copyfile(source, file.parent / name)
+    return report
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", help="a folder of transformers, with config.json and weights")
     parser.add_argument("file", help="the .pt2 file to write")
     parser.add_argument("--model", default="AutoModelForSequenceClassification", help="the class of transformers [%(default)s]")
+    parser.add_argument("--labels", help="a .tsv, .csv or .jsonl file whose label column has the classes of a new head")
+    parser.add_argument("--label_column", default="label", help="that column [%(default)s]")
+    parser.add_argument("--num_labels", type=int, help="the number of classes of a new head, instead of --labels")
+    parser.add_argument("--seed", type=int, default=42, help="for the weights of a new head [%(default)s]")
     parser.add_argument("--rows", type=int, default=4, help="rows of the example batch [%(default)s]")
     parser.add_argument("--length", type=int, default=32, help="tokens of the example batch [%(default)s]")
     arguments = parser.parse_args()
-    import transformers
-    model = getattr(transformers, arguments.model).from_pretrained(arguments.folder)
+    if arguments.labels and arguments.num_labels:
+        parser.error("--labels and --num_labels exclude each other")
     try:
-        print(export_for_hasten(model, _inputs_of(model, arguments.rows, arguments.length), arguments.file))
+        print(_export_folder(arguments))
     except ExportError as error:
         sys.exit(f"export_for_hasten: error: {error}")
 

@@ -146,6 +146,18 @@ std::int64_t scalar_cast_bytes(const std::vector<IValue>& arguments,
   return bytes;
 }
 
+// Gives the results the strides of the kernel: a convolution, for example, keeps channels last.
+void take_layouts(const AllocationTrace& trace, std::vector<IValue>& results) {
+  for (std::size_t i = 0; i < std::min(trace.layouts.size(), results.size()); ++i) {
+    const Tensor& made = trace.layouts[i];
+    const bool fits = made.defined() && results[i].isTensor() && results[i].toTensor().defined() &&
+                      results[i].toTensor().is_meta() &&
+                      results[i].toTensor().sizes() == made.sizes() &&
+                      results[i].toTensor().scalar_type() == made.scalar_type();
+    if (fits) results[i] = made;
+  }
+}
+
 // Takes and frees what the kernel does. The blocks that are left hold its results.
 std::vector<c10::Storage> replay(const AllocationTrace& trace, at::Device device) {
   std::vector<c10::Storage> blocks(trace.bytes.size());
@@ -162,13 +174,14 @@ void run_by_shapes(const c10::OperatorHandle& op, const OperatorPlan& plan, Stac
   const std::vector<IValue> arguments(stack->end() - static_cast<std::ptrdiff_t>(count),
                                       stack->end());
   const at::Device device = result_device(arguments, plan);
-  const std::vector<IValue> results = meta_results(op, plan, arguments, device);
+  std::vector<IValue> results = meta_results(op, plan, arguments, device);
   torch::jit::drop(*stack, count);
   if (DryGpu::is_device(device))
     DryGpu::active()->reserve_workspace(product_library(plan.name, arguments));
   static const AllocationTrace nothing;
   const AllocationTrace& trace =
       device.is_cpu() && plan.workspace ? allocation_trace(op, arguments) : nothing;
+  take_layouts(trace, results);
   std::vector<c10::Storage> blocks;
   if (!trace.results.empty()) blocks = replay(trace, device);
   for (std::size_t i = 0; i < schema.returns().size(); ++i) {
@@ -244,7 +257,9 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) 
   if ((strategy == Strategy::shapes || strategy == Strategy::composite) &&
       any_sparse(*stack, count))
     strategy = Strategy::sparse;
-  if (strategy == Strategy::shapes && plan.on_cpu && has_only_small_integers(plan, *stack, count))
+  const bool computes_on_cpu = plan.on_cpu || plan.name == "aten::copy_";
+  if (strategy == Strategy::shapes && computes_on_cpu &&
+      has_only_small_integers(plan, *stack, count))
     strategy = Strategy::real;
   // A composite that works on the CPU tensor by tensor (_foreach_mul_) is one in-place kernel on a
   // GPU.
@@ -264,7 +279,10 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) 
   switch (strategy) {
     case Strategy::real:
     case Strategy::sparse:
-      return op.callBoxed(*stack);
+      op.callBoxed(*stack);
+      // What writes to it may not run, and the program may use its numbers as indices.
+      if (plan.name == "aten::empty") torch::jit::peek(*stack, 0, 1).toTensor().zero_();
+      return;
     case Strategy::skip:
       return torch::jit::drop(*stack, count);
     case Strategy::placeholder: {

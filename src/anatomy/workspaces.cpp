@@ -45,6 +45,34 @@ bool is_product(std::string_view name) {
   return names.count(name) != 0;
 }
 
+// Operators whose kernels copy an operand that is not contiguous, and take nothing else.
+bool copies_operands(std::string_view name) {
+  static const std::set<std::string, std::less<>> names = {"aten::_log_softmax",
+                                                           "aten::_log_softmax_backward_data",
+                                                           "aten::_softmax",
+                                                           "aten::_softmax_backward_data",
+                                                           "aten::native_layer_norm",
+                                                           "aten::native_group_norm",
+                                                           "aten::im2col",
+                                                           "aten::col2im"};
+  return names.count(name) != 0;
+}
+
+bool all_contiguous(const std::vector<IValue>& arguments) {
+  return std::all_of(arguments.begin(), arguments.end(), [](const IValue& each) {
+    return !each.isTensor() || !each.toTensor().defined() || each.toTensor().is_contiguous();
+  });
+}
+
+// True if BLAS takes the matrices of a tensor as they are: rows or columns are dense.
+bool is_blas_layout(const Tensor& x) {
+  if (x.dim() < 2) return true;
+  const auto dense = [&](std::int64_t inner, std::int64_t outer) {
+    return x.stride(inner) == 1 && x.stride(outer) >= std::max<std::int64_t>(1, x.size(inner));
+  };
+  return dense(-1, -2) || dense(-2, -1);
+}
+
 // The most rows and columns with which a large product is run.
 constexpr std::int64_t kMostRows = 256;
 
@@ -81,6 +109,8 @@ std::string signature(const c10::OperatorHandle& op, const std::vector<IValue>& 
       for (const std::int64_t number : each.toIntVector()) text += str(" ", number);
     } else if (each.isBool()) {
       text += each.toBool() ? " t" : " f";
+    } else if (each.isBoolList()) {
+      for (const bool flag : each.toBoolList()) text += flag ? " t" : " f";
     } else {
       text += " _";
     }
@@ -164,6 +194,12 @@ torch::jit::Stack stand_ins_of(const std::vector<IValue>& arguments,
   return stack;
 }
 
+// Returns a tensor like x on the Meta device; an undefined one if x is not strided.
+Tensor layout_of(const Tensor& x) {
+  if (!x.defined() || x.layout() != at::kStrided) return {};
+  return at::empty_strided(x.sizes(), x.strides(), x.options().device(at::kMeta));
+}
+
 AllocationTrace record_allocations(const c10::OperatorHandle& op,
                                    const std::vector<IValue>& arguments,
                                    const ReducedOperands& reduced) {
@@ -181,6 +217,11 @@ AllocationTrace record_allocations(const c10::OperatorHandle& op,
                                    : listener->alive.end();
     listener->trace.results.push_back(
         found == listener->alive.end() ? -1 : static_cast<std::ptrdiff_t>(found->second));
+  }
+  if (reduced.sizes.empty() && reduced.numbers.empty()) {
+    for (const IValue& result : stack)
+      listener->trace.layouts.push_back(result.isTensor() ? layout_of(result.toTensor())
+                                                          : Tensor());
   }
   return listener->trace;
 }
@@ -212,7 +253,7 @@ std::int64_t peak_workspace(const AllocationTrace& trace) {
 // A trace that takes and frees one block after the results have been made.
 AllocationTrace single_block_trace(std::int64_t bytes) {
   if (bytes == 0) return {};
-  return {.bytes = {bytes}, .events = {{0, true}, {0, false}}, .results = {}};
+  return {.bytes = {bytes}, .events = {{0, true}, {0, false}}, .results = {}, .layouts = {}};
 }
 
 // The position of the first operand of a product a [m, k] times b [k, n] (or [n, k]).
@@ -290,7 +331,7 @@ bool has_workspace(std::string_view name) {
       "aten::upsample_linear1d",
       "aten::mkldnn_rnn_layer",
       "aten::mkldnn_rnn_layer_backward"};
-  return is_product(name) || others.count(name) != 0;
+  return is_product(name) || copies_operands(name) || others.count(name) != 0;
 }
 
 const AllocationTrace& allocation_trace(const c10::OperatorHandle& op,
@@ -300,10 +341,13 @@ const AllocationTrace& allocation_trace(const c10::OperatorHandle& op,
   const bool product = is_product(op.schema().name());
   if (product && op.schema().name() != "mkldnn::_linear_pointwise") {
     // BLAS takes float operands as they are; products of the shorter types go to oneDNN.
-    for (const IValue& each : arguments) {
-      if (each.isTensor() && each.toTensor().scalar_type() == at::kFloat) return nothing;
-    }
+    const auto is_taken = [](const IValue& each) {
+      return !each.isTensor() ||
+             (each.toTensor().scalar_type() == at::kFloat && is_blas_layout(each.toTensor()));
+    };
+    if (std::all_of(arguments.begin(), arguments.end(), is_taken)) return nothing;
   }
+  if (copies_operands(op.schema().name()) && all_contiguous(arguments)) return nothing;
   // A sum in the type of its operand copies nothing.
   static const std::set<std::string, std::less<>> sums = {"aten::sum", "aten::prod"};
   if (sums.count(op.schema().name()) && arguments[0].toTensor().is_floating_point()) return nothing;
@@ -338,8 +382,7 @@ std::optional<std::vector<IValue>> shapes_from_kernel(const c10::OperatorHandle&
   std::vector<IValue> shapes;  // known once they are complete, as the kernel may throw
   for (const IValue& each : results) {
     if (each.isTensor() && each.toTensor().defined()) {
-      const Tensor x = each.toTensor();
-      shapes.emplace_back(at::empty_strided(x.sizes(), x.strides(), x.options().device(at::kMeta)));
+      shapes.emplace_back(layout_of(each.toTensor()));
     } else {
       shapes.push_back(each);
     }

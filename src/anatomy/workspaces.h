@@ -8,6 +8,7 @@
 // to a block are extrapolated. Thread rule: as for DryRun.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 
@@ -30,6 +31,9 @@ struct AllocationTrace {
   std::vector<std::int64_t> bytes;  // by block
   std::vector<Event> events;
   std::vector<std::ptrdiff_t> results;  // by result: the block that holds it; -1: none of these
+  // By result: a tensor with its sizes and strides on the Meta device. Empty if the kernel ran with
+  // fewer rows.
+  std::vector<at::Tensor> layouts;
 };
 
 // Returns what the operator does with these arguments, which are as the program gave them. Call it

@@ -19,6 +19,7 @@ InspectCommand parse_inspect(const std::vector<std::string>& words) {
   config::Describer d(table, command);
   d("json", &InspectCommand::json, "Print JSON.");
   d("namespaces", &InspectCommand::namespaces, "Accept operators of these namespaces.");
+  d("library", &InspectCommand::library, "Load these libraries with custom operators.");
   std::vector<std::string> notices;
   config::resolve(table, {config::read_flags(table, {first_option, words.end()})}, notices);
   if (first_option - words.begin() != 1)
@@ -34,7 +35,10 @@ std::string inspect_help() {
          "hasten loads it, or why not. Runs nothing of the file.\n\n"
          "  --json               Print JSON.\n"
          "  --namespaces NAME .. Accept operators of these namespaces, which a library of your\n"
-         "                       program registers.\n";
+         "                       program registers.\n"
+         "  --library FILE ..    Load these libraries and accept the operators that they "
+         "register.\n"
+         "                       Loading a library runs its code.\n";
 }
 
 }  // namespace hasten

@@ -19,6 +19,7 @@ struct InspectCommand {
   std::string file;
   bool json = false;
   std::vector<std::string> namespaces;  // of operators in addition to LibTorch's
+  std::vector<std::string> library;     // files that register such operators
 };
 
 // Parses the words after `inspect`.

@@ -11,17 +11,19 @@ namespace {
 
 constexpr std::string_view kControlFlowPrefix = "torch.ops.higher_order.";
 
-// The control flow that the interpreter knows, with its number of graphs.
+// The control flow that the interpreter knows, with its numbers of graphs and of operands, which are
+// conditions and lists of values. A region has any number of operands.
 struct ControlFlow {
   std::string_view name;
   Action action;
-  std::size_t graphs;
+  std::size_t graphs, operands = 2;
 };
 constexpr ControlFlow kControlFlow[] = {{"wrap_with_set_grad_enabled", Action::set_grad_mode, 1},
                                         {"wrap_with_autocast", Action::autocast, 1},
                                         {"cond", Action::branch, 2},
                                         {"while_loop", Action::loop, 2},
-                                        {"map_impl", Action::map, 1}};
+                                        {"map_impl", Action::map, 1},
+                                        {"scan", Action::scan, 1, 3}};
 
 const ControlFlow* control_flow_named(const std::string& target) {
   if (!starts_with(target, kControlFlowPrefix)) return nullptr;
@@ -103,8 +105,8 @@ void Compiler::compile(const JsonCursor& graph, const std::vector<GraphInput>& i
     throw DataError("exported.operator",
                     {.what = file_ + ": hasten does not run these operators",
                      .got = join(all, "; "),
-                     .hint = "load the library that has the operator and allow its namespace "
-                             "(ExportedOptions), or export the model without it"});
+                     .hint = "load the library that has the operator (--library FILE.so, or "
+                             "ExportedOptions), or export the model without it"});
   }
   program.evaluation_problems.assign(evaluation_problems_.begin(), evaluation_problems_.end());
   program.was_exported_for_evaluation = dropout_is_off_ && !something_trains_;
@@ -218,9 +220,8 @@ void Compiler::compile_control_flow(const JsonCursor& node, Instruction& instruc
     const auto cache = settings[3].find("as_bool");
     instruction.autocast.cache_enabled = !cache || cache->boolean();
   }
-  // A condition and a list, or two lists.
-  if (!is_region && instruction.operands.size() != 2)
-    node.fail(str(instruction.operands.size(), " operands"), "2");
+  if (!is_region && instruction.operands.size() != kind.operands)
+    node.fail(str(instruction.operands.size(), " operands"), str(kind.operands));
   std::vector<int> passed;
   for (std::size_t i = kind.action == Action::branch ? 1 : 0; i < instruction.operands.size(); ++i)
     append_passed(instruction.operands[i], passed);

@@ -5,6 +5,7 @@
 #include "exported/program_reader.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "hasten/exported/operator_library.h"
 
 namespace hasten {
 namespace {
@@ -16,18 +17,28 @@ std::vector<std::string> chosen_programs(const exported::ZipArchive& archive) {
     return std::find(names.begin(), names.end(), name) != names.end();
   };
   if (names.size() == 1) return names;
-  if (names.size() == 2 && has("train") && has("eval")) return {"train", "eval"};
-  throw DataError("exported.program", {.what = archive.file() + ": the programs of the file",
-                                       .got = join(names, ", "),
-                                       .expected = "one program, or \"train\" and \"eval\""});
+  for (const char* const training : {"train", "model"})
+    if (names.size() == 2 && has(training) && has("eval")) return {training, "eval"};
+  throw DataError("exported.program",
+                  {.what = archive.file() + ": the programs of the file",
+                   .got = join(names, ", "),
+                   .expected = "one program, or \"train\" (or \"model\") and \"eval\""});
+}
+
+std::vector<std::string> allowed_namespaces(const ExportedOptions& options) {
+  std::vector<std::string> names = options.operator_namespaces;
+  for (const std::filesystem::path& library : options.libraries)
+    for (std::string& name : load_operator_library(library)) names.push_back(std::move(name));
+  return names;
 }
 
 }  // namespace
 
 ExportedModule::Parts::Parts(const std::filesystem::path& path, const ExportedOptions& options)
     : archive(path) {
+  const std::vector<std::string> namespaces = allowed_namespaces(options);
   for (const std::string& name : chosen_programs(archive)) {
-    programs.push_back(exported::read_program(archive, name, options.operator_namespaces));
+    programs.push_back(exported::read_program(archive, name, namespaces));
     weights.push_back(exported::read_payloads(archive, "data/weights/", name));
     constants.push_back(exported::read_payloads(archive, "data/constants/", name));
   }

@@ -52,6 +52,8 @@ bool ExportedModule::save_files(const std::filesystem::path& folder) const {
   return true;
 }
 
+std::uintmax_t ExportedModule::other_file_bytes() const { return parts_->archive.bytes(); }
+
 void ExportedModule::load_weights(const std::filesystem::path& file_or_folder) {
   copy_weights(file_or_folder, /*strict=*/true);
 }

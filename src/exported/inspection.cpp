@@ -13,6 +13,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/exported/inspect.h"
+#include "hasten/exported/operator_library.h"
 
 namespace hasten {
 namespace {
@@ -141,6 +142,7 @@ std::string program_text(const ExportedProgramContents& program) {
 
 ExportedContents inspect_exported(const std::filesystem::path& path,
                                   const ExportedOptions& options) {
+  for (const std::filesystem::path& library : options.libraries) load_operator_library(library);
   const exported::ZipArchive archive(path);
   ExportedContents contents;
   contents.file = archive.file();

@@ -207,7 +207,11 @@ void Interpreter::run_control_flow(const Instruction& instruction, torch::jit::S
       results = run_loop(instruction, values_in(stack[0]), values_in(stack[1]));
       break;
     case Action::map:
-      results = run_map(first, values_in(stack[0]), values_in(stack[1]));
+      results = run_rows(instruction, {}, values_in(stack[0]), values_in(stack[1]));
+      break;
+    case Action::scan:
+      results =
+          run_rows(instruction, values_in(stack[0]), values_in(stack[1]), values_in(stack[2]));
       break;
     default:
       fail_run(instruction, "an unknown action", "control flow");
@@ -235,20 +239,24 @@ std::vector<IValue> Interpreter::run_loop(const Instruction& instruction, Values
   }
 }
 
-std::vector<IValue> Interpreter::run_map(const Graph& body, const Values& mapped,
-                                         const Values& extra) const {
-  std::vector<std::vector<at::Tensor>> rows;  // of each result
+std::vector<IValue> Interpreter::run_rows(const Instruction& instruction, Values carried,
+                                          const Values& mapped, const Values& extra) const {
+  std::vector<std::vector<at::Tensor>> rows;  // of each result that is not carried
   const std::int64_t count = mapped.empty() ? 0 : mapped[0].toTensor().size(0);
   for (std::int64_t row = 0; row < count; ++row) {
-    Values inputs;
+    Values inputs = carried;
     for (const IValue& value : mapped) inputs.emplace_back(value.toTensor().select(0, row));
-    const Values results = flatten(run(body, joined(std::move(inputs), extra)));
-    rows.resize(results.size());
-    for (std::size_t i = 0; i < results.size(); ++i) rows[i].push_back(results[i].toTensor());
+    Values results = flatten(run(*instruction.graphs[0], joined(std::move(inputs), extra)));
+    if (results.size() < carried.size())
+      fail_run(instruction, str(results.size(), " values"), str("at least ", carried.size()));
+    const auto first_row = results.begin() + static_cast<std::ptrdiff_t>(carried.size());
+    rows.resize(results.size() - carried.size());
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      rows[i].push_back(first_row[static_cast<std::ptrdiff_t>(i)].toTensor());
+    carried.assign(results.begin(), first_row);
   }
-  Values stacked;
-  for (const std::vector<at::Tensor>& each : rows) stacked.emplace_back(at::stack(each));
-  return stacked;
+  for (const std::vector<at::Tensor>& each : rows) carried.emplace_back(at::stack(each));
+  return carried;
 }
 
 IValue Interpreter::value_of(const Operand& operand, const Values& slots) const {

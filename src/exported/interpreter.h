@@ -39,7 +39,11 @@ class Interpreter {
   void run_control_flow(const Instruction& instruction, torch::jit::Stack& stack) const;
   Values run_under_autocast(const Instruction& instruction, Values inputs) const;
   Values run_loop(const Instruction& instruction, Values carried, const Values& extra) const;
-  Values run_map(const Graph& body, const Values& mapped, const Values& extra) const;
+  // Runs the body once for each row of `mapped`. It gets the values of `carried`, which the run for
+  // the row before has returned, the row and `extra`. Returns the last values that were carried, and
+  // for each other result of the body those of all rows.
+  Values run_rows(const Instruction& instruction, Values carried, const Values& mapped,
+                  const Values& extra) const;
   c10::IValue value_of(const Operand& operand, const Values& slots) const;
 
   RunContext context_;

@@ -59,6 +59,7 @@ enum class Action {
   branch,         // runs graphs[0] or graphs[1]
   loop,           // runs graphs[1] while graphs[0] returns true
   map,            // runs graphs[0] for each row
+  scan,           // the same, and passes values from one row to the next
 };
 
 // One output of an instruction: a value, or a list whose entries have a slot each.

@@ -28,6 +28,8 @@ class ZipArchive {
 
   // The path as it was given, for messages.
   const std::string& file() const noexcept { return file_; }
+  // The size of the file.
+  std::size_t bytes() const noexcept { return mapped_.bytes().size(); }
   // The name of the common folder.
   const std::string& folder() const noexcept { return folder_; }
   // The names of all records in the order of the file, without the common folder.

@@ -129,7 +129,9 @@ LoadedModel load(const EstimateOptions& options) {
 // Returns the parts of the exported file; null for a model of load_model.
 std::shared_ptr<const ExportedModule::Parts> exported_parts(const EstimateOptions& options) {
   if (!is_exported_model(options.model)) return nullptr;
-  return std::make_shared<const ExportedModule::Parts>(options.model, ExportedOptions{});
+  return std::make_shared<const ExportedModule::Parts>(
+      options.model,
+      ExportedOptions{.libraries = {options.libraries.begin(), options.libraries.end()}});
 }
 
 // The model of an estimate and its rows. The rows are made at once, because they are real also in a

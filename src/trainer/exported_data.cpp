@@ -123,6 +123,8 @@ struct ExportedFiles::Impl {
   std::vector<std::string> classes;  // by number, once names of classes have been read
   TrainerDataset train, eval;
   bool has_class_labels = false;
+  bool needs_labels = true;  // of the rows that are read now
+  bool some_rows_lack_labels = false;
 
   Impl(const TrainOptions& given, ExportedModule& module)
       : options(given), model(module), parts(module.parts()) {}
@@ -153,6 +155,13 @@ struct ExportedFiles::Impl {
                                                  join(model.input_names(), ", ")});
   }
 
+  // True if the rows need not have the input. Notes that they lack it.
+  bool may_lack(const std::string& input) {
+    if (input != kLabelInput || needs_labels) return false;
+    some_rows_lack_labels = some_rows_lack_labels || find_input(parts, kLabelInput) != nullptr;
+    return true;
+  }
+
   TrainerDataset read(const std::string& name) {
     if (name.empty()) return TrainerDataset();
     if (name == kDummyData)
@@ -170,12 +179,14 @@ struct ExportedFiles::Impl {
     for (const auto& [name, tensor] : tensors) names.push_back(name);
     for (const UserInput* input : inputs()) {
       const auto found = tensors.find(input->name);
+      if (found == tensors.end() && may_lack(input->name)) continue;
       if (found == tensors.end()) fail_column(source, names, input->name);
       columns[input->name] = converted(found->second, *input, source);
     }
-    const bool needs_labels = static_cast<bool>(loss_for(parts)) && !columns.contains(kLabelInput);
-    if (needs_labels && !tensors.contains(kLabelInput)) fail_column(source, names, kLabelInput);
-    if (needs_labels) columns[kLabelInput] = tensors.at(kLabelInput);
+    const bool uses_labels = static_cast<bool>(loss_for(parts)) && !columns.contains(kLabelInput);
+    const bool has_labels = tensors.contains(kLabelInput);
+    if (uses_labels && needs_labels && !has_labels) fail_column(source, names, kLabelInput);
+    if (uses_labels && has_labels) columns[kLabelInput] = tensors.at(kLabelInput);
     return dataset(ColumnDataset(std::move(columns)), source);
   }
 
@@ -222,6 +233,7 @@ struct ExportedFiles::Impl {
     if (input == nullptr && !loss_for(parts)) return;
     const std::string column =
         has_column(table, options.label_column) ? options.label_column : kLabelInput;
+    if (!has_column(table, column) && may_lack(kLabelInput)) return;
     const auto& fields = table.column(column);
     const bool is_array = !fields.empty() && starts_with(trim(fields[0]), "[");
     const bool is_float = input != nullptr ? c10::isFloatingType(input->meta.dtype)
@@ -277,8 +289,11 @@ struct ExportedFiles::Impl {
                   const std::string& hint) const {
     auto loader = data.loader({.batch_size = rows});
     auto first = loader.begin();
+    TensorDict batch = first->as<TensorDict>();
+    if (some_rows_lack_labels && !batch.contains(kLabelInput))
+      batch[kLabelInput] = placeholder_labels(parts, batch);
     try {
-      model.check_inputs(first->as<TensorDict>());
+      model.check_inputs(batch);
     } catch (const UsageError& error) {
       ErrorText text = error.text();
       text.what = place + ": " + text.what;
@@ -288,9 +303,11 @@ struct ExportedFiles::Impl {
   }
 };
 
-ExportedFiles::ExportedFiles(const TrainOptions& options, ExportedModule& model)
+ExportedFiles::ExportedFiles(const TrainOptions& options, ExportedModule& model,
+                             EvalLabels eval_labels)
     : impl_(std::make_unique<Impl>(options, model)) {
   impl_->train = impl_->read(options.data);
+  impl_->needs_labels = eval_labels == EvalLabels::required;
   impl_->eval = impl_->read(options.eval_data);
 }
 
@@ -299,7 +316,10 @@ ExportedFiles::~ExportedFiles() = default;
 const TrainerDataset& ExportedFiles::train() const { return impl_->train; }
 const TrainerDataset& ExportedFiles::eval() const { return impl_->eval; }
 
-ComputeLoss ExportedFiles::compute_loss() const { return loss_for(impl_->parts); }
+ComputeLoss ExportedFiles::compute_loss() const {
+  return impl_->some_rows_lack_labels && !loss_for(impl_->parts) ? loss_with_optional_labels()
+                                                                 : loss_for(impl_->parts);
+}
 
 std::shared_ptr<EvalMetric> ExportedFiles::compute_metrics() const {
   return impl_->has_class_labels ? std::make_shared<Accuracy>() : nullptr;

@@ -125,6 +125,38 @@ ComputeLoss loss_for(const ExportedModule::Parts& parts) {
   });
 }
 
+at::Tensor placeholder_labels(const ExportedModule::Parts& parts, const TensorDict& batch) {
+  const Program& program = training_program(parts);
+  const exported::TensorMeta& meta = find_input(parts, kLabelInput)->meta;
+  // A dynamic size is that of another input with the same symbol.
+  const auto size_of = [&](const exported::Size& size) {
+    if (const auto* const number = std::get_if<std::int64_t>(&size)) return *number;
+    for (const UserInput& input : program.user.inputs()) {
+      const auto given = batch.find(input.name);
+      if (given == batch.end()) continue;
+      for (std::size_t i = 0; i < input.meta.sizes.size(); ++i)
+        if (input.meta.sizes[i] == size) return given->second.size(static_cast<std::int64_t>(i));
+    }
+    throw UsageError("exported.inputs", {.what = program.file + ": rows without labels",
+                                         .got = "labels of a size that no other input has",
+                                         .expected = "rows with labels"});
+  };
+  std::vector<std::int64_t> sizes;
+  for (const exported::Size& size : meta.sizes) sizes.push_back(size_of(size));
+  return at::zeros(sizes, batch.begin()->second.options().dtype(meta.dtype));
+}
+
+ComputeLoss loss_with_optional_labels() {
+  return ComputeLoss([](ExportedModule& model, TensorDict& batch) {
+    if (batch.contains(kLabelInput)) return detail::output_of(model.forward(batch));
+    TensorDict all = batch;
+    all[kLabelInput] = placeholder_labels(model.parts(), batch);
+    ModelOutput out = detail::output_of(model.forward(all));
+    out.loss = at::Tensor();
+    return out;
+  });
+}
+
 std::optional<std::int64_t> row_classes(const ExportedModule::Parts& parts) {
   const Program& program = training_program(parts);
   const exported::TensorMeta* const logits = logits_of_program(program);

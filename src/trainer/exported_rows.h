@@ -36,6 +36,13 @@ const exported::UserInput* find_input(const ExportedModule::Parts& parts, const 
 // a program that returns its loss.
 ComputeLoss loss_for(const ExportedModule::Parts& parts);
 
+// Returns zeros in place of the labels that the program takes and the batch lacks.
+at::Tensor placeholder_labels(const ExportedModule::Parts& parts, const TensorDict& batch);
+
+// Returns a function that computes the outputs of a program that takes labels also for batches
+// without them. Those have no loss.
+ComputeLoss loss_with_optional_labels();
+
 // Returns the number of classes if the program classifies rows: its logits have two dimensions, and
 // its labels (if it takes them) are one whole number for each row.
 std::optional<std::int64_t> row_classes(const ExportedModule::Parts& parts);

@@ -3,30 +3,20 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
-#include <cstdlib>
-#include <fstream>
-#include <nlohmann/json.hpp>
-
 #include "hasten/base/files.h"
 #include "hasten/exported/exported_module.h"
 #include "hasten/formats/safetensors.h"
+#include "oracle/architectures.h"
 #include "oracle/exported_cases.h"
 
 namespace oracle_architectures_test {
 
 using namespace hasten;
 using namespace hasten::oracle;
-using Json = nlohmann::json;
 
 namespace {
 
-const std::filesystem::path kData = HASTEN_TEST_DATA "/oracle/data/architectures";
 constexpr std::uint64_t kSeed = 7;
-
-const Json& architectures() {
-  static const Json entries = Json::parse(std::ifstream(kData / "architectures.json"));
-  return entries;
-}
 
 // The sum and the norm of a tensor.
 at::Tensor digest(const at::Tensor& tensor) {
@@ -92,8 +82,8 @@ TEST_CASE("exported: each architecture trains for 20 steps as in eager PyTorch")
   std::vector<std::string> rounded;
   for (const auto& [name, entry] : architectures().items()) {
     CAPTURE(name);
-    const TensorDict expected = load_safetensors(kData / (name + ".safetensors"));
-    const auto model = load_exported(kData / (name + ".pt2"));
+    const TensorDict expected = load_safetensors(kArchitectures / (name + ".safetensors"));
+    const auto model = load_exported(kArchitectures / (name + ".pt2"));
     const double tolerance = entry.value("gradient_tolerance", 2e-5);
     if (!train_and_compare(*model, expected, tolerance)) rounded.push_back(name);
     const torch::NoGradGuard no_grad;
@@ -110,8 +100,8 @@ TEST_CASE("exported: each architecture is saved and read again") {
   for (const auto& [name, entry] : architectures().items()) {
     CAPTURE(name);
     const TemporaryDirectory scratch;
-    const TensorDict expected = load_safetensors(kData / (name + ".safetensors"));
-    const auto model = load_exported(kData / (name + ".pt2"));
+    const TensorDict expected = load_safetensors(kArchitectures / (name + ".safetensors"));
+    const auto model = load_exported(kArchitectures / (name + ".pt2"));
     {
       const torch::NoGradGuard no_grad;
       for (at::Tensor& parameter : model->parameters()) parameter.mul_(1.5);

@@ -25,8 +25,9 @@ constexpr std::int64_t kSteps = 5;
 constexpr std::uint64_t kSeed = 7;
 
 // The models with dynamic batch; `frozen` has a fixed one.
-const std::vector<std::string> kDynamic = {
-    "mlp", "cnn", "lstm", "gru", "transformer", "tied", "branches", "drop_path", "two_programs"};
+const std::vector<std::string> kDynamic = {"mlp",          "cnn",  "lstm",       "gru",
+                                           "transformer",  "tied", "branches",   "drop_path",
+                                           "two_programs", "scan", "while_loop", "map"};
 const std::vector<std::string> kAll = [] {
   std::vector<std::string> all = kDynamic;
   all.push_back("frozen");

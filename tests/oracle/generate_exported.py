@@ -18,6 +18,9 @@ warnings.filterwarnings("ignore")
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch._higher_order_ops.map import map as control_map
+from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.while_loop import while_loop
 from torch.export import Dim
 from torch.export.pt2_archive._package import package_pt2
 
@@ -164,6 +167,80 @@ class DropPath(nn.Module):
         return self.head(x + y)
 
 
+class Scan(nn.Module):
+    """A recurrent layer: one value goes from step to step, and each step has a result."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.head = nn.Linear(4, 4), nn.Linear(4, CLASSES)
+        self.start = nn.Parameter(torch.zeros(1, 4))
+
+    def forward(self, x):
+        # Eager PyTorch 2.11 sends no gradient through the carried value if its first one needs none.
+        def step(carried, row):
+            state = torch.tanh(self.inner(carried) + row)
+            return state, state * 2
+        last, all_steps = scan(step, self.start + torch.zeros(x.shape[0], 4), x, dim=1)
+        return self.head(last + all_steps.sum(0))
+
+
+class WhileLoop(nn.Module):
+    """A loop without gradients, whose result scales the features."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(4, 4), nn.Linear(4, CLASSES)
+
+    def forward(self, x):
+        with torch.no_grad():
+            _, scale = while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, y * 0.5 + 1), (torch.zeros((), dtype=torch.long), torch.zeros(4)))
+        return self.head(torch.tanh(self.body(x)) * scale)
+
+
+class Map(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(4, 4), nn.Linear(4, CLASSES)
+
+    def forward(self, x):
+        return self.head(control_map(lambda row: torch.tanh(self.body(row)), x).sum(1))
+
+
+@torch.library.custom_op("hasten_test::scaled_tanh", mutates_args=(), schema="(Tensor x, float scale) -> Tensor")
+def scaled_tanh(x, scale):
+    """tests/oracle/custom_operators.cpp has the same operator for C++."""
+    return torch.tanh(x * scale)
+
+
+@scaled_tanh.register_fake
+def _(x, scale):
+    return torch.empty_like(x)
+
+
+def _save_for_backward(ctx, inputs, output):
+    ctx.scale = inputs[1]
+    ctx.save_for_backward(output)
+
+
+def _backward(ctx, gradient):
+    y, = ctx.saved_tensors
+    return gradient * ((1 - y * y) * ctx.scale), None
+
+
+scaled_tanh.register_autograd(_backward, setup_context=_save_for_backward)
+
+
+class Custom(nn.Module):
+    """Calls an operator of a library."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(5, 4), nn.Linear(4, CLASSES)
+
+    def forward(self, x):
+        return self.head(torch.ops.hasten_test.scaled_tanh(self.body(x), 0.7))
+
+
 def features(*shape):
     return lambda rows: {"x": torch.randn(rows, *shape)}
 
@@ -195,6 +272,10 @@ MODELS = {
     "frozen": (Frozen, features(5), {"static": True}),
     "drop_path": (DropPath, features(5), {}),
     "two_programs": (DropPath, features(5), {"programs": True}),
+    "scan": (Scan, features(6, 4), {}),
+    "while_loop": (WhileLoop, features(4), {}),
+    "map": (Map, features(6, 4), {}),
+    "custom": (Custom, features(5), {}),
 }
 
 

@@ -48,6 +48,9 @@ struct ExportedOptions {
   // The namespaces of operators that a library of this program registers ("torchvision") and that
   // the file may call in addition to LibTorch's.
   std::vector<std::string> operator_namespaces = {};
+  // Libraries with custom operators, which load_operator_library() loads before the file is read.
+  // The file may call the operators that they register.
+  std::vector<std::filesystem::path> libraries = {};
 };
 
 class HASTEN_API ExportedModule : public torch::nn::Module, public TrainingTraits {
@@ -104,6 +107,7 @@ class HASTEN_API ExportedModule : public torch::nn::Module, public TrainingTrait
   std::optional<std::set<std::string>> undecayed_parameters() const override;
   // Writes trained.pt2 and model.safetensors.
   bool save_files(const std::filesystem::path& folder) const override;
+  std::uintmax_t other_file_bytes() const override;
   std::optional<std::vector<std::string>> load_files(const std::filesystem::path& folder) override;
 
   // For hasten's own sources: the programs of the file.

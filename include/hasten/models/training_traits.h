@@ -49,6 +49,8 @@ class HASTEN_API TrainingTraits {
   // weights must be where load_weights (hasten/formats/weights.h) finds them. False: the module has
   // no files of its own, so the Trainer writes its weights.
   virtual bool save_files(const std::filesystem::path&) const { return false; }
+  // The bytes of the other files that save_files writes beside the weights.
+  virtual std::uintmax_t other_file_bytes() const { return 0; }
   // Reads the weights that save_files wrote. Returns the names that the folder lacks; these tensors
   // keep their values. Unset: the Trainer reads the weights.
   virtual std::optional<std::vector<std::string>> load_files(const std::filesystem::path&) {

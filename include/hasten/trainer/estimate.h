@@ -39,7 +39,8 @@ struct EstimateOptions {
   EstimateMode mode = EstimateMode::training;
   std::int64_t steps = 2;  // the first allocates the optimizer's states, the second has them
   TrainingArguments arguments;
-  bool dry = true;             // false: measure the steps on the CPU
+  std::vector<std::string> libraries = {};  // with custom operators of a .pt2 file
+  bool dry = true;                          // false: measure the steps on the CPU
   std::string device = "cpu";  // or "cuda:NAME" (hasten/machine/gpus.h), which is always dry
 };
 

@@ -32,20 +32,24 @@
 #include "hasten/options/train_options.h"
 #include "hasten/options/training_arguments.h"
 #include "hasten/trainer/compute_loss.h"
+#include "hasten/trainer/task_data.h"
 #include "hasten/trainer/trainer_dataset.h"
 
 namespace hasten {
 
 class HASTEN_API ExportedFiles {
  public:
-  // The module must outlive this object.
-  ExportedFiles(const TrainOptions& options, ExportedModule& model);
+  // The module must outlive this object. If the labels of eval() are optional, its rows may lack
+  // them: the program gets zeros in their place, and the loss that it computes from them is left out.
+  ExportedFiles(const TrainOptions& options, ExportedModule& model,
+                EvalLabels eval_labels = EvalLabels::required);
   ~ExportedFiles();
 
   // The rows of --data and of --eval_data; empty if it was not given.
   const TrainerDataset& train() const;
   const TrainerDataset& eval() const;
-  // Computes the loss of a program that does not return it; no function if it does.
+  // Computes the loss of a program that does not return it, and makes the labels that rows lack; no
+  // function if neither is necessary.
   ComputeLoss compute_loss() const;
   // The accuracy if the program classifies rows; null otherwise.
   std::shared_ptr<EvalMetric> compute_metrics() const;

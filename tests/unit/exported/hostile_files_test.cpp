@@ -120,6 +120,39 @@ TEST_CASE("exported: other versions and other kinds of programs are refused") {
   CHECK(code_of_bytes(archive.bytes()) == "exported.program");
 }
 
+TEST_CASE("exported: a newer minor version is read, and its unknown kinds of values are refused") {
+  const auto newer = [](Json& p) -> Json& {
+    p["schema_version"]["minor"] = 99;
+    p["a_new_field"] = {{"x", 1}};
+    return p;
+  };
+  CHECK(code_with([&](Json& p) { newer(p); }) == "none");
+  CHECK(code_with([&](Json& p) {
+          first_node(newer(p), "torch.ops.aten.dropout.default")["inputs"][1]["arg"] = {
+              {"as_float_lists", {{1.0}}}};
+        }) == "exported.graph");
+  CHECK(code_with([&](Json& p) {
+          for (auto& value : newer(p)["graph_module"]["graph"]["tensor_values"])
+            value["dtype"] = 99;
+        }) == "exported.graph");
+}
+
+TEST_CASE("exported: the program for training may be called train or model") {
+  EditedArchive archive(kModels / "two_programs.pt2");
+  const std::map<std::string, std::string> records = archive.records;
+  for (const auto& [name, content] : records) {
+    const std::string renamed =
+        replaced(replaced(name, "/train_", "/model_"), "/train.", "/model.");
+    archive.records.erase(name);
+    archive.records[renamed] = content;
+  }
+  const TemporaryDirectory scratch;
+  write_file_atomically(scratch.path() / "model.pt2", archive.bytes());
+  const auto model = load_exported(scratch.path() / "model.pt2");
+  model->eval();  // which the program for training alone would refuse
+  CHECK(model->forward(torch::ones({3, 5})).at("output").sizes() == at::IntArrayRef{3, 3});
+}
+
 TEST_CASE("exported: JSON that is damaged, nested too deeply or ambiguous is refused") {
   const auto code_of_json = [](const std::string& json) {
     EditedArchive archive(kModels / "mlp.pt2");

@@ -146,6 +146,26 @@ TEST_CASE("exported data: rows that do not fit the program are refused") {
             .compute_metrics() == nullptr);
 }
 
+TEST_CASE("exported data: rows for predictions need no labels") {
+  for (const std::string name : {"transformer", "mlp"}) {
+    CAPTURE(name);
+    Scratch scratch(name);
+    const std::string row = name == "mlp" ? "{\"x\": [1, 2, 3, 4, 5]}\n"
+                                          : "{\"input_ids\": [1, 2, 3, 4, 5, 6], "
+                                            "\"attention_mask\": [1, 1, 1, 1, 1, 1]}\n";
+    scratch.write("rows.jsonl", row + row);
+    CHECK(starts_with(scratch.error(), "text.missing-column"));
+    scratch.options.eval_data = scratch.options.data;
+    scratch.options.data.clear();
+    const ExportedFiles files(scratch.options, *scratch.module, EvalLabels::optional);
+    auto loader = files.eval().loader({.batch_size = 2});
+    TensorDict batch = loader.begin()->as<TensorDict>();
+    CHECK_FALSE(batch.contains("labels"));
+    files.check_batches({}, 1);
+    CHECK(static_cast<bool>(files.compute_loss()));
+  }
+}
+
 TEST_CASE("exported data: batches that the export does not allow are refused before training") {
   Scratch scratch("mlp");
   scratch.options.data = "dummy";

@@ -22,6 +22,8 @@ namespace trainer_exported_training_test {
 using namespace hasten;
 using namespace hasten::forked;
 using hasten::tiny_runs::Folder;
+using hasten::tiny_runs::logged;
+using hasten::tiny_runs::short_run;
 namespace fs = std::filesystem;
 
 namespace {
@@ -40,14 +42,9 @@ TrainerParts parts_of(const ExportedModule& model, std::int64_t rows) {
 }
 
 TrainingArguments arguments(const fs::path& folder, std::int64_t batch) {
-  TrainingArguments args;
-  args.output_dir = folder.string();
-  args.per_device_train_batch_size = batch;
+  TrainingArguments args = short_run(folder, batch);
   args.max_steps = 10;
   args.learning_rate = 1e-2;
-  args.logging_steps = 1;
-  args.save_strategy = SaveStrategy::no;
-  args.use_cpu = true;
   return args;
 }
 
@@ -60,9 +57,7 @@ Trained train(const std::string& name, const TrainingArguments& args, std::int64
   const auto model = load(name);
   Trainer trainer(model, args, parts_of(*model, rows));
   trainer.train();
-  Trained out;
-  for (const LogEntry& entry : trainer.state().log_history)
-    if (entry.count("loss")) out.losses.push_back(entry.at("loss"));
+  Trained out{.losses = logged(trainer), .weights = {}};
   for (const auto& [key, tensor] : model->state_dict()) out.weights[key] = tensor.clone();
   return out;
 }
@@ -105,6 +100,7 @@ TEST_CASE("exported training: the Trainer learns, and saves both files") {
     }
     CHECK(last < 0.9 * first);
     trainer.save_model();
+    CHECK(model->other_file_bytes() >= fs::file_size(folder.path / "trained.pt2") / 2);
     const auto again = load_exported(folder.path / "trained.pt2");
     for (const auto& [key, tensor] : model->state_dict())
       CHECK(at::equal(again->state_dict().at(key), tensor));

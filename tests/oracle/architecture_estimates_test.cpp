@@ -1,0 +1,31 @@
+// The memory of a training step of each exported architecture is predicted to the byte.
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include "hasten/trainer/estimate.h"
+#include "oracle/architectures.h"
+
+namespace oracle_architecture_estimates_test {
+
+using namespace hasten;
+using namespace hasten::oracle;
+
+TEST_CASE("exported: the memory of each architecture's step is predicted to the byte") {
+  for (const auto& [name, entry] : architectures().items()) {
+    CAPTURE(name);
+    EstimateOptions options{.model = (kArchitectures / (name + ".pt2")).string(), .length = 8};
+    options.arguments.per_device_train_batch_size = 3;
+    options.arguments.max_grad_norm = 1e-3;  // clipping depends on the norm; here it always clips
+    const anatomy::Memory predicted = estimate(options).memory;
+    options.dry = false;
+    const anatomy::Memory measured = estimate(options).memory;
+    CHECK(predicted.peak == measured.peak);
+    CHECK(predicted.at_peak == measured.at_peak);
+    CHECK(predicted.before == measured.before);
+    CHECK(predicted.after == measured.after);
+    CHECK(predicted.peak_in_phase == measured.peak_in_phase);
+    record(name, "peak", predicted.peak);
+  }
+}
+
+}  // namespace oracle_architecture_estimates_test
