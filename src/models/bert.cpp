@@ -2,7 +2,6 @@
 
 #include <cmath>
 
-#include "data/problem_type.h"
 #include "hasten/base/error.h"
 #include "models/layers.h"
 #include "models/losses.h"
@@ -11,18 +10,9 @@
 namespace hasten {
 namespace {
 
-at::Tensor find_or_undefined(const TensorDict& batch, const char* name) {
-  const auto found = batch.find(name);
-  return found == batch.end() ? at::Tensor() : found->second;
-}
-
 // Files may hold ids as int32, but the operators take int64.
 at::Tensor as_int64(const at::Tensor& ids) {
   return ids.defined() && ids.scalar_type() == at::kInt ? ids.to(at::kLong) : ids;
-}
-
-std::shared_ptr<torch::nn::Module> add_submodule(torch::nn::Module& parent, const char* name) {
-  return parent.register_module(name, std::make_shared<torch::nn::Module>());
 }
 
 }  // namespace
@@ -238,18 +228,7 @@ ModelOutput BertForSequenceClassification::forward(const TensorDict& batch) {
   out.logits = classify(out.pooler_output);
   const at::Tensor labels = find_or_undefined(batch, "labels");
   if (!labels.defined()) return out;
-  const std::string problem =
-      problem_type_of(config_.problem_type, config_.num_labels, labels.is_floating_point());
-  if (problem == kSingleLabel) {
-    out.loss = cross_entropy(out.logits.to(at::kFloat), labels);
-  } else if (problem == kRegression) {
-    const at::Tensor predicted = config_.num_labels == 1 ? out.logits.squeeze(-1) : out.logits;
-    out.loss =
-        at::mse_loss(predicted.to(at::kFloat), labels.to(at::kFloat).reshape(predicted.sizes()));
-  } else {
-    out.loss =
-        at::binary_cross_entropy_with_logits(out.logits.to(at::kFloat), labels.to(at::kFloat));
-  }
+  out.loss = row_loss(out.logits, labels, config_.problem_type);
   return out;
 }
 

@@ -4,16 +4,29 @@
 
 #include <torch/torch.h>
 
+#include "hasten/formats/tensor_dict.h"
 #include "hasten/ops/ops.h"
 
 namespace hasten {
 
-// A linear layer with weight [out, in] and bias [out].
+inline at::Tensor find_or_undefined(const TensorDict& batch, const char* name) {
+  const auto found = batch.find(name);
+  return found == batch.end() ? at::Tensor() : found->second;
+}
+
+// Adds a module that only gives the parameters below it a part of their names.
+inline std::shared_ptr<torch::nn::Module> add_submodule(torch::nn::Module& parent,
+                                                        const char* name) {
+  return parent.register_module(name, std::make_shared<torch::nn::Module>());
+}
+
+// A linear layer with weight [out, in] and bias [out], which may be left out.
 class Projection : public torch::nn::Module {
  public:
-  Projection(std::int64_t in, std::int64_t out)
-      : weight(register_parameter("weight", at::empty({out, in}))),
-        bias(register_parameter("bias", at::empty({out}))) {}
+  Projection(std::int64_t in, std::int64_t out, bool has_bias = true)
+      : weight(register_parameter("weight", at::empty({out, in}))) {
+    if (has_bias) bias = register_parameter("bias", at::empty({out}));
+  }
   at::Tensor operator()(const at::Tensor& x) const { return ops::linear(x, weight, bias); }
   // Returns the product without the bias, which a later operation adds.
   at::Tensor product(const at::Tensor& x) const { return ops::linear(x, weight, {}); }
@@ -45,14 +58,42 @@ class EmbeddingTable : public torch::nn::Module {
   at::Tensor weight;
 };
 
-// Adds the bias and applies the activation, named as in transformers.
-inline at::Tensor activate(const std::string& name, const at::Tensor& x, const at::Tensor& bias) {
-  if (name == "gelu") return ops::bias_gelu(x, bias);
-  const at::Tensor u = x + bias;
+// A two-dimensional convolution with weight [out, in, height, width], and bias [out] if it has one.
+class Convolution : public torch::nn::Module {
+ public:
+  struct Options {
+    std::vector<std::int64_t> kernel, stride, padding = {0, 0};
+    bool has_bias = false;
+  };
+  Convolution(std::int64_t in, std::int64_t out, const Options& options)
+      : weight(register_parameter(
+            "weight", at::empty({out, in, options.kernel.at(0), options.kernel.at(1)}))),
+        options_(options) {
+    if (options.has_bias) bias = register_parameter("bias", at::empty({out}));
+  }
+  at::Tensor operator()(const at::Tensor& x) const {
+    return at::conv2d(x, weight, bias, options_.stride, options_.padding);
+  }
+
+  at::Tensor weight, bias;
+
+ private:
+  Options options_;
+};
+
+// Applies the activation, named as in transformers.
+inline at::Tensor activate(const std::string& name, const at::Tensor& u) {
+  if (name == "gelu") return at::gelu(u);
   if (name == "gelu_new" || name == "gelu_pytorch_tanh") return at::gelu(u, "tanh");
   if (name == "relu") return at::relu(u);
   if (name == "tanh") return at::tanh(u);
   return at::silu(u);
+}
+
+// Adds the bias and applies the activation.
+inline at::Tensor activate(const std::string& name, const at::Tensor& x, const at::Tensor& bias) {
+  if (name == "gelu") return ops::bias_gelu(x, bias);
+  return activate(name, x + bias);
 }
 
 }  // namespace hasten

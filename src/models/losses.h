@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include "data/padding.h"
+#include "data/problem_type.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 
@@ -39,6 +40,20 @@ inline at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& give
   check_labels(labels, classes);
   return at::cross_entropy_loss(logits.reshape({-1, classes}), labels.reshape({-1}), {},
                                 at::Reduction::Mean, kIgnoredLabel);
+}
+
+// Returns the loss of a model that classifies rows. logits [batch, num_labels]; an empty problem type
+// means that the labels decide.
+inline at::Tensor row_loss(const at::Tensor& given, const at::Tensor& labels,
+                           const std::string& problem_type) {
+  const at::Tensor logits = given.to(at::kFloat);
+  const std::string problem =
+      problem_type_of(problem_type, logits.size(-1), labels.is_floating_point());
+  if (problem == kSingleLabel) return cross_entropy(logits, labels);
+  if (problem == kMultiLabel)
+    return at::binary_cross_entropy_with_logits(logits, labels.to(at::kFloat));
+  const at::Tensor predicted = logits.size(-1) == 1 ? logits.squeeze(-1) : logits;
+  return at::mse_loss(predicted, labels.to(at::kFloat).reshape(predicted.sizes()));
 }
 
 }  // namespace hasten

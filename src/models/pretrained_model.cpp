@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <set>
 #include <utility>
+#include <variant>
 
 #include "formats/module_tensors.h"
 #include "hasten/base/error.h"
@@ -13,6 +14,9 @@
 #include "hasten/formats/weights.h"
 #include "hasten/machine/model_folder.h"
 #include "hasten/models/bert.h"
+#include "hasten/models/resnet.h"
+#include "hasten/models/vit.h"
+#include "models/config_reader.h"
 
 namespace hasten {
 namespace {
@@ -191,6 +195,19 @@ std::optional<std::vector<std::string>> PreTrainedModel::load_files(
 
 namespace {
 
+using AnyConfig = std::variant<BertConfig, ViTConfig, ResNetConfig>;
+
+AnyConfig config_from(const std::filesystem::path& file) {
+  const std::string text = read_file(file), where = file.string();
+  const std::string type = model_type_in(text, where);
+  if (type == "bert") return BertConfig::from_json(text, where);
+  if (type == "vit") return ViTConfig::from_json(text, where);
+  if (type == "resnet") return ResNetConfig::from_json(text, where);
+  throw DataError("models.unknown-type", {.what = where + ", key model_type",
+                                          .got = type.empty() ? "none" : type,
+                                          .expected = "bert, vit or resnet"});
+}
+
 std::shared_ptr<PreTrainedModel> make_model(Task task, BertConfig config) {
   switch (task) {
     case Task::base:
@@ -201,11 +218,34 @@ std::shared_ptr<PreTrainedModel> make_model(Task task, BertConfig config) {
       return std::make_shared<BertForTokenClassification>(std::move(config));
     case Task::masked_lm:
       return std::make_shared<BertForMaskedLM>(std::move(config));
+    case Task::image_classification:
+      throw DataError("models.task", {.what = "the task image-classification",
+                                      .got = "a BERT",
+                                      .expected = "a model of type vit or resnet"});
   }
   throw UsageError("models.unknown-task", {.what = "a task that is not in the list"});
 }
 
-void apply(const ModelOptions& options, BertConfig& config) {
+void require_images(Task task, const char* type) {
+  if (task == Task::image_classification) return;
+  throw DataError("models.task", {.what = "a task of texts",
+                                  .got = str("a model of type ", type),
+                                  .expected = "a BERT",
+                                  .hint = "a model for images has the task image-classification"});
+}
+
+std::shared_ptr<PreTrainedModel> make_model(Task task, ViTConfig config) {
+  require_images(task, "vit");
+  return std::make_shared<ViTForImageClassification>(std::move(config));
+}
+
+std::shared_ptr<PreTrainedModel> make_model(Task task, ResNetConfig config) {
+  require_images(task, "resnet");
+  return std::make_shared<ResNetForImageClassification>(std::move(config));
+}
+
+template <class Config>
+void apply_labels(const ModelOptions& options, Config& config) {
   if (options.num_labels > 0 && options.num_labels != config.num_labels) {
     config.num_labels = options.num_labels;
     config.id2label.clear();
@@ -217,15 +257,43 @@ void apply(const ModelOptions& options, BertConfig& config) {
       config.id2label[static_cast<std::int64_t>(i)] = options.labels[i];
   }
   if (!options.problem_type.empty()) config.problem_type = options.problem_type;
+}
+
+// Refuses a rate of a dropout that the model does not have.
+void require_no_dropout(const char* type, const char* name, const std::optional<double>& rate) {
+  if (!rate) return;
+  throw DataError("models.config-value", {.what = str("the option ", name),
+                                          .got = str(*rate, " for a model of type ", type),
+                                          .expected = "a model with this dropout",
+                                          .hint = "leave the option out"});
+}
+
+void apply(const ModelOptions& options, BertConfig& config) {
+  apply_labels(options, config);
   if (options.hidden_dropout) config.hidden_dropout_prob = *options.hidden_dropout;
   if (options.attention_dropout) config.attention_probs_dropout_prob = *options.attention_dropout;
   if (options.classifier_dropout) config.classifier_dropout = options.classifier_dropout;
   config.attn_implementation = options.attn_implementation;
 }
 
+void apply(const ModelOptions& options, ViTConfig& config) {
+  apply_labels(options, config);
+  require_no_dropout("vit", "classifier_dropout", options.classifier_dropout);
+  if (options.hidden_dropout) config.hidden_dropout_prob = *options.hidden_dropout;
+  if (options.attention_dropout) config.attention_probs_dropout_prob = *options.attention_dropout;
+  config.attn_implementation = options.attn_implementation;
+}
+
+void apply(const ModelOptions& options, ResNetConfig& config) {
+  apply_labels(options, config);
+  require_no_dropout("resnet", "hidden_dropout", options.hidden_dropout);
+  require_no_dropout("resnet", "attention_dropout", options.attention_dropout);
+  require_no_dropout("resnet", "classifier_dropout", options.classifier_dropout);
+}
+
 // A model's configuration, and the folder of its files; empty without a folder.
 struct ModelSource {
-  BertConfig config;
+  AnyConfig config;
   std::filesystem::path folder;
 };
 
@@ -242,9 +310,9 @@ ModelSource find_source(const std::string& what) {
                      .hint = download.empty() ? "name the folder that holds both"
                                               : "fetch the missing files: " + download});
     }
-    return {BertConfig::from_file(path / "config.json"), path};
+    return {config_from(path / "config.json"), path};
   }
-  if (std::filesystem::is_regular_file(path)) return {BertConfig::from_file(path), {}};
+  if (std::filesystem::is_regular_file(path)) return {config_from(path), {}};
   throw IoError("models.not-found",
                 {.what = "model " + what,
                  .got = "no such file or folder",
@@ -255,24 +323,43 @@ ModelSource find_source(const std::string& what) {
 
 }  // namespace
 
-std::int64_t vocab_size_of(const std::string& what) { return find_source(what).config.vocab_size; }
+std::int64_t vocab_size_of(const std::string& what) {
+  const ModelSource source = find_source(what);
+  if (const auto* const bert = std::get_if<BertConfig>(&source.config)) return bert->vocab_size;
+  throw DataError("models.task", {.what = "the ids of model " + what,
+                                  .got = "a model for images, which has none",
+                                  .expected = "a BERT"});
+}
 
-ConfiguredLabels configured_labels(const std::string& what) {
-  const BertConfig config = find_source(what).config;
+namespace {
+
+template <class Config>
+ConfiguredLabels labels_of(const Config& config) {
   ConfiguredLabels out{
       .count = config.num_labels, .names = {}, .problem_type = config.problem_type};
   // Two labels without names are the format's default, so the configuration does not say.
-  if (config.id2label.empty() && config.num_labels == BertConfig{}.num_labels) return out;
+  if (config.id2label.empty() && config.num_labels == Config{}.num_labels) return out;
   for (std::int64_t id = 0; id < config.num_labels; ++id)
-    out.names.push_back(config.label_name(id));
+    out.names.push_back(label_name_of(config.id2label, id));
   return out;
+}
+
+}  // namespace
+
+ConfiguredLabels configured_labels(const std::string& what) {
+  return std::visit([](const auto& config) { return labels_of(config); }, find_source(what).config);
 }
 
 LoadedModel load_model(const std::string& what, const ModelOptions& options) {
   ModelSource source = find_source(what);
-  apply(options, source.config);
-  LoadedModel loaded{
-      .model = make_model(options.task, std::move(source.config)), .report = {}, .random = false};
+  LoadedModel loaded{.model = std::visit(
+                         [&](auto& config) {
+                           apply(options, config);
+                           return make_model(options.task, std::move(config));
+                         },
+                         source.config),
+                     .report = {},
+                     .random = false};
   if (options.weights.empty() && source.folder.empty()) {
     loaded.model->initialize();
     loaded.random = true;

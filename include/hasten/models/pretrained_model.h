@@ -52,15 +52,16 @@ struct LoadReport {
 
 class HASTEN_API PreTrainedModel : public torch::nn::Module, public TrainingTraits {
  public:
-  // Computes the outputs for a batch. The models of this library take input_ids [batch, length]
-  // int64 and, if present, attention_mask, token_type_ids, position_ids (of the same shape) and
-  // labels; they ignore other names. A model of the user takes what its data has.
+  // Computes the outputs for a batch. The models of this library for texts take input_ids [batch,
+  // length] int64 and, if present, attention_mask, token_type_ids, position_ids (of the same shape)
+  // and labels, those for images pixel_values and labels; they ignore other names. A model of the
+  // user takes what its data has.
   virtual ModelOutput forward(const TensorDict& batch) = 0;
 
   // The text of config.json.
   virtual std::string config_json() const = 0;
   std::int64_t max_length() const override = 0;
-  // The number of ids.
+  // The number of ids; 0 for a model without ids.
   virtual std::int64_t vocab_size() const = 0;
   virtual std::int64_t num_labels() const = 0;
   // The key of config.json: "regression", "single_label_classification",
@@ -111,7 +112,13 @@ class HASTEN_API PreTrainedModel : public torch::nn::Module, public TrainingTrai
   mutable std::optional<double> flos_per_token_;  // counted at the first call that needs it
 };
 
-enum class Task { base, text_classification, token_classification, masked_lm };
+enum class Task {
+  base,
+  text_classification,
+  token_classification,
+  masked_lm,
+  image_classification
+};
 
 struct ModelOptions {
   Task task = Task::text_classification;
@@ -139,7 +146,7 @@ struct LoadedModel {
 // configuration (bert-base or bert-large; random weights). An existing file or folder precedes a
 // name in the cache. Throws DataError "models.*", "weights.*", "safetensors.*", IoError.
 HASTEN_API LoadedModel load_model(const std::string& what, const ModelOptions& options);
-// The number of ids of that model. Reads only its configuration.
+// The number of ids of that model, which takes texts. Reads only its configuration.
 HASTEN_API std::int64_t vocab_size_of(const std::string& what);
 
 // The labels that the configuration of a model describes.

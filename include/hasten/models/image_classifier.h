@@ -1,0 +1,45 @@
+// File: hasten/models/image_classifier.h
+// The base class of the models that classify images.
+//
+//   std::shared_ptr<PreTrainedModel> model = load_model("google/vit-base-patch16-224",
+//                                                       {.task = Task::image_classification}).model;
+//   ModelOutput out = model->forward({{"pixel_values", at::zeros({8, 3, 224, 224})}});
+//
+// pixel_values is floating-point [batch, channels, height, width]; hasten/data/images.h makes it
+// from files. logits [batch, num_labels]. The loss is that of BertForSequenceClassification. Throws
+// DataError "data.missing-tensor", "models.image-shape", "models.label-out-of-range". Thread rule:
+// one thread at a time.
+#pragma once
+
+#include <cstdint>
+
+#include "hasten/base/export.h"
+#include "hasten/models/pretrained_model.h"
+
+namespace hasten {
+
+// The sizes of an image; a height or width of 0 stands for any.
+struct ImageShape {
+  std::int64_t channels = 3, height = 0, width = 0;
+};
+
+class HASTEN_API ImageClassifier : public PreTrainedModel {
+ public:
+  // The images that forward() takes.
+  virtual ImageShape image_shape() const = 0;
+
+  // Images have no tokens.
+  std::int64_t max_length() const override { return 0; }
+  std::int64_t vocab_size() const override { return 0; }
+  // As the Hugging Face Trainer counts total_flos, which takes each value of pixel_values for a
+  // token: six for each value and each parameter. It has no relation to the true number.
+  std::optional<double> floating_point_ops(const TensorDict& batch) const override;
+
+ protected:
+  // Returns pixel_values after checking their shape.
+  at::Tensor pixels_of(const TensorDict& batch) const;
+  // Returns the outputs for these logits, with a loss if the batch has labels.
+  ModelOutput classified(at::Tensor logits, const TensorDict& batch) const;
+};
+
+}  // namespace hasten

@@ -1,0 +1,105 @@
+// File: models/config_reader.h (internal)
+// Reads and writes the keys of a model's config.json, for the configurations of all models.
+//
+//   ConfigReader reader(text, "model/config.json");
+//   reader.require_model_type("vit");
+//   reader.read("hidden_size", config.hidden_size);   // the default stays if the key is absent
+//   reader.read_head(config);                         // labels and problem type
+//   config.other_keys = reader.other_keys();          // kept for the file that is written
+//
+// Throws DataError "models.config-json", "models.config-value", "models.unknown-type". Thread rule:
+// values and pure functions.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace hasten {
+
+[[noreturn]] void refuse_config(const std::string& where, const std::string& key, std::string got,
+                                std::string expected, std::string hint = "");
+
+// Returns the model_type of a configuration; empty if it has none.
+std::string model_type_in(const std::string& text, const std::string& where);
+
+// Reads keys and removes them from the object; hasten does not know those left at the end.
+class ConfigReader {
+ public:
+  ConfigReader(const std::string& text, const std::string& where);
+
+  void require_model_type(const std::string& expected);
+  void read(const char* key, std::int64_t& to);
+  void read(const char* key, double& to);
+  void read(const char* key, std::optional<double>& to);
+  void read(const char* key, std::string& to);
+  void read(const char* key, bool& to);
+  void read(const char* key, std::vector<std::string>& to);
+  void read(const char* key, std::vector<std::int64_t>& to);
+  // Reads the keys of the classifier, and the architectures.
+  template <class Config>
+  void read_head(Config& config) {
+    read("num_labels", config.num_labels);
+    read_labels(config.num_labels, config.id2label);
+    read("problem_type", config.problem_type);
+    read("architectures", config.architectures);
+  }
+  const nlohmann::json& object() const { return object_; }
+  std::string other_keys() const { return object_.dump(); }
+
+ private:
+  void read_labels(std::int64_t& count, std::map<std::int64_t, std::string>& names);
+  template <class Take>
+  void take(const char* key, Take take_value);
+
+  nlohmann::json object_;
+  std::string where_;
+};
+
+// The name of a label: that of id2label, or LABEL_<id>.
+std::string label_name_of(const std::map<std::int64_t, std::string>& names, std::int64_t id);
+void write_labels(nlohmann::json& object, std::int64_t count,
+                  const std::map<std::int64_t, std::string>& names);
+
+// Returns the keys that each model writes: other_keys, the type of the model and of its weights,
+// and those of read_head.
+template <class Config>
+nlohmann::json config_object(const char* model_type, const Config& config) {
+  nlohmann::json object = nlohmann::json::parse(config.other_keys);
+  object["model_type"] = model_type;
+  // Weights are written in float, whatever the source held; transformers loads by this key.
+  object.erase("torch_dtype");
+  object["dtype"] = "float32";
+  object["architectures"] = config.architectures;
+  if (!config.problem_type.empty()) object["problem_type"] = config.problem_type;
+  write_labels(object, config.num_labels, config.id2label);
+  return object;
+}
+
+// Refuses values that are out of range.
+class ConfigChecks {
+ public:
+  explicit ConfigChecks(const std::string& where) : where_(where) {}
+
+  void positive(const char* key, std::int64_t value) const;
+  void rate(const char* key, double value) const;
+  void not_negative(const char* key, double value) const;
+  void activation(const char* key, const std::string& value) const;
+  // Checks the values of read_head.
+  template <class Config>
+  void head(const Config& config) const {
+    positive("num_labels", config.num_labels);
+    labels(config.num_labels, config.id2label, config.problem_type);
+  }
+
+ private:
+  void labels(std::int64_t count, const std::map<std::int64_t, std::string>& names,
+              const std::string& problem_type) const;
+
+  const std::string& where_;
+};
+
+}  // namespace hasten

@@ -1,0 +1,141 @@
+#include "hasten/models/vit.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+
+#include "hasten/base/text.h"
+#include "models/layers.h"
+
+namespace hasten {
+
+namespace {
+
+// One layer, with the names of transformers' files: attention.attention, attention.output,
+// intermediate, output. The norms come before the sublayers.
+class ViTLayer : public torch::nn::Module {
+ public:
+  explicit ViTLayer(const ViTConfig& config)
+      : heads_(config.num_attention_heads),
+        activation_(config.hidden_act),
+        dropout_(config.hidden_dropout_prob),
+        attention_dropout_(config.attention_probs_dropout_prob),
+        attention_(config.attn_implementation) {
+    const std::int64_t n = config.hidden_size, inner = config.intermediate_size;
+    const auto norm = [&](const char* name) {
+      return register_module(name, std::make_shared<Norm>(n, config.layer_norm_eps));
+    };
+    const auto attention = add_submodule(*this, "attention"),
+               self = add_submodule(*attention, "attention"),
+               mixed = add_submodule(*attention, "output");
+    const auto input = [&](const char* name) {
+      return self->register_module(name, std::make_shared<Projection>(n, n, config.qkv_bias));
+    };
+    query_ = input("query");
+    key_ = input("key");
+    value_ = input("value");
+    mixed_ = mixed->register_module("dense", std::make_shared<Projection>(n, n));
+    up_ = add_submodule(*this, "intermediate")
+              ->register_module("dense", std::make_shared<Projection>(n, inner));
+    down_ = add_submodule(*this, "output")
+                ->register_module("dense", std::make_shared<Projection>(inner, n));
+    norm_before_ = norm("layernorm_before");
+    norm_after_ = norm("layernorm_after");
+  }
+
+  at::Tensor forward(const at::Tensor& x) {
+    const bool training = is_training();
+    const auto attend =
+        attention_ == AttentionImplementation::eager ? ops::eager_attention : ops::attention;
+    const at::Tensor in = (*norm_before_)(x);
+    const at::Tensor seen =
+        attend((*query_)(in), (*key_)(in), (*value_)(in), ops::KeyMask(at::Tensor()), heads_,
+               attention_dropout_, training);
+    const at::Tensor mixed = ops::dropout((*mixed_)(seen), dropout_, training) + x;
+    const at::Tensor wide = activate(activation_, up_->product((*norm_after_)(mixed)), up_->bias);
+    return ops::dropout((*down_)(wide), dropout_, training) + mixed;
+  }
+
+ private:
+  std::int64_t heads_;
+  std::string activation_;
+  double dropout_, attention_dropout_;
+  AttentionImplementation attention_;
+  std::shared_ptr<Projection> query_, key_, value_, mixed_, up_, down_;
+  std::shared_ptr<Norm> norm_before_, norm_after_;
+};
+
+}  // namespace
+
+// The patches of the image behind a token for its class, with positions, and the layers.
+class ViTForImageClassification::Encoder : public torch::nn::Module {
+ public:
+  explicit Encoder(const ViTConfig& config) : dropout_(config.hidden_dropout_prob) {
+    const std::int64_t n = config.hidden_size;
+    const std::int64_t patches = (config.image_size[0] / config.patch_size[0]) *
+                                 (config.image_size[1] / config.patch_size[1]);
+    const std::vector<std::int64_t> patch(config.patch_size.begin(), config.patch_size.end());
+    const auto embeddings = add_submodule(*this, "embeddings");
+    class_token_ = embeddings->register_parameter("cls_token", at::empty({1, 1, n}));
+    positions_ =
+        embeddings->register_parameter("position_embeddings", at::empty({1, patches + 1, n}));
+    projection_ =
+        add_submodule(*embeddings, "patch_embeddings")
+            ->register_module(
+                "projection",
+                std::make_shared<Convolution>(
+                    config.num_channels, n,
+                    Convolution::Options{.kernel = patch, .stride = patch, .has_bias = true}));
+    const auto layers = add_submodule(*add_submodule(*this, "encoder"), "layer");
+    for (std::int64_t i = 0; i < config.num_hidden_layers; ++i)
+      layers_.push_back(
+          layers->register_module(std::to_string(i), std::make_shared<ViTLayer>(config)));
+    norm_ = register_module("layernorm", std::make_shared<Norm>(n, config.layer_norm_eps));
+  }
+
+  // Returns the last hidden state of the class tokens, [batch, hidden].
+  at::Tensor forward(const at::Tensor& pixels) {
+    const at::Tensor patches = (*projection_)(pixels).flatten(2).transpose(1, 2);
+    const at::Tensor tokens =
+        at::cat({class_token_.expand({pixels.size(0), -1, -1}), patches}, 1) + positions_;
+    at::Tensor hidden = ops::dropout(tokens, dropout_, is_training());
+    for (const auto& layer : layers_) hidden = layer->forward(hidden);
+    return (*norm_)(hidden.select(1, 0));
+  }
+
+ private:
+  double dropout_;
+  at::Tensor class_token_, positions_;
+  std::shared_ptr<Convolution> projection_;
+  std::vector<std::shared_ptr<ViTLayer>> layers_;
+  std::shared_ptr<Norm> norm_;
+};
+
+ViTForImageClassification::ViTForImageClassification(ViTConfig config)
+    : config_(std::move(config)) {
+  config_.check("ViTConfig");
+  config_.architectures = {"ViTForImageClassification"};
+  encoder_ = register_module("vit", std::make_shared<Encoder>(config_));
+  classifier_ = register_module(
+      "classifier", std::make_shared<Projection>(config_.hidden_size, config_.num_labels));
+}
+
+ModelOutput ViTForImageClassification::forward(const TensorDict& batch) {
+  return classified((*classifier_)(encoder_->forward(pixels_of(batch))), batch);
+}
+
+void ViTForImageClassification::initialize(const std::vector<std::string>* names) {
+  const torch::NoGradGuard no_grad;
+  for (const auto& item : named_parameters()) {
+    if (names && std::find(names->begin(), names->end(), item.key()) == names->end()) continue;
+    if (item.value().dim() > 1) {
+      item.value().normal_(0, config_.initializer_range);
+    } else {
+      const bool is_scale =
+          item.key().find("layernorm") != std::string::npos && ends_with(item.key(), ".weight");
+      item.value().fill_(is_scale ? 1 : 0);
+    }
+  }
+}
+
+}  // namespace hasten
