@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 
 #include "data/batch_error.h"
@@ -75,6 +76,7 @@ struct LoaderCore::Impl {
   // Batches that this process gets of `rows` rows.
   std::int64_t own_batches_of(std::int64_t rows) const {
     const std::int64_t steps = steps_of(rows);
+    if (options.rebalance) return steps;
     const std::int64_t last = std::min(rows - (steps - 1) * step_rows(), step_rows());
     return steps > 0 && !repeats_rows() && real_rows(rank(), last) == 0 ? steps - 1 : steps;
   }
@@ -94,6 +96,12 @@ struct LoaderCore::Impl {
   std::unique_ptr<BatchProducer> receiving_producer();
   BatchContext context_of(std::int64_t number, std::int64_t of_rank) const;
   std::int64_t rows_of_step(std::int64_t number);
+  struct PartRows {
+    std::vector<std::int64_t> rows;
+    std::int64_t real = 0;  // the first ones, which are not repeated
+  };
+  PartRows rebalanced_rows(std::int64_t number, std::int64_t of_rank) const;
+  BatchResult make_rebalanced(std::int64_t number, std::int64_t of_rank, std::int64_t rows_of_step);
   BatchResult make_part(std::int64_t number, std::int64_t of_rank, std::int64_t rows_of_step);
   std::span<const std::int64_t> rows_of(std::int64_t first, std::int64_t real, std::int64_t count,
                                         std::vector<std::int64_t>& scratch) const;
@@ -193,10 +201,55 @@ std::int64_t LoaderCore::Impl::rows_of_step(std::int64_t number) {
   }
 }
 
+// Returns a process's rows of a step if the rows of an optimizer step are divided by cost. The steps
+// of this pass begin with an optimizer step.
+LoaderCore::Impl::PartRows LoaderCore::Impl::rebalanced_rows(std::int64_t number,
+                                                             std::int64_t of_rank) const {
+  const std::int64_t since = number - pass_start.batch, window = since / options.rebalance->steps,
+                     first = step_start(pass_start.batch + window * options.rebalance->steps),
+                     steps = std::min(options.rebalance->steps, steps_of(order.size() - first)),
+                     count = std::min(steps * step_rows(), order.size() - first);
+  std::vector<std::int64_t> scratch;
+  const auto in_order = order.slice(first, count, scratch);
+  std::vector<std::int64_t> rows(in_order.begin(), in_order.end());
+  // The places of the rows, so that a repeated row is told from the first one.
+  std::vector<std::int64_t> places(static_cast<std::size_t>(std::max(count, steps * world()))),
+      lengths;
+  std::iota(places.begin(), places.end(), 0);
+  for (std::int64_t i = 0; static_cast<std::int64_t>(rows.size()) < steps * world(); ++i)
+    rows.push_back(order.slice(i % order.size(), 1, scratch).front());
+  for (const std::int64_t row : rows)
+    lengths.push_back(options.rebalance->lengths[static_cast<std::size_t>(row)]);
+  std::vector<std::int64_t> batch = rebalanced_batches(
+      places, lengths, world(),
+      steps)[static_cast<std::size_t>(since % options.rebalance->steps * world() + of_rank)];
+  const auto repeated = std::stable_partition(batch.begin(), batch.end(),
+                                              [&](std::int64_t place) { return place < count; });
+  PartRows part{.real = repeated - batch.begin()};
+  for (const std::int64_t place : batch) part.rows.push_back(rows[static_cast<std::size_t>(place)]);
+  return part;
+}
+
+BatchResult LoaderCore::Impl::make_rebalanced(std::int64_t number, std::int64_t of_rank,
+                                              std::int64_t rows_of_step) {
+  const PartRows rows = rebalanced_rows(number, of_rank);
+  BatchResult part{
+      .step_rows = rows_of_step,
+      .info = {.rows = static_cast<std::int64_t>(rows.rows.size()), .real_rows = rows.real}};
+  const BatchContext context = context_of(number, of_rank);
+  try {
+    part.batch = source->make(rows.rows, context);
+  } catch (...) {
+    rethrow_with_batch(context, rows.rows);
+  }
+  return part;
+}
+
 // Makes a process's part of a step, on worker threads, for map datasets on several at once: it
 // reads only members that a running pass does not change.
 BatchResult LoaderCore::Impl::make_part(std::int64_t number, std::int64_t of_rank,
                                         std::int64_t rows_of_step) {
+  if (options.rebalance && rows_of_step > 0) return make_rebalanced(number, of_rank, rows_of_step);
   const std::int64_t real = real_rows(of_rank, rows_of_step),
                      count = repeats_rows() ? own_rows() : real;
   BatchResult part{.step_rows = rows_of_step, .info = {.rows = count, .real_rows = real}};
@@ -369,6 +422,7 @@ LoaderCore::LoaderCore(std::unique_ptr<BatchSource> source, LoaderOptions option
     impl_->ordered_rows =
         static_cast<std::int64_t>(impl_->options.order(rows, impl_->options.seed, 0).size());
   }
+  if (impl_->options.rebalance) check_lengths(*impl_->options.rebalance, *impl_->source->rows());
   impl_->check_not_empty();
 }
 

@@ -22,6 +22,12 @@ void check_options(const LoaderOptions& options, bool stream) {
   check_range("batch_size", options.batch_size, 1, std::int64_t{1} << 40);
   check_range("num_workers", options.num_workers, 0, 1024);
   check_range("prefetch_factor", options.prefetch_factor, 1, 65536);
+  if (options.rebalance) check_range("rebalance.steps", options.rebalance->steps, 1, 1 << 20);
+  if (stream && options.rebalance) {
+    throw ConfigError("data.option",
+                      {.what = "rebalance is set for a stream, whose lengths are not known",
+                       .hint = "give the dataset size() and get(index)"});
+  }
   if (options.shuffle && options.order) {
     throw ConfigError("data.option",
                       {.what = "shuffle and order are both set", .hint = "remove one of them"});
@@ -32,6 +38,13 @@ void check_options(const LoaderOptions& options, bool stream) {
         {.what = "shuffle or order is set for a stream, which has its own order",
          .hint = "shuffle inside the stream, or give the dataset size() and get(index)"});
   }
+}
+
+void check_lengths(const Rebalance& rebalance, std::int64_t rows) {
+  if (static_cast<std::int64_t>(rebalance.lengths.size()) == rows) return;
+  throw UsageError("data.order", {.what = "the lengths of rebalance",
+                                  .got = str(rebalance.lengths.size()),
+                                  .expected = str(rows, ", one for each row of the dataset")});
 }
 
 void check_divisible(const LoaderOptions& options, const LoaderShare& share) {

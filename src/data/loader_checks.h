@@ -9,6 +9,7 @@
 namespace hasten::detail {
 
 void check_options(const LoaderOptions& options, bool stream);
+void check_lengths(const Rebalance& rebalance, std::int64_t rows);
 void check_divisible(const LoaderOptions& options, const LoaderShare& share);
 void check_packable(const BatchSource& source);
 // A collective. Throws unless all processes describe the loader alike.

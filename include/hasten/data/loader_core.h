@@ -11,6 +11,7 @@
 #include "hasten/base/export.h"
 #include "hasten/data/batch_info.h"
 #include "hasten/data/context.h"
+#include "hasten/data/rebalance.h"
 #include "hasten/data/sampler.h"
 #include "hasten/data/share.h"
 
@@ -28,6 +29,8 @@ struct LoaderOptions {
   bool pin_memory = false;
   std::uint64_t seed = 42;   // For the order, BatchContext and RowContext.
   OrderFunction order = {};  // The rows of each epoch, instead of shuffle.
+  // Divides the rows of an optimizer step into batches of different sizes.
+  std::optional<Rebalance> rebalance = {};
 };
 
 // The position where the next pass starts, saved with a checkpoint. With the same dataset the same

@@ -4,12 +4,15 @@
 #include <doctest/doctest.h>
 #include <torch/data.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <random>
 #include <ranges>
 #include <thread>
 
 #include "hasten/data/column_dataset.h"
+#include "slowdown.h"
 #include "unit/code_of.h"
 
 namespace data_loader_test {
@@ -260,6 +263,41 @@ TEST_CASE("loader: streams are rewound for each pass, and drop the rows that a s
   CHECK(exact.epoch() == 1);
   auto empty = make_loader(Stream{0}, {.batch_size = 3}, AsNumbers{});
   CHECK(code_of([&] { pass(empty); }) == "data.empty");
+}
+
+TEST_CASE("loader: 100,000 skipped batches read no row and cost less than 10 ms") {
+  constexpr std::int64_t kSkipped = 100'000, kBatch = 8;
+  struct CountReads : Count {
+    std::shared_ptr<std::int64_t> reads = std::make_shared<std::int64_t>(0);
+    Row get(std::int64_t index) const {
+      ++*reads;
+      return {index};
+    }
+  };
+  const CountReads data{{(kSkipped + 10) * kBatch}};
+  for (const bool shuffle : {false, true}) {
+    CAPTURE(shuffle);
+    auto loader = make_loader(data, {.batch_size = kBatch, .shuffle = shuffle}, AsNumbers{});
+    // The time to the first batch. The order of the epoch is drawn wherever a pass starts.
+    const auto best_time_from = [&](std::int64_t batch) {
+      double best = 1e9;
+      for (int attempt = 0; attempt < 5; ++attempt) {
+        loader.set_epoch(0);
+        loader.seek(batch);
+        *data.reads = 0;
+        const auto start = std::chrono::steady_clock::now();
+        const auto first = loader.begin();
+        CHECK((*first).size() == kBatch);
+        const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+        best = std::min(best, seconds.count());
+        CHECK(*data.reads == kBatch);
+      }
+      return best;
+    };
+    const double skipped = best_time_from(kSkipped), from_start = best_time_from(0);
+    CAPTURE(skipped);
+    CHECK(skipped - from_start < 0.01 * kSlowdown);
+  }
 }
 
 TEST_CASE("loader: a stream that can skip is not read to seek, and may report its size") {
