@@ -7,5 +7,6 @@ namespace names_of_optim {
 
 extern std::shared_ptr<example_names::Net> model;
 extern double evaluation_loss;
+extern std::vector<at::Tensor> matrices, others;
 
 }  // namespace names_of_optim
