@@ -6,5 +6,6 @@
 namespace names_of_search {
 
 double train_epoch(double learning_rate, std::int64_t batch);
+extern hasten::Trial trial;
 
 }  // namespace names_of_search

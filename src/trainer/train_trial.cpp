@@ -1,0 +1,75 @@
+#include "hasten/trainer/train_trial.h"
+
+#include <memory>
+#include <vector>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
+namespace hasten {
+namespace {
+
+double reported_value(const Metrics& metrics, const std::string& name) {
+  const auto found = metrics.find(name);
+  if (found != metrics.end()) return found->second;
+  std::vector<std::string> names;
+  for (const auto& [each, value] : metrics) names.push_back(each);
+  throw ConfigError(
+      "trainer.unknown-metric",
+      {.what = "the metric of a trial", .got = name, .expected = "one of " + join(names, ", ")});
+}
+
+// Reports each evaluation to the trial, and ends the run when the trial is to stop.
+class TrialReports : public TrainerCallback {
+ public:
+  TrialReports(Trial& trial, std::string metric) : trial_(trial), metric_(std::move(metric)) {}
+
+  void on_evaluate(const TrainerEvent& event, TrainerControl& control,
+                   const Metrics& metrics) override {
+    last_value_ = reported_value(metrics, metric_);
+    last_step_ = event.state.global_step;
+    trial_.report(last_step_, *last_value_);
+    if (trial_.should_stop()) control.should_training_stop = true;
+  }
+  // An interrupted search does not wait for the next evaluation.
+  void on_step_end(const TrainerEvent&, TrainerControl& control, double) override {
+    if (trial_.should_stop()) control.should_training_stop = true;
+  }
+  bool reads_gradients() const override { return false; }
+
+  // The value of an evaluation after this step; nothing if there was none.
+  std::optional<double> value_at(std::int64_t step) const {
+    return last_step_ == step ? last_value_ : std::nullopt;
+  }
+
+ private:
+  Trial& trial_;
+  std::string metric_;
+  std::optional<double> last_value_;
+  std::int64_t last_step_ = -1;
+};
+
+std::string metric_of(const TrainingArguments& arguments) {
+  const std::string& name = arguments.metric_for_best_model;
+  if (name.empty()) return "eval_loss";
+  return starts_with(name, "eval_") ? name : "eval_" + name;
+}
+
+}  // namespace
+
+std::optional<double> train_trial(Trainer& trainer, Trial& trial) {
+  return train_trial(trainer, trial, metric_of(trainer.args()));
+}
+
+std::optional<double> train_trial(Trainer& trainer, Trial& trial, const std::string& metric) {
+  const auto reports = std::make_shared<TrialReports>(trial, metric);
+  trainer.add_callback(reports);
+  trainer.train();
+  if (trial.should_stop()) return std::nullopt;
+  if (!trainer.args().load_best_model_at_end) {
+    if (const auto last = reports->value_at(trainer.state().global_step)) return last;
+  }
+  return reported_value(trainer.evaluate(), metric);
+}
+
+}  // namespace hasten
