@@ -1,0 +1,192 @@
+#include "track/dashboard.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <utility>
+
+#include "base/environment_variable.h"
+#include "base/start_thread.h"
+#include "hasten/base/text.h"
+#include "track/terminal_restore.h"
+
+namespace hasten {
+namespace {
+
+constexpr auto kBetweenDrawings = std::chrono::milliseconds(100);
+// Everything is drawn again this often, because another process may have printed on the terminal.
+constexpr int kDrawingsBetweenWhole = 50;
+constexpr std::size_t kMessages = 20;
+constexpr int kCtrlL = 'L' & 0x1F, kCtrlZ = 'Z' & 0x1F;
+
+// Opens the terminal that a process has as a stream; -1 if the stream is not a terminal.
+int open_stream(const std::string& process, int stream) {
+  const int file =
+      open(str("/proc/", process, "/fd/", stream).c_str(), O_RDWR | O_NOCTTY | O_CLOEXEC);
+  if (file < 0 || isatty(file) != 0) return file;
+  close(file);
+  return -1;
+}
+
+// The terminal of both streams of a process.
+Descriptor terminal_of(const std::string& process) {
+  const Descriptor input(open_stream(process, 0));
+  return input.get() < 0 ? Descriptor() : Descriptor(open_stream(process, 2));
+}
+
+FoundTerminal terminal_of_launcher() {
+  const pid_t launcher = getppid();
+  FoundTerminal found{.file = terminal_of(str(launcher))};
+  if (found.file.get() < 0) {
+    found.why = "the launcher's standard input and standard error are not a terminal";
+    return found;
+  }
+  const pid_t group = tcgetpgrp(found.file.get());
+  if (group < 0 || group != getpgid(launcher)) {
+    return {.why = "the launcher does not run in the foreground of the terminal"};
+  }
+  // Only the foreground may read keys.
+  sigset_t set, before;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTTOU);
+  pthread_sigmask(SIG_BLOCK, &set, &before);
+  const bool is_in_front = tcsetpgrp(found.file.get(), getpgrp()) == 0;
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (!is_in_front) return {.why = "the launcher's terminal belongs to another session"};
+  found.group = group;
+  return found;
+}
+
+}  // namespace
+
+FoundTerminal find_terminal() {
+  FoundTerminal found{.file = terminal_of("self")};
+  if (found.file.get() < 0) {
+    if (!environment_variable("TORCHELASTIC_RUN_ID").empty()) return terminal_of_launcher();
+    found.why = isatty(STDIN_FILENO) != 0 ? "standard error is not a terminal"
+                                          : "standard input is not a terminal";
+    return found;
+  }
+  const pid_t group = tcgetpgrp(found.file.get());
+  if (group > 0 && group != getpgrp())
+    return {.why = "the process runs in the background of the terminal"};
+  return found;
+}
+
+Dashboard::Dashboard(FoundTerminal terminal, std::function<OpenScreen> open)
+    : terminal_(std::move(terminal)), why_(terminal_.why) {
+  if (!why_.empty()) return;
+  if (!use_terminal(
+          {.terminal = terminal_.file.get(), .restoring = "", .group = terminal_.group})) {
+    why_ = "the process has a dashboard already";
+    return;
+  }
+  thread_ = start_thread([this, open = std::move(open)] { run(open); });
+  if (thread_.joinable()) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return has_begun_; });
+  } else {
+    why_ = "the system has no further thread";
+  }
+  if (why_.empty()) return;
+  if (thread_.joinable()) thread_.join();
+  restore_terminal();
+}
+
+Dashboard::~Dashboard() {
+  if (!is_open()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+  restore_terminal();
+}
+
+DashboardKeys Dashboard::take_keys() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(keys_, {});
+}
+
+void Dashboard::run(const std::function<OpenScreen>& open) {
+  OpenedScreen opened = open(terminal_.file.get());
+  {
+    const std::lock_guard lock(mutex_);
+    why_ = opened.why;
+    has_begun_ = true;
+    if (opened.screen) set_restoring(opened.restoring);
+  }
+  changed_.notify_all();
+  if (!opened.screen) return;
+  for (int drawing = 0;; ++drawing) {
+    const bool whole = read_keys(*opened.screen) || drawing % kDrawingsBetweenWhole == 0;
+    draw(*opened.screen, whole);
+    std::unique_lock lock(mutex_);
+    if (changed_.wait_for(lock, kBetweenDrawings, [this] { return ends_; })) break;
+  }
+  const DrawingScope scope;
+  if (scope) opened.screen.reset();
+  // Otherwise the process ends, and restore_terminal() has done the work.
+  (void)opened.screen.release();
+}
+
+void Dashboard::draw(TerminalScreen& screen, bool whole) {
+  const DrawingScope scope;
+  if (!scope) return;
+  const ScreenSize size = screen.size();
+  const std::vector<std::string> messages = kept_lines(kMessages);
+  std::vector<ScreenLine> lines;
+  {
+    const std::lock_guard lock(mutex_);
+    lines = dashboard_lines(figures_, size, screen.has_unicode(), messages);
+  }
+  screen.draw(lines, whole);
+}
+
+bool Dashboard::read_keys(TerminalScreen& screen) {
+  bool whole = false;
+  for (int key = screen.read_key(); key != TerminalScreen::kNoKey; key = screen.read_key()) {
+    const std::lock_guard lock(mutex_);
+    switch (key) {
+      case 'q':
+        keys_.stop = true;
+        figures_.notice = "stopping after this step";
+        break;
+      case 's':
+        keys_.save = true;
+        figures_.notice = "saving after this step";
+        break;
+      case 'e':
+        keys_.evaluate = true;
+        figures_.notice = "evaluating after this step";
+        break;
+      case '\t':
+        if (!figures_.metrics.empty())
+          figures_.chosen = (figures_.chosen + 1) % figures_.metrics.size();
+        break;
+      case kCtrlL:
+        whole = true;
+        break;
+      case kCtrlZ:
+        suspend(screen);
+        whole = true;
+        break;
+      default:
+        break;
+    }
+  }
+  return whole;
+}
+
+// A rank is not suspended, because its launcher and the other ranks would wait for it. raise() stops
+// this thread at once and the process with it; after kill() it would draw again before it stops.
+void Dashboard::suspend(TerminalScreen& screen) const {
+  if (terminal_.group != 0) return;
+  screen.leave();
+  raise(SIGSTOP);
+}
+
+}  // namespace hasten

@@ -1,0 +1,79 @@
+// File: track/dashboard.h (internal)
+// The dashboard of a run on a terminal: a thread draws the figures, reads keys, and follows changes
+// of the terminal's size.
+//
+//   FoundTerminal terminal = find_terminal();
+//   Dashboard dashboard(std::move(terminal), opener);
+//   if (dashboard.is_open()) dashboard.update([](DashboardFigures& f) { ++f.step; });
+//
+// The terminal is restored when the object is destroyed, when the process ends in any way but
+// SIGKILL, and at signals if restore_terminal_at_signals() was called (track/terminal_restore.h).
+// Throws nothing but std::bad_alloc. Thread rule: constructed and destroyed on one thread; the rest
+// on any thread.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "base/descriptor.h"
+#include "base/internal_api.h"
+#include "track/dashboard_view.h"
+#include "track/terminal_screen.h"
+
+namespace hasten {
+
+struct FoundTerminal {
+  Descriptor file;
+  std::string why;  // the reason if there is none
+  // The process group that has the terminal if that is not this process's: a launcher's.
+  pid_t group = 0;
+};
+// Returns the terminal of standard input and standard error, or that of the launcher which has
+// started this process.
+HASTEN_INTERNAL_API FoundTerminal find_terminal();
+
+// The keys that were pressed since the last look.
+struct DashboardKeys {
+  bool stop = false, save = false, evaluate = false;
+};
+
+class HASTEN_INTERNAL_API Dashboard {
+ public:
+  Dashboard(FoundTerminal terminal, std::function<OpenScreen> open);
+  Dashboard(const Dashboard&) = delete;
+  Dashboard& operator=(const Dashboard&) = delete;
+  ~Dashboard();
+
+  bool is_open() const { return why_.empty(); }
+  // The reason if it is not open.
+  const std::string& why() const { return why_; }
+
+  // Calls change(DashboardFigures&) while nothing is drawn.
+  template <class Change>
+  void update(const Change& change) {
+    const std::lock_guard lock(mutex_);
+    change(figures_);
+  }
+  DashboardKeys take_keys();
+
+ private:
+  void run(const std::function<OpenScreen>& open);
+  void draw(TerminalScreen& screen, bool whole);
+  // Returns true if the screen must be drawn as a whole.
+  bool read_keys(TerminalScreen& screen);
+  void suspend(TerminalScreen& screen) const;
+
+  FoundTerminal terminal_;
+  std::string why_;
+  DashboardFigures figures_;
+  DashboardKeys keys_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool has_begun_ = false, ends_ = false;
+  std::thread thread_;
+};
+
+}  // namespace hasten

@@ -1,0 +1,189 @@
+#include "track/terminal_restore.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <termios.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/utf8.h"
+#include "hasten/base/text.h"
+
+namespace hasten {
+namespace {
+
+constexpr off_t kShown = 16384;  // bytes of kept output that kept_lines() reads
+
+// Everything that restore_terminal() needs. A signal handler reads it, so nothing in it allocates.
+struct State {
+  std::atomic<bool> in_use{false}, is_drawing{false};
+  pid_t process = 0;
+  int terminal = -1;
+  bool has_modes = false;
+  termios modes{};
+  std::array<char, 256> restoring{};
+  std::atomic<std::size_t> restoring_size{0};
+  pid_t group = 0;
+  int kept = -1;                       // the file of the kept output
+  std::array<int, 2> streams{-1, -1};  // the process's own standard output and standard error
+};
+State state;
+static_assert(std::atomic<bool>::is_always_lock_free, "a handler may not wait for a lock");
+
+void write_all(int file, const char* bytes, std::size_t size) {
+  while (size > 0) {
+    const ssize_t written = write(file, bytes, size);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;
+    bytes += written;
+    size -= static_cast<std::size_t>(written);
+  }
+}
+
+// Changing the terminal from the background would stop the process.
+class TerminalOutputAllowed {
+ public:
+  TerminalOutputAllowed() {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTTOU);
+    pthread_sigmask(SIG_BLOCK, &set, &before_);
+  }
+  ~TerminalOutputAllowed() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_{};
+};
+
+void wait_for_drawing() {
+  for (int i = 0; i < 20 && state.is_drawing; ++i) {
+    const timespec pause{.tv_sec = 0, .tv_nsec = 5'000'000};
+    nanosleep(&pause, nullptr);
+  }
+}
+
+void print_kept() {
+  char bytes[4096];
+  off_t at = 0;
+  for (;;) {
+    const ssize_t size = pread(state.kept, bytes, sizeof bytes, at);
+    if (size <= 0) return;
+    write_all(STDERR_FILENO, bytes, static_cast<std::size_t>(size));
+    at += size;
+  }
+}
+
+void restore_and_raise(int number) {
+  const int error = errno;
+  restore_terminal();
+  struct sigaction action {};
+  action.sa_handler = SIG_DFL;
+  sigaction(number, &action, nullptr);
+  raise(number);  // delivered when this handler returns
+  errno = error;
+}
+
+// Moves a standard stream into the file of kept output and returns a copy of what it was.
+int redirect(int stream) {
+  const int copy = fcntl(stream, F_DUPFD_CLOEXEC, 3);
+  if (copy >= 0) dup2(state.kept, stream);
+  return copy;
+}
+
+}  // namespace
+
+bool use_terminal(const TerminalUse& use) {
+  if (state.in_use) return false;
+  state.kept = memfd_create("hasten-output", MFD_CLOEXEC);
+  if (state.kept < 0) return false;
+  fcntl(state.kept, F_SETFL, O_APPEND);
+  state.process = getpid();
+  state.terminal = use.terminal;
+  state.group = use.group;
+  state.has_modes = use.terminal >= 0 && tcgetattr(use.terminal, &state.modes) == 0;
+  state.restoring_size = 0;
+  std::fflush(stdout);
+  state.streams = {-1, -1};
+  // A standard output that is a file or a pipe keeps what is printed.
+  const bool keeps_output = use.terminal < 0 || isatty(STDOUT_FILENO) != 0;
+  if (keeps_output) state.streams[0] = redirect(STDOUT_FILENO);
+  state.streams[1] = redirect(STDERR_FILENO);
+  state.in_use = true;
+  static const int at_exit = std::atexit([] { restore_terminal(); });
+  (void)at_exit;
+  return true;
+}
+
+void set_restoring(const std::string& restoring) {
+  const std::size_t size = std::min(restoring.size(), state.restoring.size());
+  std::memcpy(state.restoring.data(), restoring.data(), size);
+  state.restoring_size = size;
+}
+
+void restore_terminal() noexcept {
+  if (!state.in_use || state.process != getpid() || !state.in_use.exchange(false)) return;
+  wait_for_drawing();
+  const TerminalOutputAllowed allowed;
+  if (state.terminal >= 0) {
+    write_all(state.terminal, state.restoring.data(), state.restoring_size);
+    if (state.has_modes) tcsetattr(state.terminal, TCSADRAIN, &state.modes);
+    if (state.group != 0) tcsetpgrp(state.terminal, state.group);
+  }
+  for (int stream = 0; stream < 2; ++stream) {
+    if (state.streams[static_cast<std::size_t>(stream)] < 0) continue;
+    dup2(state.streams[static_cast<std::size_t>(stream)], stream + 1);
+    close(state.streams[static_cast<std::size_t>(stream)]);
+  }
+  print_kept();
+  close(state.kept);
+}
+
+bool is_terminal_in_use() { return state.in_use; }
+
+std::vector<std::string> kept_lines(std::size_t most) {
+  if (!state.in_use || most == 0) return {};
+  const off_t size = lseek(state.kept, 0, SEEK_END), from = std::max<off_t>(0, size - kShown);
+  std::string bytes(static_cast<std::size_t>(std::max<off_t>(0, size - from)), '\0');
+  const ssize_t got = pread(state.kept, bytes.data(), bytes.size(), from);
+  bytes.resize(static_cast<std::size_t>(std::max<ssize_t>(0, got)));
+  std::vector<std::string> lines;
+  for (std::string& line : split(bytes, '\n')) {
+    std::string shown;
+    for (const char c : line) shown += static_cast<unsigned char>(c) < 0x20 || c == 0x7F ? ' ' : c;
+    if (!trim(shown).empty()) lines.push_back(repair_utf8(shown));
+  }
+  if (lines.size() > most)
+    lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(most));
+  return lines;
+}
+
+DrawingScope::DrawingScope() {
+  state.is_drawing = true;
+  may_draw_ = state.in_use;
+  if (!may_draw_) state.is_drawing = false;
+}
+
+DrawingScope::~DrawingScope() { state.is_drawing = false; }
+
+void restore_terminal_at_signals() {
+  for (const int number :
+       {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL}) {
+    struct sigaction action {};
+    if (sigaction(number, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) continue;
+    action = {};
+    action.sa_handler = restore_and_raise;
+    sigemptyset(&action.sa_mask);
+    sigaction(number, &action, nullptr);
+  }
+}
+
+}  // namespace hasten

@@ -1,0 +1,59 @@
+// File: track/terminal_screen.h (internal)
+// A whole terminal as a place to draw lines of text and to read keys from. The module
+// hasten_terminal (src/track/terminal) implements it with ncurses, so that no other part of hasten
+// links that library.
+//
+//   screen->draw({{{"step 3", TextStyle::strong}}});
+//   if (screen->read_key() == 'q') stop();
+//
+// Thread rule: one thread opens a screen, uses it and destroys it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace hasten {
+
+enum class TextStyle { plain, strong, faint, first_curve, second_curve, warning };
+
+struct StyledText {
+  std::string text;  // UTF-8 without control characters
+  TextStyle style = TextStyle::plain;
+};
+// A line from left to right. The screen cuts what does not fit.
+using ScreenLine = std::vector<StyledText>;
+
+struct ScreenSize {
+  int columns = 80, rows = 24;
+};
+
+class TerminalScreen {
+ public:
+  static constexpr int kNoKey = -1;
+
+  virtual ~TerminalScreen() = default;
+  // True if the terminal shows characters beyond ASCII.
+  virtual bool has_unicode() const = 0;
+  // Looks for a new size of the terminal, and returns the size.
+  virtual ScreenSize size() = 0;
+  // Shows the lines from the top. Only what differs from the last drawing is sent, or everything
+  // with `whole`.
+  virtual void draw(const std::vector<ScreenLine>& lines, bool whole) = 0;
+  // Returns the next key, or kNoKey. It does not wait.
+  virtual int read_key() = 0;
+  // Leaves the screen and restores the terminal's modes until the next draw().
+  virtual void leave() = 0;
+};
+
+// What a screen has changed, and how to undo it without the library.
+struct OpenedScreen {
+  std::unique_ptr<TerminalScreen> screen;  // null: it cannot be opened
+  std::string why;                         // then the reason
+  std::string restoring;                   // the control sequences that leave the screen
+};
+// The function that the module exports, as `hasten_open_screen`. `terminal` is the file of the
+// terminal, which must remain open.
+using OpenScreen = OpenedScreen(int terminal);
+
+}  // namespace hasten
