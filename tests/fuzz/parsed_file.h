@@ -1,0 +1,75 @@
+// Helpers of the fuzzers of files: a file in memory for readers that take a path, and a limit of the
+// memory that a reader may use.
+#pragma once
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*on_malloc)(const volatile void*,
+                                                                           std::size_t),
+                                                         void (*on_free)(const volatile void*));
+extern "C" std::size_t __sanitizer_get_allocated_size(const volatile void*);
+
+namespace hasten::fuzz {
+
+// A file without a name in a folder; path() leads to it.
+class MemoryFile {
+ public:
+  MemoryFile() : file_(::memfd_create("input", MFD_CLOEXEC)) {
+    if (file_ < 0) std::abort();
+  }
+  std::string path() const { return "/proc/self/fd/" + std::to_string(file_); }
+  void write(std::string_view bytes) const {
+    if (::ftruncate(file_, 0) != 0 ||
+        ::pwrite(file_, bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
+      std::abort();
+  }
+
+ private:
+  int file_;
+};
+
+// What is allocated, and the most that has been.
+inline std::atomic<std::int64_t> allocated = 0, most_allocated = 0;
+
+inline void count_allocation(const volatile void*, std::size_t size) {
+  const std::int64_t now = allocated += static_cast<std::int64_t>(size);
+  if (now > most_allocated) most_allocated = now;
+}
+inline void count_release(const volatile void* memory) {
+  if (memory != nullptr)
+    allocated -= static_cast<std::int64_t>(__sanitizer_get_allocated_size(memory));
+}
+
+// Aborts at its end if the memory allocated since its beginning exceeded the size of the file by
+// more than 16 MiB.
+class MemoryLimit {
+ public:
+  explicit MemoryLimit(std::size_t file_size) : file_size_(static_cast<std::int64_t>(file_size)) {
+    static const int is_installed =
+        __sanitizer_install_malloc_and_free_hooks(count_allocation, count_release);
+    if (is_installed == 0) std::abort();
+    begin_ = allocated;
+    most_allocated = begin_;
+  }
+  ~MemoryLimit() {
+    const std::int64_t used = most_allocated - begin_;
+    if (used <= file_size_ + (std::int64_t{16} << 20)) return;
+    std::fprintf(stderr, "reading %lld bytes took %lld bytes of memory\n",
+                 static_cast<long long>(file_size_), static_cast<long long>(used));
+    std::abort();
+  }
+
+ private:
+  std::int64_t file_size_, begin_ = 0;
+};
+
+}  // namespace hasten::fuzz

@@ -1,0 +1,27 @@
+// Reads files from standard input, each as 8 bytes of its size (little endian) and its bytes, and
+// writes a byte for each: 1 if hasten accepts the header of a safetensors file, 0 if it refuses it.
+// safetensors_differential.py compares the answers with those of Python's package.
+#include <cstdint>
+#include <cstdio>
+#include <string>
+
+#include "formats/safetensors_header.h"
+#include "hasten/base/error.h"
+
+int main() {
+  std::uint64_t size = 0;
+  std::string bytes;
+  while (std::fread(&size, sizeof size, 1, stdin) == 1) {
+    bytes.resize(size);
+    if (size > 0 && std::fread(bytes.data(), size, 1, stdin) != 1) return 1;
+    char answer = 1;
+    try {
+      (void)hasten::safetensors::parse_header(bytes, "input");
+    } catch (const hasten::DataError&) {
+      answer = 0;
+    }
+    std::fputc(answer, stdout);
+    std::fflush(stdout);
+  }
+  return 0;
+}
