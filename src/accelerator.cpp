@@ -242,9 +242,12 @@ Tracker& Accelerator::get_tracker(const std::string& name) { return trackers_->g
 
 void Accelerator::end_training() { trackers_->finish(); }
 
-std::filesystem::path Accelerator::save_state(const std::filesystem::path& folder) {
-  return save_state_checkpoint(*state_, project_, folder);
+std::filesystem::path Accelerator::save_state(const std::filesystem::path& folder,
+                                              const SaveStateOptions& options) {
+  return save_state_checkpoint(*state_, project_, folder, options);
 }
+
+void Accelerator::wait_for_save() { state_->background_save.wait(); }
 
 bool Accelerator::load_state(const std::filesystem::path& folder) {
   return load_state_checkpoint(*state_, project_, folder);

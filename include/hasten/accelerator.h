@@ -340,14 +340,21 @@ class HASTEN_API Accelerator {
   void end_training();
 
   // Saves everything that is prepared (models, optimizers with their options, schedulers, positions
-  // of loaders), the random generators of every process, the step counters and the registered
-  // objects, and returns the folder. Without a folder it is the next one of
-  // AcceleratorOptions::project_config. Call it between two optimizer steps, in every process: after
-  // optimizer.step(), also in the middle of an epoch. The folder appears complete or not at all
-  // (docs/durability.md), and replaces a checkpoint of the same name. A collective. Throws UsageError
-  // "checkpoint.open-window", "checkpoint.no-folder", "checkpoint.not-a-checkpoint",
-  // "checkpoint.unknown-optimizer"; ConfigError "checkpoint.project-in-use".
-  std::filesystem::path save_state(const std::filesystem::path& folder = {});
+  // of loaders), the random generators of every process, the step counters, the open accumulation
+  // windows with their gradients, and the registered objects, and returns the folder. Without a
+  // folder it is the next one of AcceleratorOptions::project_config. Call it at the end of the loop's
+  // body, in every process: after optimizer.step(), also inside a window and in the middle of an
+  // epoch. The folder appears complete or not at all (docs/durability.md), and replaces a checkpoint
+  // of the same name. With {.asynchronous = true} it appears later: one save is in flight at most, the
+  // next one waits for it, and so does the Accelerator's destructor; if it fails, a later step logs a
+  // warning and training goes on. A collective. Throws UsageError "checkpoint.open-window",
+  // "checkpoint.no-folder", "checkpoint.not-a-checkpoint", "checkpoint.unknown-optimizer";
+  // ConfigError "checkpoint.project-in-use"; IoError "io.*", after which training may go on.
+  std::filesystem::path save_state(const std::filesystem::path& folder = {},
+                                   const SaveStateOptions& options = {});
+  // Waits for an asynchronous save, and throws in every process if the latest one has failed, also if
+  // a step has logged it. Call it in every process.
+  void wait_for_save();
   // Loads what save_state() has saved into the objects that are prepared and registered, after
   // checking every byte: the loop then goes on as if it had never stopped. Call it before the loop.
   // A pass over a prepared loader begins after the batches that were used. Without a folder, it takes
@@ -438,6 +445,7 @@ class HASTEN_API Accelerator {
   void drop_windows();
 
   friend class LocalSGD;
+  friend class Trainer;
   std::shared_ptr<AcceleratorState> state_;
   std::shared_ptr<TrackerSet> trackers_;
   ProjectConfiguration project_;

@@ -1,5 +1,6 @@
 // File: base/crc32.h (internal)
-// Checksums of files: CRC-32 of zip and PNG, and CRC-32C of TensorBoard's records.
+// Checksums of files: CRC-32 of zip and PNG, and CRC-32C of TensorBoard's records and of the tensors of
+// a checkpoint.
 //
 //   if (crc32(bytes) != entry.checksum) fail("the checksum is wrong");
 //
@@ -15,6 +16,8 @@
 namespace hasten {
 
 HASTEN_INTERNAL_API std::uint32_t crc32(std::string_view bytes) noexcept;
-std::uint32_t crc32c(std::string_view bytes) noexcept;
+// Uses the instruction of the CPU if it has one.
+HASTEN_INTERNAL_API std::uint32_t crc32c(std::string_view bytes) noexcept;
+std::uint32_t crc32c_by_tables(std::string_view bytes) noexcept;
 
 }  // namespace hasten

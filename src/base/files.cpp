@@ -201,6 +201,17 @@ std::optional<Partial> partial_of(const fs::path& path) {
   return std::nullopt;
 }
 
+// True if the file is below a folder that this process stages: StagedDirectory::commit() syncs it,
+// so that it is synced once.
+bool is_staged_here(const fs::path& path) {
+  const fs::path folder = folder_of(path);
+  if (folder.native().find(kPartial) == std::string::npos) return false;
+  const std::string ending = kPartial + tag_of_this_process();
+  return std::any_of(folder.begin(), folder.end(), [&](const fs::path& part) {
+    return part.native().starts_with('.') && ends_with(part.native(), ending);
+  });
+}
+
 // Swaps the two folders in one step; `staged` then names the old one. If the file system cannot
 // swap, the old folder is moved aside first: a crash between the two renames leaves it there,
 // complete, and remove_abandoned restores it.
@@ -307,26 +318,38 @@ AtomicFile::~AtomicFile() {
 
 void AtomicFile::write(const void* bytes, std::size_t size) {
   const char* from = static_cast<const char*>(bytes);
+  const std::size_t all = size;
   while (size > 0) {
     // Linux writes at most 2 GiB a call; smaller pieces also keep the process responsive to
     // signals.
     const ssize_t done = ::write(file_, from, std::min<std::size_t>(size, 1 << 30));
     if (done < 0 && errno == EINTR) continue;
-    if (done < 0) fail("io.write", "cannot write", path_, errno);
+    if (done <= 0) {  // Writing nothing sets no errno.
+      const int reason = done < 0 ? errno : ENOSPC;
+      fail("io.write", str("cannot write ", all, " bytes (", all - size, " were written) to"),
+           path_, reason);
+    }
     from += done;
     size -= static_cast<std::size_t>(done);
   }
 }
 
 void AtomicFile::commit() {
-  if (::fsync(file_) != 0) fail("io.sync", "cannot sync", path_, errno);
+  const bool staged = is_staged_here(path_);
+  if (staged) {
+    // The disk starts to write now, while the caller goes on; only commit() waits for it. An error is
+    // reported there again.
+    static_cast<void>(::sync_file_range(file_, 0, 0, SYNC_FILE_RANGE_WRITE));
+  } else if (::fsync(file_) != 0) {
+    fail("io.sync", "cannot sync", path_, errno);
+  }
   const int closed = ::close(std::exchange(file_, -1));
   if (closed != 0) fail("io.write", "cannot close", path_, errno);
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) {
     fail("io.rename", "cannot rename to", path_, errno);
   }
   temporary_.clear();
-  sync_directory(folder_of(path_));
+  if (!staged) sync_directory(folder_of(path_));
 }
 
 void write_file_atomically(const fs::path& path, std::string_view bytes) {

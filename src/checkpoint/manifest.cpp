@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/sha256.h"
+#include "checkpoint/tensor_records.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
@@ -57,9 +58,9 @@ Json read_manifest(const fs::path& folder) {
   std::error_code error;
   if (!fs::exists(path, error)) throw_bad_manifest(folder, "no such file");
   const std::string text = read_file(path);
-  // A manifest has three levels. The limit bounds the depth of the calls that write it again.
+  // A manifest has six levels. The limit bounds the depth of the calls that write it again.
   const auto limit_depth = [&](int depth, Json::parse_event_t, Json&) {
-    if (depth > 3) throw_bad_manifest(folder, "more than three levels of JSON");
+    if (depth > 6) throw_bad_manifest(folder, "more than six levels of JSON");
     return true;
   };
   Json json = Json::parse(text, limit_depth, /*allow_exceptions=*/false);
@@ -87,8 +88,14 @@ void check_version(const fs::path& folder, const Json& manifest) {
                            "one"});
 }
 
+// What a manifest says about a file. A safetensors file has records of its tensors.
+struct FileRecord {
+  FileDigest digest;
+  TensorRecords tensors;
+};
+
 // Throws unless the file is the one that the manifest describes.
-void verify_file(const fs::path& path, const FileDigest& expected) {
+void verify_file(const fs::path& path, const FileRecord& expected) {
   std::error_code error;
   if (!fs::exists(path, error)) {
     throw DataError("checkpoint.missing-file", {.what = path.string(),
@@ -97,28 +104,39 @@ void verify_file(const fs::path& path, const FileDigest& expected) {
                                                 .hint = kUseAnother});
   }
   const auto size = fs::file_size(path, error);
-  const auto throw_damaged = [&](std::string got, std::string wanted) {
-    throw DataError("checkpoint.damaged", {.what = path.string(),
-                                           .got = std::move(got),
-                                           .expected = std::move(wanted),
-                                           .hint = kUseAnother});
+  const auto throw_damaged = [&](const std::string& part, std::string got, std::string wanted) {
+    throw DataError("checkpoint.damaged",
+                    {.what = path.string() + (part.empty() ? "" : ", " + part),
+                     .got = std::move(got),
+                     .expected = std::move(wanted),
+                     .hint = kUseAnother});
   };
-  if (!error && size != expected.bytes)
-    throw_damaged(str(size, " bytes"), str(expected.bytes, " bytes"));
+  if (!error && size != expected.digest.bytes) {
+    throw_damaged(tensor_cut_at(size, expected.tensors), str(size, " bytes"),
+                  str(expected.digest.bytes, " bytes"));
+  }
   const FileDigest found = digest_of_file(path);
-  if (found != expected) throw_damaged("SHA-256 " + found.sha256, "SHA-256 " + expected.sha256);
+  if (found == expected.digest) return;
+  throw_damaged(damaged_part(path, expected.tensors), "SHA-256 " + found.sha256,
+                "SHA-256 " + expected.digest.sha256);
 }
 
-std::map<std::string, FileDigest> files_of(const fs::path& folder, const Json& manifest) {
-  std::map<std::string, FileDigest> files;
+std::map<std::string, FileRecord> files_of(const fs::path& folder, const Json& manifest) {
+  std::map<std::string, FileRecord> files;
   try {
     for (const auto& [name, entry] : manifest.at("files").items()) {
       const fs::path path = name;
       const bool below = !name.empty() && path.is_relative() && path.lexically_normal() == path &&
                          *path.begin() != "..";
       if (!below) throw_bad_manifest(folder, "a file outside of the folder: " + name);
-      files[name] = {.bytes = entry.at("bytes").get<std::uint64_t>(),
-                     .sha256 = entry.at("sha256").get<std::string>()};
+      files[name].digest = {.bytes = entry.at("bytes").get<std::uint64_t>(),
+                            .sha256 = entry.at("sha256").get<std::string>()};
+      if (!entry.contains("tensors")) continue;
+      files[name].tensors = records_of_json(entry.at("tensors"));
+      for (const auto& [tensor, record] : files[name].tensors) {
+        if (!is_possible(record))
+          throw_bad_manifest(folder, str("an impossible tensor ", tensor, " of ", name));
+      }
     }
   } catch (const Json::exception& error) {
     throw_bad_manifest(folder, error.what());
@@ -126,13 +144,29 @@ std::map<std::string, FileDigest> files_of(const fs::path& folder, const Json& m
   return files;
 }
 
+// Returns the records of a file of the folder. A file of that name with another content, which a
+// hook has written, has none.
+TensorRecords records_if_valid(const fs::path& file,
+                               const std::map<std::string, TensorSlice>& slices) {
+  try {
+    return tensor_records(file, slices);
+  } catch (const DataError&) {
+    return {};
+  }
+}
+
 }  // namespace
 
-void write_manifest(const fs::path& folder) {
+void write_manifest(const fs::path& folder, const TensorSlices& slices) {
   Json files = Json::object();
   for (const std::string& name : file_names(folder)) {
     const FileDigest digest = digest_of_file(folder / name);
     files[name] = {{"bytes", digest.bytes}, {"sha256", digest.sha256}};
+    if (!ends_with(name, ".safetensors")) continue;
+    const auto own = slices.find(name);
+    const TensorRecords tensors = records_if_valid(
+        folder / name, own == slices.end() ? decltype(own->second){} : own->second);
+    if (!tensors.empty()) files[name]["tensors"] = json_of(tensors);
   }
   Json manifest = {{"files", std::move(files)}, {"version", kCheckpointVersion}};
   manifest["manifest_sha256"] = sha256_of_text(text_of_json(manifest));
@@ -143,7 +177,7 @@ void verify_checkpoint(const fs::path& folder) {
   const Json manifest = read_manifest(folder);
   check_version(folder, manifest);
   const auto files = files_of(folder, manifest);
-  for (const auto& [name, digest] : files) verify_file(folder / name, digest);
+  for (const auto& [name, record] : files) verify_file(folder / name, record);
   for (const std::string& name : file_names(folder)) {
     if (files.contains(name) || !ends_with(name, ".safetensors")) continue;
     throw DataError("checkpoint.damaged", {.what = (folder / name).string(),
@@ -151,6 +185,13 @@ void verify_checkpoint(const fs::path& folder) {
                                            .expected = "only tensors of this checkpoint",
                                            .hint = "move the file to another folder"});
   }
+}
+
+std::map<std::string, TensorRecords> records_of_checkpoint(const fs::path& folder) {
+  std::map<std::string, TensorRecords> records;
+  for (auto& [name, record] : files_of(folder, read_manifest(folder)))
+    records[name] = std::move(record.tensors);
+  return records;
 }
 
 }  // namespace hasten

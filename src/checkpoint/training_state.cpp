@@ -35,6 +35,28 @@ LossSum loss_sum_from(const Json& json) {
           .nonfinite = json.at("nonfinite_steps").get<std::int64_t>()};
 }
 
+Json json_of(const WindowPosition& window) {
+  return {{"micro_batches", window.micro_batches},
+          {"backward_passes", window.backward_passes},
+          {"weight", window.weight},
+          {"loss", window.loss},
+          {"items", window.items},
+          {"tokens", window.tokens},
+          {"flos", window.flos}};
+}
+
+WindowPosition window_from(const Json& json) {
+  // A loss that is not finite is null.
+  const Json& loss = json.at("loss");
+  return {.micro_batches = json.at("micro_batches").get<std::int64_t>(),
+          .backward_passes = json.at("backward_passes").get<std::int64_t>(),
+          .weight = json.at("weight").get<double>(),
+          .loss = loss.is_null() ? std::nan("") : loss.get<double>(),
+          .items = json.at("items").get<double>(),
+          .tokens = json.at("tokens").get<double>(),
+          .flos = json.at("flos").get<double>()};
+}
+
 }  // namespace
 
 void save_training_state(const fs::path& folder, const torch::optim::Optimizer& optimizer,
@@ -60,6 +82,11 @@ void save_training_state(const fs::path& folder, const torch::optim::Optimizer& 
   if (position.metric_schedule) {
     json["metric_schedule"] = {{"type", position.metric_schedule->type},
                                {"state", position.metric_schedule->state}};
+  }
+  for (const WindowPosition& window : position.windows) json["windows"].push_back(json_of(window));
+  if (position.hash_chain) {
+    json["hash_chain"] = {{"previous", position.hash_chain->previous},
+                          {"rows", position.hash_chain->rows}};
   }
   write_file_atomically(folder / "training_position.json", json.dump(2) + "\n");
 }
@@ -92,6 +119,14 @@ TrainingPosition load_training_position(const fs::path& folder) {
       position.metric_schedule = {
           .type = schedule.at("type").get<std::string>(),
           .state = schedule.at("state").get<std::map<std::string, double>>()};
+    }
+    if (json.contains("windows")) {
+      for (const Json& window : json.at("windows")) position.windows.push_back(window_from(window));
+    }
+    if (json.contains("hash_chain")) {
+      const Json& chain = json.at("hash_chain");
+      position.hash_chain = {.previous = chain.at("previous").get<std::string>(),
+                             .rows = chain.at("rows").get<std::vector<std::string>>()};
     }
     return position;
   } catch (const nlohmann::json::exception& error) {

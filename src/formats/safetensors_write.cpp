@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <utility>
 
+#include "formats/deferred_writes.h"
 #include "formats/memory_overlap.h"
 #include "formats/safetensors_header.h"
 #include "hasten/base/error.h"
@@ -63,6 +65,35 @@ std::vector<Entry> layout(const TensorDict& tensors, const std::string& file) {
   return entries;
 }
 
+// A file that is ready to be written: its header, and its tensors in their order.
+struct PlainFile {
+  std::filesystem::path path;
+  std::string header;
+  std::vector<at::Tensor> tensors;
+};
+
+at::Tensor plain_of(const at::Tensor& tensor) {
+  return tensor.detach().to(at::kCPU).resolve_conj().resolve_neg().contiguous();
+}
+
+// Returns a tensor of its own memory.
+at::Tensor copy_of(const at::Tensor& tensor) {
+  const at::Tensor plain = plain_of(tensor);
+  return plain.storage().is_alias_of(tensor.storage()) ? plain.clone(at::MemoryFormat::Contiguous)
+                                                       : plain;
+}
+
+void write_file(const PlainFile& file) {
+  AtomicFile out(file.path);
+  out.write(file.header);
+  for (const at::Tensor& tensor : file.tensors) {
+    // One at a time, so that a copy made for writing is freed before the next.
+    const at::Tensor plain = plain_of(tensor);
+    if (plain.numel() > 0) out.write(plain.const_data_ptr(), plain.nbytes());
+  }
+  out.commit();
+}
+
 }  // namespace
 
 void save_safetensors(const std::filesystem::path& path, const TensorDict& tensors,
@@ -70,15 +101,15 @@ void save_safetensors(const std::filesystem::path& path, const TensorDict& tenso
   const std::string file = path.string();
   const std::vector<Entry> entries = layout(tensors, file);
   detail::check_no_shared_memory(tensors, file);
-  AtomicFile out(path);
-  out.write(safetensors::compose_header(entries, metadata, file));
+  PlainFile plain{
+      .path = path, .header = safetensors::compose_header(entries, metadata, file), .tensors = {}};
+  DeferredWrites* const deferred = DeferredWrites::active();
   for (const Entry& entry : entries) {
-    // One at a time, so that a copy made for writing is freed before the next.
-    const at::Tensor plain =
-        tensors.at(entry.name).detach().to(at::kCPU).resolve_conj().resolve_neg().contiguous();
-    if (plain.numel() > 0) out.write(plain.const_data_ptr(), plain.nbytes());
+    const at::Tensor& tensor = tensors.at(entry.name);
+    plain.tensors.push_back(deferred != nullptr ? copy_of(tensor) : tensor);
   }
-  out.commit();
+  if (deferred == nullptr) return write_file(plain);
+  deferred->add([plain = std::move(plain)] { write_file(plain); });
 }
 
 }  // namespace hasten

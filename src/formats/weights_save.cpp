@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
+#include "formats/deferred_writes.h"
 #include "formats/memory_overlap.h"
 #include "formats/model_files.h"
 #include "hasten/base/error.h"
@@ -162,12 +164,15 @@ void save_weights(const fs::path& folder, const TensorDict& weights,
     save_safetensors(folder / kSingleFileName, shards[0], options.metadata);
     return remove_stale_files(folder, {kSingleFileName});
   }
-  const StagedDirectory staged(folder / kStagedModel);
+  // What is being staged needs no second stage, and its shards may be written later.
+  std::optional<StagedDirectory> staged;
+  if (DeferredWrites::active() == nullptr) staged.emplace(folder / kStagedModel);
+  const fs::path target = staged ? staged->path() : folder;
   std::map<std::string, std::string> weight_map;
   std::int64_t parameters = 0, bytes = 0;
   for (std::size_t shard = 0; shard < shards.size(); ++shard) {
     const std::string name = shard_name(shard, shards.size());
-    save_safetensors(staged.path() / name, shards[shard], options.metadata);
+    save_safetensors(target / name, shards[shard], options.metadata);
     for (const auto& [tensor_name, tensor] : shards[shard]) {
       weight_map[tensor_name] = name;
       parameters += tensor.numel();
@@ -175,9 +180,9 @@ void save_weights(const fs::path& folder, const TensorDict& weights,
     }
   }
   write_file_atomically(
-      staged.path() / kIndexFileName,
+      target / kIndexFileName,
       index_text(weight_map, options.total_parameters.value_or(parameters), bytes));
-  move_model_files(staged.path(), folder);
+  if (staged) move_model_files(target, folder);
 }
 
 }  // namespace hasten

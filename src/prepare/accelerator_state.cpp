@@ -24,7 +24,8 @@ AcceleratorState::AcceleratorState(Precision precision, ProcessState process, Gr
       accumulation(accumulation_steps),
       gradients(this->group, ddp),
       fork_hazard_(std::make_shared<ForkHazardMark>(ForkHazard::accelerator)),
-      logger_("hasten", LogLevel::passive, this->process, this->group) {}
+      logger_("hasten", LogLevel::passive, this->process, this->group),
+      background_save(this->group, [this](const std::string& text) { logger_.warning(text); }) {}
 
 void AcceleratorState::add_model(const std::shared_ptr<torch::nn::Module>& module) {
   const TrainingTraits* const traits = traits_of(*module);

@@ -16,6 +16,7 @@
 #include <memory>
 #include <vector>
 
+#include "checkpoint/group_save.h"
 #include "hasten/prepare/precision.h"
 #include "hasten/prepare/step_observer.h"
 #include "hasten/process/group.h"
@@ -83,6 +84,10 @@ class AcceleratorState {
   // Marks a living Accelerator, so that notebook_launcher refuses to fork.
   std::shared_ptr<void> fork_hazard_;
   Logger logger_;
+
+ public:
+  // The checkpoint that is being written. It is the last member, because its destructor waits.
+  GroupSave background_save;
 };
 
 }  // namespace hasten

@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "hasten/base/error.h"
@@ -177,6 +178,24 @@ bool Accumulation::has_incomplete_window(const torch::nn::Module* module) const 
   return std::any_of(windows_.begin(), windows_.end(), [&](const auto& window) {
     return window->has_model(module) && window->is_incomplete();
   });
+}
+
+std::vector<std::shared_ptr<AccumulationWindow>> Accumulation::incomplete_windows() const {
+  std::vector<std::shared_ptr<AccumulationWindow>> incomplete;
+  std::copy_if(windows_.begin(), windows_.end(), std::back_inserter(incomplete),
+               [](const auto& window) { return window->is_incomplete(); });
+  return incomplete;
+}
+
+bool Accumulation::has_unclosed_window() const {
+  return std::any_of(windows_.begin(), windows_.end(), [](const auto& window) {
+    return window->is_due() && window->holds_gradients();
+  });
+}
+
+void Accumulation::add_incomplete_window(const Models& models, AccumulationWindow::Counts counts) {
+  windows_.push_back(std::make_shared<AccumulationWindow>(models));
+  windows_.back()->restore(std::move(counts));
 }
 
 bool Accumulation::holds_gradients_of(const std::vector<at::Tensor>& parameters) const {

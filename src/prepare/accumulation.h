@@ -67,6 +67,12 @@ class Accumulation {
   bool has_incomplete_window(const torch::nn::Module* module) const;
   // True if clearing these gradients now would lose a part of an open window.
   bool holds_gradients_of(const std::vector<at::Tensor>& parameters) const;
+  // The windows that wait for more micro-batches.
+  std::vector<std::shared_ptr<AccumulationWindow>> incomplete_windows() const;
+  // True if the last micro-batch of a window has begun and has had no backward pass yet.
+  bool has_unclosed_window() const;
+  // Adds a window of these models that waits for more micro-batches: that of a checkpoint.
+  void add_incomplete_window(const Models& models, AccumulationWindow::Counts counts);
   // The windows of these parameters that have begun their last micro-batch.
   std::vector<std::shared_ptr<AccumulationWindow>> due_windows_of(
       const std::vector<at::Tensor>& parameters) const;

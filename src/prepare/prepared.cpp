@@ -87,6 +87,7 @@ at::Tensor PreparedOptimizer::evaluate(const std::function<at::Tensor()>& closur
 void PreparedOptimizer::count_step() {
   ++synced_optimizer_->steps;
   state_->group.set_step(synced_optimizer_->steps);
+  state_->background_save.report_if_finished();
   state_->observers.notify(&StepObserver::on_step);
 }
 

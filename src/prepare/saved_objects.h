@@ -53,6 +53,8 @@ class SavedObjects {
   // The number of the newest checkpoint with an automatic name that this run has saved or loaded;
   // -1: none.
   std::int64_t iteration = -1;
+  // True once a call has found no checkpoints of another run in the project's folder.
+  bool owns_project = false;
 
  private:
   // Returns the objects that still exist, and forgets the others.

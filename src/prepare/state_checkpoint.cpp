@@ -17,6 +17,7 @@
 #include "hasten/formats/module_weights.h"
 #include "hasten/formats/safetensors.h"
 #include "hasten/process/once.h"
+#include "prepare/window_state.h"
 
 namespace hasten {
 namespace {
@@ -35,42 +36,6 @@ std::string numbered_file(const char* what, std::size_t number) {
 
 std::string object_file(std::size_t number) {
   return str("custom_checkpoint_", number, ".safetensors");
-}
-
-// The names of an optimizer's parameters: those of the model, after `model_1.` and so on for a
-// further model; `group.G.parameter.P` for a parameter of none.
-ParameterNames names_of_parameters(const torch::optim::Optimizer& optimizer, SavedObjects& saved) {
-  std::map<const void*, std::string> of_models;
-  const auto models = saved.models();
-  for (std::size_t i = 0; i < models.size(); ++i) {
-    const std::string prefix = i == 0 ? "" : str("model_", i, '.');
-    for (const auto& item : models[i]->named_parameters())
-      of_models.emplace(item.value().unsafeGetTensorImpl(), prefix + item.key());
-  }
-  ParameterNames names;
-  const auto& groups = optimizer.param_groups();
-  for (std::size_t group = 0; group < groups.size(); ++group) {
-    const auto& parameters = groups[group].params();
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      const auto known = of_models.find(parameters[i].unsafeGetTensorImpl());
-      names[known != of_models.end() ? known->second : str("group.", group, ".parameter.", i)] =
-          parameters[i];
-    }
-  }
-  return names;
-}
-
-// Throws inside an accumulation window, whose gradients a checkpoint does not keep.
-void check_no_open_window(AcceleratorState& state) {
-  for (const auto& model : state.saved.models()) {
-    if (!state.accumulation.has_incomplete_window(model.get())) continue;
-    throw UsageError(
-        "checkpoint.open-window",
-        {.what = "save_state()",
-         .got = "a call inside an accumulation window, whose gradients would be lost",
-         .expected = "a call between two optimizer steps",
-         .hint = "call it after optimizer.step(), if accelerator.sync_gradients() is true"});
-  }
 }
 
 // What the main process writes, apart from the weights.
@@ -110,12 +75,13 @@ detail::SavedPosition position_of_json(const Json& json, std::size_t number,
                        generator == generators.end() ? at::Tensor() : generator->second.clone()}};
 }
 
-Contents contents_of(AcceleratorState& state, const std::vector<TensorDict>& random) {
+Contents contents_of(AcceleratorState& state, const std::vector<TensorDict>& random, Json windows) {
   Contents contents;
   Json& json = contents.json;
   json = {{"models", state.saved.models().size()}, {"num_processes", state.group.size()},
           {"objects", state.saved.objects.size()}, {"optimizers", Json::array()},
-          {"schedulers", Json::array()},           {"loaders", Json::array()}};
+          {"schedulers", Json::array()},           {"loaders", Json::array()},
+          {"windows", std::move(windows)}};
   const auto optimizers = state.saved.optimizers();
   for (std::size_t i = 0; i < optimizers.size(); ++i) {
     torch::optim::Optimizer& optimizer = optimizers[i]->optimizer();
@@ -180,10 +146,11 @@ fs::path checkpoints_of(const ProjectConfiguration& project, const char* call) {
 }
 
 // Returns the folder of the next checkpoint of a project. A run that has loaded nothing does not
-// write beside the checkpoints of another one.
+// write beside the checkpoints of another one. Its own first checkpoint may be there although the
+// call that wrote it has failed, if only the last step, making the rename durable, went wrong.
 fs::path next_folder(AcceleratorState& state, const fs::path& all) {
   const auto found = checkpoints(all, kProjectPrefix);
-  if (state.saved.iteration < 0 && !found.empty()) {
+  if (state.saved.iteration < 0 && !state.saved.owns_project && !found.empty()) {
     throw ConfigError("checkpoint.project-in-use",
                       {.what = all.string(),
                        .got = "the checkpoints of another run",
@@ -191,6 +158,7 @@ fs::path next_folder(AcceleratorState& state, const fs::path& all) {
                        .hint = "call load_state() before the loop to continue that run, or choose "
                                "another project_dir"});
   }
+  state.saved.owns_project = true;
   return all / str(kProjectPrefix, state.saved.iteration + 1);
 }
 
@@ -208,6 +176,7 @@ class LoadedState {
   }
 
   void apply() {
+    restore_window_state(state_, windows_);
     const auto models = state_.saved.models();
     for (std::size_t i = 0; i < models.size(); ++i)
       load_weights(*models[i], folder_ / numbered_file("model", i));
@@ -253,7 +222,7 @@ class LoadedState {
                                          .hint = "load a folder that save_state() has written"});
   }
 
-  void check() const {
+  void check() {
     SavedObjects& saved = state_.saved;
     check_count("models", "prepared", saved.models().size(), json_.at("models"));
     check_count("optimizers", "prepared", saved.optimizers().size(), json_.at("optimizers").size());
@@ -262,6 +231,8 @@ class LoadedState {
     check_count("objects", "registered", saved.objects.size(), json_.at("objects"));
     check_optimizers(saved.optimizers());
     check_loaders(saved.loaders());
+    // Earlier versions had no windows.
+    windows_ = read_window_state(state_, json_.value("windows", Json::array()), folder_);
   }
 
   void check_count(const char* what, const char* verb, std::size_t now, std::size_t before) const {
@@ -333,6 +304,7 @@ class LoadedState {
   AcceleratorState& state_;
   fs::path folder_;
   Json json_;
+  WindowState windows_;
 };
 
 }  // namespace
@@ -354,27 +326,39 @@ NumbersByName numbers_of_tensors(const TensorDict& tensors) {
 }  // namespace detail
 
 fs::path save_state_checkpoint(AcceleratorState& state, const ProjectConfiguration& project,
-                               const fs::path& folder) {
+                               const fs::path& folder, const SaveStateOptions& options) {
   const Group& group = state.group;
   const bool is_main = group.rank() == 0;
   state.gradients.require_all("save_state");
-  once(group, true, [&] { check_no_open_window(state); });
-  std::optional<CheckpointSave> save;  // of the main process
+  state.background_save.finish();  // two saves at once would rotate each other's folders
+  WindowState window;
+  once(group, true, [&] { window = window_state_of(state); });
+  std::shared_ptr<CheckpointSave> save;  // of the main process
   fs::path target;
   const fs::path staged = broadcast_from_main(group, [&] {
     target = folder.empty() ? next_folder(state, checkpoints_of(project, "save_state()")) : folder;
-    save.emplace(target, kProjectPrefix);
+    save = std::make_shared<CheckpointSave>(target, kProjectPrefix);
     return save->path().string();
   });
   once(group, true, [&] { call_all(state.saved.before_save, staged); });
   const std::vector<TensorDict> random = random_states(group);
-  once(group, is_main, [&] {
-    write_contents(state, contents_of(state, random), save->path());
-    CheckpointRotation rotation;
-    if (folder.empty())
-      rotation = {.limit = project.total_limit, .abandon_after = state.saved.iteration};
-    save->commit(rotation);
-  });
+  Json windows = Json::array();
+  for (const std::string& of_rank : group.gather_object(window.windows.dump()))
+    windows.push_back(Json::parse(of_rank));
+  const auto write = [&] {
+    if (window.is_open()) save_safetensors(staged / gradients_file(group.rank()), window.gradients);
+    if (is_main) write_contents(state, contents_of(state, random, std::move(windows)), staged);
+  };
+  CheckpointRotation rotation;
+  if (folder.empty())
+    rotation = {.limit = project.total_limit, .abandon_after = state.saved.iteration};
+  const auto commit = [save, rotation = std::move(rotation)] { save->commit(rotation); };
+  if (options.asynchronous) {
+    state.background_save.start(write, is_main, commit);
+  } else {
+    once(group, true, write);
+    once(group, is_main, commit);
+  }
   if (folder.empty()) ++state.saved.iteration;
   return broadcast_from_main(group, [&] { return target.string(); });
 }
@@ -383,6 +367,7 @@ bool load_state_checkpoint(AcceleratorState& state, const ProjectConfiguration& 
                            const fs::path& folder) {
   const Group& group = state.group;
   state.gradients.require_all("load_state");
+  state.background_save.finish();
   const Logger logger("hasten", LogLevel::passive, state.process, group);
   const fs::path from = broadcast_from_main(group, [&]() -> std::string {
     if (!folder.empty()) {
@@ -408,7 +393,6 @@ bool load_state_checkpoint(AcceleratorState& state, const ProjectConfiguration& 
   std::optional<LoadedState> loaded;
   once(group, true, [&] { loaded.emplace(state, from); });
   once(group, true, [&] { loaded->apply(); });
-  state.drop_windows();
   state.saved.iteration = std::max<std::int64_t>(-1, step_of_checkpoint(from, kProjectPrefix));
   return true;
 }

@@ -19,7 +19,8 @@ namespace hasten {
 // Saves to `folder`, or to the next folder of the project if it is empty. Returns the folder.
 std::filesystem::path save_state_checkpoint(AcceleratorState& state,
                                             const ProjectConfiguration& project,
-                                            const std::filesystem::path& folder);
+                                            const std::filesystem::path& folder,
+                                            const SaveStateOptions& options);
 
 // Loads from `folder`, or from the newest verified checkpoint of the project if it is empty.
 // Returns false if the project has no checkpoint yet.

@@ -1,6 +1,8 @@
-// Kills a run at every call that changes its folder of checkpoints, and continues it.
+// Kills a run at every call that changes its folder of checkpoints, and continues it; or lets the
+// call fail, and the run goes on.
 //
 //   checkpoint_crashes [STRIDE [STRIDE-OF-TWO-RANKS]]
+//   checkpoint_crashes errors [STRIDE]
 //
 // It first counts the calls of an undisturbed run (watched_calls.h). Then, for every STRIDE-th of them (1: all),
 // a process runs up to that call and is killed there; a write is cut in half first. A second process
@@ -8,7 +10,11 @@
 // - continue from the newest checkpoint whose save had returned, or from a later one,
 // - find no damaged folder, as nothing incomplete ever has the name of a checkpoint,
 // - end with the weights of the undisturbed run, to the bit.
-// The runs use dropout, shuffling and accumulation.
+// The runs use dropout, shuffling and accumulation, and some save inside an accumulation window.
+//
+// A run whose call fails (I/O error, full disk, read-only folder, short write) must end with the weights
+// of the undisturbed run, its newest checkpoint must be whole, and the error must name the path and, of
+// a write, the bytes.
 #include <sys/wait.h>
 #include <torch/torch.h>
 #include <unistd.h>
@@ -23,9 +29,11 @@
 
 #include "faults/watched_calls.h"
 #include "hasten/accelerator.h"
+#include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/checkpoint/checkpoint_folders.h"
+#include "hasten/checkpoint/manifest.h"
 #include "hasten/data/column_dataset.h"
 #include "hasten/data/loader.h"
 #include "hasten/optim/adamw.h"
@@ -89,8 +97,36 @@ void note_end(const Journal& journal, const torch::nn::Module& net) {
   journal.add("digest " + short_digest(bytes));
 }
 
-// A loop of one's own. Saves to numbered folders, or to one folder that it replaces.
-void run_loop(const fs::path& folder, const Journal& journal, bool replaces) {
+// Where and how a loop saves.
+struct Saves {
+  bool replaces = false;  // to one folder instead of numbered ones
+  bool asynchronous = false;
+  bool in_window = false;  // after the first micro-batch of the next step
+};
+
+// Throws if the error does not say what a user needs.
+void check_message(const IoError& error, const fs::path& folder) {
+  const std::string text = error.what();
+  const bool is_of_write = std::string_view(error.code()) == "io.write";
+  if (text.find(folder.string()) == std::string::npos ||
+      (is_of_write && text.find(" bytes") == std::string::npos))
+    throw std::runtime_error("the message lacks the path or the bytes: " + text);
+}
+
+// Calls `save`. An error of the file system ends no run; it is noted. Returns whether it succeeded.
+bool succeeds(const std::function<void()>& save, const fs::path& folder, const Journal& journal) {
+  try {
+    save();
+    return true;
+  } catch (const IoError& error) {
+    check_message(error, folder);
+    journal.add("failed 1");
+    return false;
+  }
+}
+
+// A loop of one's own.
+void run_loop(const fs::path& folder, const Journal& journal, const Saves& saves) {
   Accelerator accelerator(
       {.gradient_accumulation_steps = 2,
        .cpu = true,
@@ -103,13 +139,33 @@ void run_loop(const fs::path& folder, const Journal& journal, bool replaces) {
   auto scheduler = get_scheduler("linear", optimizer, 2, kSteps);
   torch::manual_seed(7 + accelerator.process().process_index);
   const fs::path only = folder / "state";
-  if (!replaces) {
+  if (!saves.replaces) {
     accelerator.load_state();
   } else if (fs::exists(only)) {
     accelerator.load_state(only);
   }
   const bool is_main = accelerator.is_main_process();
   if (is_main) journal.add(str("resumed ", optimizer.steps()));
+  std::int64_t in_flight = -1;  // the step of the asynchronous save
+  const auto wait = [&] {
+    if (in_flight >= 0 && succeeds([&] { accelerator.wait_for_save(); }, folder, journal) &&
+        is_main)
+      journal.add(str("saved ", in_flight));
+    in_flight = -1;
+  };
+  const auto save = [&] {
+    wait();
+    const auto call = [&] {
+      accelerator.save_state(saves.replaces ? only : fs::path(),
+                             {.asynchronous = saves.asynchronous});
+    };
+    if (!succeeds(call, folder, journal)) return;
+    if (saves.asynchronous) {
+      in_flight = optimizer.steps();
+    } else if (is_main) {
+      journal.add(str("saved ", optimizer.steps()));
+    }
+  };
   while (optimizer.steps() < kSteps) {
     for (auto& batch : loader) {
       const auto guard = accelerator.accumulate(model);
@@ -117,14 +173,14 @@ void run_loop(const fs::path& folder, const Journal& journal, bool replaces) {
       optimizer.step();
       scheduler.step();
       optimizer.zero_grad();
-      if (!accelerator.sync_gradients()) continue;
-      if (optimizer.steps() % kInterval == 0) {
-        accelerator.save_state(replaces ? only : fs::path());
-        if (is_main) journal.add(str("saved ", optimizer.steps()));
-      }
+      const bool is_in_window = !accelerator.sync_gradients();
+      if (is_in_window == saves.in_window && optimizer.steps() > 0 &&
+          optimizer.steps() % kInterval == 0)
+        save();
       if (optimizer.steps() == kSteps) break;
     }
   }
+  wait();
   if (is_main) note_end(journal, *net);
 }
 
@@ -139,7 +195,7 @@ struct JournalCallback : TrainerCallback {
   Journal journal;
 };
 
-void run_trainer(const fs::path& folder, const Journal& journal) {
+void run_trainer(const fs::path& folder, const Journal& journal, bool asynchronous) {
   TrainingArguments args;
   args.output_dir = folder.string();
   args.per_device_train_batch_size = 4;
@@ -150,28 +206,36 @@ void run_trainer(const fs::path& folder, const Journal& journal) {
   args.learning_rate = 1e-2;
   args.use_cpu = true;
   args.disable_tqdm = true;
+  args.async_save = asynchronous;
   if (!checkpoints(folder).empty()) args.resume_from_checkpoint = "true";
   Net net;
-  Trainer trainer(net.ptr(), args,
-                  {.train_dataset = TrainerDataset(rows()),
-                   .compute_loss =
-                       [](NetImpl& net, const TensorDict& batch) {
-                         return torch::mse_loss(net.forward(batch.at("x")), batch.at("y"));
-                       },
-                   .callbacks = {std::make_shared<JournalCallback>(journal)},
-                   .log_sink = [](std::string_view) {}});
+  Trainer trainer(
+      net.ptr(), args,
+      {.train_dataset = TrainerDataset(rows()),
+       .compute_loss =
+           [](NetImpl& net, const TensorDict& batch) {
+             return torch::mse_loss(net.forward(batch.at("x")), batch.at("y"));
+           },
+       .callbacks = {std::make_shared<JournalCallback>(journal)},
+       .log_sink =
+           [&](std::string_view line) {
+             if (line.find("was not saved") == line.npos) return;
+             journal.add("failed 1");
+             if (line.find(folder.string()) == line.npos)
+               throw std::runtime_error("the message lacks the path: " + std::string(line));
+           }});
   trainer.train();
   note_end(journal, *net);
 }
 
-// Runs the function in a fork, which is killed at this call. Returns how it ended, and leaves the
+// Runs the function in a fork, in which this call is disturbed. Returns how it ended, and leaves the
 // number of calls or the error in the file `result`.
-int run_in_fork(const fs::path& folder, long kill_at, const fs::path& result,
+int run_in_fork(const fs::path& folder, long fault_at, Fault fault, const fs::path& result,
                 const std::function<void()>& function) {
   const pid_t child = fork();
   if (child < 0) throw std::runtime_error("fork failed");
   if (child == 0) {
-    watch_calls(folder.string(), kill_at);
+    watch_calls(folder.string(), fault_at, fault);
     try {
       function();
     } catch (const std::exception& error) {
@@ -208,11 +272,11 @@ void check_call(const std::string& name, const Run& run, long call, const std::s
   const fs::path folder = home.path() / "run", result = home.path() / "result";
   const Journal journal{home.path() / "journal"};
   fs::create_directory(folder);
-  const int killed = run_in_fork(folder, call, result, [&] { run(folder, journal); });
+  const int killed = run_in_fork(folder, call, Fault::kill, result, [&] { run(folder, journal); });
   // The launcher of two ranks reports the death of one.
   if (killed == 0) return report_failure(name, call, "the run was not killed");
   const std::int64_t saved = std::max<std::int64_t>(0, journal.last("saved"));
-  const int ended = run_in_fork(folder, kNever, result, [&] { run(folder, journal); });
+  const int ended = run_in_fork(folder, kNever, Fault::kill, result, [&] { run(folder, journal); });
   if (ended != 0) return report_failure(name, call, "it did not continue: " + read_file(result));
   if (journal.last("resumed") < saved)
     report_failure(name, call,
@@ -227,11 +291,11 @@ void check_run(const std::string& name, const Run& run, long stride) {
   const fs::path folder = home.path() / "run", result = home.path() / "result";
   const Journal journal{home.path() / "journal"};
   fs::create_directory(folder);
-  if (run_in_fork(folder, kNever, result, [&] { run(folder, journal); }) != 0)
+  if (run_in_fork(folder, kNever, Fault::kill, result, [&] { run(folder, journal); }) != 0)
     return report_failure(name, 0, "the undisturbed run failed: " + read_file(result));
   // A launcher's ranks count for themselves, and leave their number in the journal.
   const long calls = std::max<long>(std::stol(read_file(result)), journal.last("calls"));
-  if (calls < 100) return report_failure(name, 0, str("there are only ", calls, " calls"));
+  if (calls < 60) return report_failure(name, 0, str("there are only ", calls, " calls"));
   long checked = 0;
   const int before = failures;
   for (long call = 1; call <= calls; call += stride, ++checked)
@@ -240,28 +304,132 @@ void check_run(const std::string& name, const Run& run, long stride) {
             << " of " << calls << " calls, continued each time" << std::endl;
 }
 
+const char* name_of(Fault fault) {
+  switch (fault) {
+    case Fault::kill:
+      return "kill";
+    case Fault::io_error:
+      return "I/O error";
+    case Fault::disk_full:
+      return "full disk";
+    case Fault::read_only:
+      return "read-only folder";
+    case Fault::short_write:
+      return "short write";
+    case Fault::stays_full:
+      return "disk that stays full";
+  }
+  return "";
+}
+
+// Lets the call fail, and checks how the run ends.
+void check_error(const std::string& name, const Run& run, long call, Fault fault,
+                 const std::string& digest, long& failed_saves) {
+  const TemporaryDirectory home;
+  const fs::path folder = home.path() / "run", result = home.path() / "result";
+  const Journal journal{home.path() / "journal"};
+  fs::create_directory(folder);
+  const std::string run_name = str(name, ", ", name_of(fault));
+  if (run_in_fork(folder, call, fault, result, [&] { run(folder, journal); }) != 0) {
+    const std::string reason = read_file(result);
+    // The Trainer refuses a folder in which it cannot create files before it trains.
+    if (!starts_with(reason, "cannot create files in"))
+      report_failure(run_name, call, "the run ended: " + reason);
+    return;
+  }
+  if (journal.digest() != digest) report_failure(run_name, call, "it ended with other weights");
+  if (journal.last("failed") > 0) ++failed_saves;
+  const fs::path state = folder / "state";
+  const bool is_one = fs::exists(state);
+  const fs::path all = fs::exists(folder / "checkpoints") ? folder / "checkpoints" : folder;
+  const std::string prefix = all == folder ? kCheckpointPrefix : "checkpoint_";
+  const auto found = is_one ? std::vector{state} : checkpoints(all, prefix);
+  for (const fs::path& each : found) {
+    try {
+      verify_checkpoint(each);
+    } catch (const Error& error) {
+      report_failure(run_name, call, str("a checkpoint is damaged: ", error.what()));
+    }
+  }
+  // One that has been saved stays until a later one has been.
+  if (found.empty() && journal.last("saved") >= 0)
+    report_failure(run_name, call, "no checkpoint is left");
+}
+
+void check_errors(const std::string& name, const Run& run, long stride) {
+  const TemporaryDirectory home;
+  const fs::path folder = home.path() / "run", result = home.path() / "result";
+  const Journal journal{home.path() / "journal"};
+  fs::create_directory(folder);
+  if (run_in_fork(folder, kNever, Fault::kill, result, [&] { run(folder, journal); }) != 0)
+    return report_failure(name, 0, "the undisturbed run failed: " + read_file(result));
+  const long calls = std::stol(read_file(result));
+  constexpr Fault kFaults[] = {Fault::io_error, Fault::disk_full, Fault::read_only,
+                               Fault::short_write, Fault::stays_full};
+  long checked = 0, failed_saves = 0;
+  const int before = failures;
+  // The stride is one of all pairs of a call and a fault, so a stride of 6 takes each kind in turn.
+  for (long pair = 0; pair < calls * std::ssize(kFaults); pair += stride, ++checked)
+    check_error(name, run, pair / std::ssize(kFaults) + 1, kFaults[pair % std::ssize(kFaults)],
+                journal.digest(), failed_saves);
+  if (failed_saves == 0) report_failure(name, 0, "no save has failed");
+  std::cout << (failures == before ? "ok      " : "FAILED  ") << name << ": " << checked
+            << " errors at " << calls << " calls, " << failed_saves
+            << " of them in a save; the run went on each time" << std::endl;
+}
+
+Run loop_with(const Saves& saves) {
+  return
+      [saves](const fs::path& folder, const Journal& journal) { run_loop(folder, journal, saves); };
+}
+
+Run trainer_with(bool asynchronous) {
+  return [asynchronous](const fs::path& folder, const Journal& journal) {
+    run_trainer(folder, journal, asynchronous);
+  };
+}
+
+Run in_ranks(int ranks, const Saves& saves) {
+  return [=](const fs::path& folder, const Journal& journal) {
+    debug_launcher(
+        [&] {
+          run_loop(folder, journal, saves);
+          if (std::string(std::getenv("RANK")) == "0") journal.add(str("calls ", watched_calls()));
+        },
+        ranks);
+  };
+}
+
+int check_all_errors(long stride) {
+  check_errors("save_state", loop_with({}), stride);
+  check_errors("asynchronous save_state", loop_with({.asynchronous = true}), stride);
+  check_errors("save_state that replaces a folder", loop_with({.replaces = true}), stride);
+  check_errors("asynchronous save_state that replaces a folder",
+               loop_with({.replaces = true, .asynchronous = true}), stride);
+  check_errors("the Trainer", trainer_with(false), stride);
+  check_errors("the Trainer, asynchronous", trainer_with(true), stride);
+  return failures == 0 ? 0 : 1;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc > 1 && std::string(argv[1]) == "errors")
+    return check_all_errors(argc > 2 ? std::stol(argv[2]) : 1);
   const long stride = argc > 1 ? std::stol(argv[1]) : 1;
   const long stride_of_two = argc > 2 ? std::stol(argv[2]) : stride;
-  check_run(
-      "save_state with rotation",
-      [](const fs::path& folder, const Journal& journal) { run_loop(folder, journal, false); },
-      stride);
-  check_run(
-      "save_state that replaces a folder",
-      [](const fs::path& folder, const Journal& journal) { run_loop(folder, journal, true); },
-      stride);
-  check_run("the Trainer", run_trainer, stride);
-  check_run(
-      "save_state of two ranks",
-      [](const fs::path& folder, const Journal& journal) {
-        debug_launcher([&] {
-          run_loop(folder, journal, false);
-          if (std::string(std::getenv("RANK")) == "0") journal.add(str("calls ", watched_calls()));
-        });
-      },
-      stride_of_two);
+  check_run("save_state with rotation", loop_with({}), stride);
+  check_run("save_state that replaces a folder", loop_with({.replaces = true}), stride);
+  check_run("asynchronous save_state, inside a window",
+            loop_with({.asynchronous = true, .in_window = true}), stride);
+  check_run("asynchronous save_state that replaces a folder",
+            loop_with({.replaces = true, .asynchronous = true}), stride);
+  check_run("the Trainer", trainer_with(false), stride);
+  check_run("the Trainer, asynchronous", trainer_with(true), stride);
+  check_run("save_state of two ranks", in_ranks(2, {}), stride_of_two);
+  check_run("asynchronous save_state of two ranks, inside a window",
+            in_ranks(2, {.asynchronous = true, .in_window = true}), stride_of_two);
+  if (stride_of_two == 1)
+    check_run("asynchronous save_state of four ranks", in_ranks(4, {.asynchronous = true}), 1);
   return failures == 0 ? 0 : 1;
 }

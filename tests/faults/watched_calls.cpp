@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstdarg>
 #include <cstdio>
@@ -18,7 +19,8 @@ namespace {
 
 struct Watch {
   std::string folder;
-  long kill_at = -1;
+  long fault_at = -1;
+  Fault fault = Fault::kill;
   std::atomic<long> calls{0};
 };
 Watch watch;
@@ -35,11 +37,25 @@ bool is_watched(int file) {
   return size > 0 && (name[size] = '\0', is_watched(name));
 }
 
-// Counts the call. True if the process is to be killed in it.
-bool is_due() { return ++watch.calls == watch.kill_at; }
+// Counts the call. True if it is the one to be disturbed, or one after it on a disk that stays full.
+bool is_due(bool needs_space) {
+  const long call = ++watch.calls;
+  if (call == watch.fault_at) return true;
+  return watch.fault == Fault::stays_full && needs_space && watch.fault_at > 0 &&
+         call > watch.fault_at;
+}
 
-void count_call() {
-  if (is_due()) ::kill(::getpid(), SIGKILL);
+int error_of_fault() {
+  if (watch.fault == Fault::io_error) return EIO;
+  return watch.fault == Fault::read_only ? EROFS : ENOSPC;
+}
+
+// Counts the call. True if it must fail; errno is set then.
+bool fails(bool needs_space) {
+  if (!is_due(needs_space)) return false;
+  if (watch.fault == Fault::kill) ::kill(::getpid(), SIGKILL);
+  errno = error_of_fault();
+  return true;
 }
 
 template <class Function>
@@ -53,16 +69,22 @@ extern "C" {
 
 ssize_t write(int file, const void* bytes, size_t size) {
   static const auto real = next<ssize_t (*)(int, const void*, size_t)>("write");
-  if (is_watched(file) && is_due()) {
-    real(file, bytes, size / 2);
-    ::kill(::getpid(), SIGKILL);
+  static std::atomic<bool> next_fails{false};
+  if (!is_watched(file)) return real(file, bytes, size);
+  if (next_fails.exchange(false)) return errno = ENOSPC, -1;
+  if (!is_due(true)) return real(file, bytes, size);
+  if (watch.fault == Fault::kill || watch.fault == Fault::short_write) {
+    const ssize_t written = real(file, bytes, size / 2);
+    if (watch.fault == Fault::kill) ::kill(::getpid(), SIGKILL);
+    next_fails = true;
+    if (written > 0) return written;
   }
-  return real(file, bytes, size);
+  return errno = error_of_fault(), -1;
 }
 
 int fsync(int file) {
   static const auto real = next<int (*)(int)>("fsync");
-  if (is_watched(file)) count_call();
+  if (is_watched(file) && fails(false)) return -1;
   return real(file);
 }
 
@@ -72,52 +94,53 @@ int open(const char* path, int flags, ...) {
   va_start(rest, flags);
   const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(rest, mode_t) : 0;
   va_end(rest);
-  if ((flags & O_CREAT) != 0 && is_watched(path)) count_call();
+  if ((flags & O_CREAT) != 0 && is_watched(path) && fails(true)) return -1;
   return real(path, flags, mode);
 }
 
 int rename(const char* from, const char* to) noexcept {
   static const auto real = next<int (*)(const char*, const char*)>("rename");
-  if (is_watched(to)) count_call();
+  if (is_watched(to) && fails(false)) return -1;
   return real(from, to);
 }
 
 int renameat2(int at, const char* from, int to_at, const char* to, unsigned flags) noexcept {
   static const auto real = next<int (*)(int, const char*, int, const char*, unsigned)>("renameat2");
-  if (is_watched(to)) count_call();
+  if (is_watched(to) && fails(false)) return -1;
   return real(at, from, to_at, to, flags);
 }
 
 int mkdir(const char* path, mode_t mode) noexcept {
   static const auto real = next<int (*)(const char*, mode_t)>("mkdir");
-  if (is_watched(path)) count_call();
+  if (is_watched(path) && fails(true)) return -1;
   return real(path, mode);
 }
 
 int unlink(const char* path) noexcept {
   static const auto real = next<int (*)(const char*)>("unlink");
-  if (is_watched(path)) count_call();
+  if (is_watched(path) && fails(false)) return -1;
   return real(path);
 }
 
 // The standard library deletes folders with it, relative to an open one.
 int unlinkat(int at, const char* path, int flags) noexcept {
   static const auto real = next<int (*)(int, const char*, int)>("unlinkat");
-  if (at == AT_FDCWD ? is_watched(path) : is_watched(at)) count_call();
+  if ((at == AT_FDCWD ? is_watched(path) : is_watched(at)) && fails(false)) return -1;
   return real(at, path, flags);
 }
 
 int remove(const char* path) noexcept {
   static const auto real = next<int (*)(const char*)>("remove");
-  if (is_watched(path)) count_call();
+  if (is_watched(path) && fails(false)) return -1;
   return real(path);
 }
 
 }  // extern "C"
 
-void watch_calls(const std::string& folder, long kill_at) {
+void watch_calls(const std::string& folder, long fault_at, Fault fault) {
   watch.calls = 0;
-  watch.kill_at = kill_at;
+  watch.fault_at = fault_at;
+  watch.fault = fault;
   watch.folder = folder;
 }
 

@@ -6,7 +6,9 @@
 //   verify_checkpoint(folder);  // reads every file, and throws if one of them has changed
 //
 // The manifest has the size and the SHA-256 of each file below the folder, a version number, and a
-// SHA-256 of itself (docs/formats.md). A checkpoint is a folder with a manifest; the manifest is
+// SHA-256 of itself (docs/formats.md). For each tensor of a safetensors file it has the place and
+// the CRC-32C of its bytes, its shape, and the slice that the file holds: so a message about a
+// damaged file names the tensor, and several files can hold one tensor. A checkpoint is a folder with a manifest; the manifest is
 // written last, and the folder appears by one rename, so a folder without one is incomplete. A file
 // that the manifest does not list is ignored, except for a safetensors file, which a reader could
 // take for a part of the checkpoint. Whoever changes a file of a checkpoint on purpose calls
@@ -16,10 +18,14 @@
 // checkpoint. They do not protect from an attacker, who can write a new manifest.
 //
 // Throws DataError "checkpoint.manifest", "checkpoint.missing-file", "checkpoint.damaged" and
-// "checkpoint.newer-version"; IoError "io.*". Thread rule: any thread.
+// "checkpoint.newer-version"; UsageError "checkpoint.slice"; IoError "io.*". Thread rule: any thread.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "hasten/base/export.h"
 
@@ -28,13 +34,24 @@ namespace hasten {
 inline constexpr const char* kManifestFile = "hasten_manifest.json";
 // The version of the layout of checkpoints that this release writes. It reads this one and earlier
 // ones.
-inline constexpr int kCheckpointVersion = 1;
+inline constexpr int kCheckpointVersion = 2;
+
+// The part of a tensor that a file holds, by the shape of the whole tensor and the index at which the
+// part begins. The size of the part is that of the tensor in the file.
+struct TensorSlice {
+  std::vector<std::int64_t> shape;
+  std::vector<std::int64_t> offset;
+};
+
+// The slices of a folder, by file and by tensor. A tensor that is not listed is whole.
+using TensorSlices = std::map<std::string, std::map<std::string, TensorSlice>>;
 
 // Writes the manifest of all files below the folder, and replaces an older manifest.
-HASTEN_API void write_manifest(const std::filesystem::path& folder);
+HASTEN_API void write_manifest(const std::filesystem::path& folder,
+                               const TensorSlices& slices = {});
 
 // Throws unless the folder has a manifest and every file in it is as the manifest describes it. The
-// message names the first file that is not.
+// message names the first file that is not, and the tensor in it.
 HASTEN_API void verify_checkpoint(const std::filesystem::path& folder);
 
 }  // namespace hasten

@@ -59,6 +59,20 @@ struct MetricSchedule {
   std::map<std::string, double> state;
 };
 
+// What one process has contributed to an open accumulation window.
+struct WindowPosition {
+  std::int64_t micro_batches = 0;    // those that have begun
+  std::int64_t backward_passes = 0;  // those that had a backward pass
+  double weight = 0;                 // the sum of their weights
+  double loss = 0, items = 0, tokens = 0, flos = 0;
+};
+
+// The place of a run in its hash chain (hasten/checkpoint/hash_chain.h).
+struct HashChainPosition {
+  std::string previous;           // the hash of the newest link
+  std::vector<std::string> rows;  // of each process: the hash of its rows since that link
+};
+
 struct TrainingPosition {
   std::string optimizer;  // its name, which save_training_state fills in
   std::int64_t scheduler_step = 0;
@@ -67,6 +81,9 @@ struct TrainingPosition {
   std::optional<LossPosition> losses = {};
   std::optional<DataIdentity> data = {};
   std::optional<MetricSchedule> metric_schedule = {};
+  // That of each process, in rank order; empty between two steps.
+  std::vector<WindowPosition> windows = {};
+  std::optional<HashChainPosition> hash_chain = {};
 };
 
 // The parameters by the names under which their state is stored: the model's names.

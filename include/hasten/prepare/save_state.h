@@ -47,6 +47,12 @@ struct ProjectConfiguration {
   std::optional<std::int64_t> total_limit = std::nullopt;
 };
 
+struct SaveStateOptions {
+  // Copies the state and returns; a thread writes the copy while training goes on. The copy takes as
+  // much memory as the checkpoint has bytes, until it is written.
+  bool asynchronous = false;
+};
+
 // An object whose state belongs to the checkpoints.
 class HASTEN_API SavedObject {
  public:

@@ -5,10 +5,9 @@
 
 #include "device/collective_backend.h"
 #include "device/device.h"
+#include "process/backend/backend_wrappers.h"
 #include "process/backend/call_checker.h"
 #include "process/backend/gloo.h"
-#include "process/backend/host_staging_backend.h"
-#include "process/backend/observed_backend.h"
 #include "process/consensus/store_exchange.h"
 
 namespace hasten {

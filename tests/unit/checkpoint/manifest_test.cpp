@@ -3,6 +3,7 @@
 #include "hasten/checkpoint/manifest.h"
 
 #include <doctest/doctest.h>
+#include <torch/torch.h>
 
 #include <filesystem>
 #include <fstream>
@@ -14,6 +15,9 @@
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
+#include "hasten/checkpoint/merge_weights.h"
+#include "hasten/formats/safetensors.h"
+#include "hasten/formats/weights.h"
 #include "unit/code_of.h"
 
 namespace checkpoint_manifest_test {
@@ -169,7 +173,7 @@ TEST_CASE("manifest: a newer version is refused by its number") {
   CHECK(complaint(folder.path()).empty());
   write("  \"files\": {},\n  \"version\": 7");
   CHECK(code_of([&] { verify_checkpoint(folder.path()); }) == "checkpoint.newer-version");
-  CHECK(complaint(folder.path()).find("got version 7, expected at most 1") != std::string::npos);
+  CHECK(complaint(folder.path()).find("got version 7, expected at most 2") != std::string::npos);
   // An accident does not make a newer version.
   overwrite(folder.path() / kManifestFile,
             "{\n  \"files\": {},\n  \"manifest_sha256\": \"\",\n  \"version\": 7\n}\n");
@@ -180,6 +184,94 @@ TEST_CASE("manifest: a newer version is refused by its number") {
   CHECK(complaint(folder.path()).find("outside of the folder: ../x") != std::string::npos);
   overwrite(folder.path() / kManifestFile, std::string(200'000, '['));
   CHECK(code_of([&] { verify_checkpoint(folder.path()); }) == "checkpoint.manifest");
+}
+
+// Three tensors, so that a damaged byte belongs to one of them or to the header.
+TensorDict three_tensors() {
+  return {{"a.weight", at::arange(60, at::kFloat).view({10, 6})},
+          {"b.bias", at::arange(7, at::kLong)},
+          {"c", at::arange(9, at::kByte)}};
+}
+
+TEST_CASE("manifest: a changed bit is reported with the file and the tensor") {
+  const TemporaryDirectory folder;
+  const fs::path file = folder.path() / "model.safetensors";
+  save_safetensors(file, three_tensors());
+  write_manifest(folder.path());
+  const std::string bytes = read_file(file);
+  const std::size_t data = bytes.size() - 60 * 4 - 7 * 8 - 9;
+  // The file holds I64, then F32, then U8.
+  const auto part_of = [&](std::size_t at) -> std::string {
+    if (at < data) return "the header";
+    if (at < data + 7 * 8) return "tensor \"b.bias\"";
+    return at < data + 7 * 8 + 60 * 4 ? "tensor \"a.weight\"" : "tensor \"c\"";
+  };
+  std::size_t named = 0;
+  for (std::size_t at = 0; at < bytes.size(); ++at) {
+    std::string changed = bytes;
+    changed[at] ^= static_cast<char>(1 << at % 8);
+    overwrite(file, changed);
+    const std::string expected = file.string() + ", " + part_of(at) + ": got SHA-256";
+    if (complaint(folder.path()).find(expected) != std::string::npos) ++named;
+  }
+  CHECK(named == bytes.size());
+  overwrite(file, bytes.substr(0, data + 60));
+  CHECK(complaint(folder.path()).find(", tensor \"a.weight\": got ") != std::string::npos);
+}
+
+TEST_CASE("manifest: it describes every tensor, and version 1 is still read") {
+  const TemporaryDirectory folder;
+  save_safetensors(folder.path() / "model.safetensors", {{"w", at::ones({2, 3})}});
+  write_manifest(folder.path());
+  const std::string text = read_file(folder.path() / kManifestFile);
+  for (const char* line :
+       {"\"version\": 2", "\"tensors\": {", "\"w\": {", "\"crc32c\": \"", "\"shape\": ["}) {
+    CAPTURE(line);
+    CHECK(text.find(line) != std::string::npos);
+  }
+  const FileDigest digest = digest_of_file(folder.path() / "model.safetensors");
+  const std::string files =
+      str("{\n  \"files\": {\n    \"model.safetensors\": {\n      \"bytes\": ", digest.bytes,
+          ",\n      \"sha256\": \"", digest.sha256, "\"\n    }\n  },\n");
+  const std::string version = "  \"version\": 1\n}\n";
+  Sha256 sum;
+  sum.add(files + version);
+  overwrite(folder.path() / kManifestFile,
+            files + "  \"manifest_sha256\": \"" + sum.hex() + "\",\n" + version);
+  CHECK(complaint(folder.path()).empty());
+  overwrite(folder.path() / "model.safetensors", "x");
+  CHECK(complaint(folder.path()).find("model.safetensors: got 1 bytes") != std::string::npos);
+}
+
+TEST_CASE("manifest: slices of several files are put together, and must cover a tensor once") {
+  const TemporaryDirectory folder, out;
+  const at::Tensor whole = at::arange(60, at::kFloat).view({10, 6});
+  const auto write = [&](std::int64_t rows) {
+    const auto first = whole.narrow(0, 0, rows).contiguous();
+    const auto second = whole.narrow(0, 4, 6).contiguous();
+    save_safetensors(folder.path() / "model-00001-of-00002.safetensors",
+                     {{"w", first}, {"b", at::ones({2})}});
+    save_safetensors(folder.path() / "model-00002-of-00002.safetensors", {{"w", second}});
+    write_manifest(folder.path(),
+                   {{"model-00001-of-00002.safetensors", {{"w", {{10, 6}, {0, 0}}}}},
+                    {"model-00002-of-00002.safetensors", {{"w", {{10, 6}, {4, 0}}}}}});
+  };
+  write(4);
+  verify_checkpoint(folder.path());
+  const TensorDict merged = merge_weights(folder.path(), out.path());
+  CHECK(at::equal(merged.at("w"), whole));
+  const TensorDict read = load_weights(out.path());
+  CHECK(read.size() == 2);
+  CHECK(at::equal(read.at("w"), whole));
+  for (const std::int64_t rows : {3, 5}) {
+    write(rows);
+    CHECK(code_of([&] { merge_weights(folder.path(), out.path()); }) == "checkpoint.slices");
+  }
+  CHECK(code_of([&] { merge_weights(out.path(), folder.path()); }) == "weights.merge-target");
+  CHECK(code_of([&] {
+          write_manifest(folder.path(),
+                         {{"model-00001-of-00002.safetensors", {{"w", {{10, 6}, {8, 0}}}}}});
+        }) == "checkpoint.slice");
 }
 
 }  // namespace checkpoint_manifest_test

@@ -16,6 +16,7 @@
 #include "hasten/checkpoint/manifest.h"
 #include "hasten/data/column_dataset.h"
 #include "hasten/data/loader.h"
+#include "hasten/formats/safetensors.h"
 #include "hasten/optim/adamw.h"
 #include "hasten/optim/lion.h"
 #include "hasten/optim/metric_scheduler.h"
@@ -114,6 +115,9 @@ struct Loop {
   bool foreign_loader = false;
   std::int64_t accumulation = 2;
   std::int64_t batch_size = 4;
+  std::int64_t workers = 0;
+  bool stops_at_micro_batch = false;  // `stop` counts micro-batches instead of steps
+  bool asynchronous = false;
 };
 
 constexpr std::int64_t kSteps = 13;  // in the third epoch: 6 steps each, the last one of one batch
@@ -148,9 +152,13 @@ std::optional<Ended> train(const Loop& loop, const fs::path& project, std::int64
         scheduler.step();
         optimizer.zero_grad();
         mean.add(loss.template item<double>());
-        if (!accelerator.sync_gradients()) continue;
-        if (optimizer.steps() == stop) return accelerator.save_state(), false;
-        if (optimizer.steps() == kSteps) break;
+        const bool in_window = !accelerator.sync_gradients();
+        if (loop.stops_at_micro_batch ? mean.steps == stop
+                                      : !in_window && optimizer.steps() == stop) {
+          accelerator.save_state({}, {.asynchronous = loop.asynchronous});
+          return false;
+        }
+        if (!in_window && optimizer.steps() == kSteps) break;
       }
     }
     return true;
@@ -163,7 +171,10 @@ std::optional<Ended> train(const Loop& loop, const fs::path& project, std::int64
     auto [loader] = accelerator.prepare(*raw);
     ended = run(loader);
   } else {
-    auto raw = make_loader(own_rows(), {.batch_size = loop.batch_size, .shuffle = true, .seed = 9});
+    LoaderOptions options{.batch_size = loop.batch_size, .shuffle = true};
+    options.seed = 9;
+    options.num_workers = loop.workers;
+    auto raw = make_loader(own_rows(), options);
     auto [loader] = accelerator.prepare(raw);
     ended = run(loader);
   }
@@ -319,20 +330,141 @@ TEST_CASE("save_state: a scheduler that follows a metric is registered as it is"
   CHECK(sgd.param_groups()[0].options().get_lr() == 0.1);
 }
 
-TEST_CASE("save_state: a call inside an accumulation window is refused, and writes nothing") {
+TEST_CASE("save_state: a run that stops after any micro-batch of a window continues bit for bit") {
+  // Epochs of 11 micro-batches: three windows of 3, and one of 2.
+  const Steps all = {1, 2, 3, 4, 8, 10, 11, 12, 13, 21, 22, 23, 25};
+  CHECK(stops_that_differ({.accumulation = 3, .workers = 2, .stops_at_micro_batch = true}, all) ==
+        Steps{});
+  CHECK(stops_that_differ({.foreign_loader = true, .accumulation = 4, .stops_at_micro_batch = true},
+                          {1, 6, 11, 14}) == Steps{});
+}
+
+TEST_CASE("save_state: a window keeps the gradients of each kind of parameter") {
+  const TemporaryDirectory folder;
+  const auto make = [](torch::nn::Embedding& table, torch::nn::Linear& head) {
+    torch::manual_seed(1);
+    table = torch::nn::Embedding(torch::nn::EmbeddingOptions(9, 3).sparse(true));
+    head = torch::nn::Linear(3, 1);
+  };
+  const auto pass = [](Accelerator& accelerator, auto& table, auto& head, std::int64_t word) {
+    const auto guard = accelerator.accumulate(table, head);
+    accelerator.backward(head(table(at::tensor({word, word + 1}))).sum());
+  };
+  torch::nn::Embedding table{nullptr}, other_table{nullptr};
+  torch::nn::Linear head{nullptr}, other_head{nullptr};
+  make(table, head);
+  Accelerator first({.gradient_accumulation_steps = 3, .cpu = true});
+  auto [a, b] = first.prepare(table, head);
+  pass(first, a, b, 1);
+  pass(first, a, b, 2);
+  first.save_state(folder.path() / "state");
+  pass(first, a, b, 3);
+  make(other_table, other_head);
+  other_head->weight.mutable_grad() = at::ones_like(other_head->weight);  // is replaced
+  Accelerator second({.gradient_accumulation_steps = 3, .cpu = true});
+  auto [c, d] = second.prepare(other_table, other_head);
+  second.load_state(folder.path() / "state");
+  CHECK(other_table->weight.grad().is_sparse());
+  CHECK_FALSE(other_table->weight.grad().is_coalesced());
+  pass(second, c, d, 3);
+  CHECK(second.sync_gradients());
+  CHECK(at::equal(head->weight.grad(), other_head->weight.grad()));
+  CHECK(at::equal(head->bias.grad(), other_head->bias.grad()));
+  CHECK(at::equal(table->weight.grad().to_dense(), other_table->weight.grad().to_dense()));
+}
+
+TEST_CASE("save_state: a call between the last micro-batch's begin and its step is refused") {
   const TemporaryDirectory folder;
   Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
   Net net;
   AdamW adamw(net->parameters());
   auto [model, optimizer] = accelerator.prepare(net, adamw);
-  for (const bool closes : {false, true}) {
+  {
     const auto guard = accelerator.accumulate(model);
     accelerator.backward(model(at::ones({4, kWidth})).mean());
-    optimizer.step();
-    CHECK(code_of([&] { accelerator.save_state(folder.path() / "state"); }) ==
-          (closes ? "none" : "checkpoint.open-window"));
-    CHECK(fs::exists(folder.path() / "state") == closes);
   }
+  const auto guard = accelerator.accumulate(model);  // and no backward pass
+  CHECK(code_of([&] { accelerator.save_state(folder.path() / "state"); }) ==
+        "checkpoint.open-window");
+  CHECK_FALSE(fs::exists(folder.path() / "state"));
+  optimizer.step();
+  accelerator.save_state(folder.path() / "state");
+  CHECK_FALSE(fs::exists(folder.path() / "state" / "gradients_0.safetensors"));
+}
+
+TEST_CASE("load_state: gradients that do not fit are refused before anything changes") {
+  const TemporaryDirectory folder;
+  const fs::path state = folder.path() / "state";
+  Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
+  Net net;
+  auto [model] = accelerator.prepare(net);
+  {
+    const auto guard = accelerator.accumulate(model);
+    accelerator.backward(model(at::ones({4, kWidth})).mean());
+  }
+  accelerator.save_state(state);
+  const auto code_with = [&](const TensorDict& gradients) {
+    save_safetensors(state / "gradients_0.safetensors", gradients);
+    write_manifest(state);
+    return code_of([&] { accelerator.load_state(state); });
+  };
+  const at::Tensor before = net->second->weight.grad().clone();
+  CHECK(code_with({{"second.weight", at::ones({2, 2})}}) == "checkpoint.gradients");
+  CHECK(code_with({{"third.weight", at::ones({2, 2})}}) == "checkpoint.gradients");
+  CHECK(code_with({{"second.weight:indices", at::full({2, 1}, 99, at::kLong)},
+                   {"second.weight:values", at::ones({1})},
+                   {"second.weight:is_coalesced", at::scalar_tensor(true, at::kBool)}}) ==
+        "checkpoint.gradients");
+  CHECK(at::equal(before, net->second->weight.grad()));
+}
+
+TEST_CASE("save_state: asynchronous saves continue bit for bit, also inside a window") {
+  const Loop loop{.accumulation = 3, .stops_at_micro_batch = true, .asynchronous = true};
+  CHECK(stops_that_differ(loop, {2, 3, 11, 13}) == Steps{});
+}
+
+TEST_CASE("save_state: an asynchronous save has the state of the call") {
+  const TemporaryDirectory folder;
+  Accelerator accelerator({.cpu = true});
+  Net net;
+  AdamW adamw(net->parameters());
+  auto [model, optimizer] = accelerator.prepare(net, adamw);
+  const auto step = [&] {
+    accelerator.backward(model(at::ones({4, kWidth})).mean());
+    optimizer.step();
+    optimizer.zero_grad();
+  };
+  step();
+  const at::Tensor weight = net->first->weight.detach().clone();
+  const fs::path first = accelerator.save_state(folder.path() / "first", {.asynchronous = true});
+  for (int i = 0; i < 20; ++i) step();
+  accelerator.save_state(folder.path() / "second", {.asynchronous = true});  // waits for the first
+  CHECK(fs::exists(first / kManifestFile));
+  accelerator.load_state(first);  // waits for the second
+  CHECK(fs::exists(folder.path() / "second" / kManifestFile));
+  CHECK(at::equal(net->first->weight, weight));
+  CHECK(optimizer.steps() == 1);
+}
+
+TEST_CASE(
+    "save_state: an asynchronous save that fails leaves the one before, and a later one works") {
+  const TemporaryDirectory folder;
+  Accelerator accelerator({.cpu = true});
+  Net net;
+  auto [model] = accelerator.prepare(net);
+  const fs::path state = accelerator.save_state(folder.path() / "state");
+  // The folder that is being written disappears before its files are.
+  const CheckpointHook hook = accelerator.register_save_state_pre_hook(
+      [](const fs::path& staged) { fs::create_directory(staged / "model.safetensors"); });
+  accelerator.save_state(state, {.asynchronous = true});
+  CHECK(code_of([&] { accelerator.wait_for_save(); }) == "io.rename");
+  verify_checkpoint(state);
+  CheckpointHook(hook).remove();
+  accelerator.save_state(state, {.asynchronous = true});
+  accelerator.wait_for_save();
+  accelerator.wait_for_save();  // there is none
+  verify_checkpoint(state);
+  CHECK(std::distance(fs::directory_iterator(folder.path()), {}) == 1);
 }
 
 TEST_CASE("load_state: other objects than before are refused before anything changes") {
@@ -441,7 +573,12 @@ TEST_CASE("save_state: two processes continue bit for bit, each with its own ran
   for (const bool foreign : {false, true}) {
     CAPTURE(foreign);
     const TemporaryDirectory none, project, results;
-    const Loop loop{.foreign_loader = foreign, .batch_size = 2};
+    // A window has two micro-batches: the run stops once inside one, and once after a step.
+    const Loop loop{.foreign_loader = foreign,
+                    .batch_size = 2,
+                    .workers = foreign ? 0 : 1,
+                    .stops_at_micro_batch = true,
+                    .asynchronous = foreign};
     const auto in_two = [&](const fs::path& in, std::int64_t stop, const std::string& name) {
       debug_launcher([&] {
         const auto ended = train(loop, in, stop);
@@ -456,7 +593,7 @@ TEST_CASE("save_state: two processes continue bit for bit, each with its own ran
       });
     };
     in_two(none.path(), -1, "straight");
-    for (const std::int64_t stop : {4, 9}) {
+    for (const std::int64_t stop : {5, 18}) {
       in_two(project.path(), stop, "");
       in_two(project.path(), -1, "resumed");
       for (const char* rank : {"0", "1"}) {
@@ -473,6 +610,38 @@ TEST_CASE("save_state: two processes continue bit for bit, each with its own ran
       fs::remove_all(project.path() / "checkpoints");
     }
   }
+}
+
+TEST_CASE("load_state: a window of two processes is not the window of one") {
+  const TemporaryDirectory project;
+  const Loop loop{.batch_size = 2, .stops_at_micro_batch = true};
+  debug_launcher([&] { train(loop, project.path(), 5); });
+  CHECK(code_of([&] { train(loop, project.path()); }) == "checkpoint.window");
+}
+
+TEST_CASE("save_state: an asynchronous save fails in both processes, and one after it works") {
+  const TemporaryDirectory folder;
+  debug_launcher([&] {
+    Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
+    Net net;
+    auto [model] = accelerator.prepare(net);
+    {
+      const auto guard = accelerator.accumulate(model);
+      accelerator.backward(model(at::ones({4, kWidth})).mean());
+    }
+    const bool is_main = accelerator.is_main_process();
+    CheckpointHook hook = accelerator.register_save_state_pre_hook([&](const fs::path& staged) {
+      if (!is_main) fs::create_directory(staged / "gradients_1.safetensors");
+    });
+    accelerator.save_state(folder.path() / "state", {.asynchronous = true});
+    require(code_of([&] { accelerator.wait_for_save(); }) == "io.rename", "both processes throw");
+    require(!fs::exists(folder.path() / "state"), "nothing is written");
+    hook.remove();
+    accelerator.save_state(folder.path() / "state", {.asynchronous = true});
+    accelerator.wait_for_save();
+    accelerator.load_state(folder.path() / "state");
+  });
+  CHECK(fs::exists(folder.path() / "state" / kManifestFile));
 }
 
 TEST_CASE("save_state: an error in one process is an error in both, and writes nothing") {

@@ -1,0 +1,90 @@
+#include "checkpoint/gradient_state.h"
+
+#include <torch/torch.h>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
+namespace hasten {
+namespace {
+
+constexpr const char *kIndices = ":indices", *kValues = ":values", *kIsCoalesced = ":is_coalesced";
+
+// The gradient of this name in the file; undefined if it has none. The memory is that of the file.
+at::Tensor gradient_of(const TensorDict& saved, const std::string& name,
+                       const at::Tensor& parameter) {
+  if (const auto dense = saved.find(name); dense != saved.end()) return dense->second;
+  if (!saved.contains(name + kIndices)) return {};
+  const at::Tensor &indices = take(saved, name + kIndices), &values = take(saved, name + kValues);
+  // LibTorch does not check the indices by itself, and would read and write outside of the gradient.
+  at::_validate_sparse_coo_tensor_args(indices, values, parameter.sizes());
+  const at::Tensor gradient = at::sparse_coo_tensor(indices, values, parameter.sizes(),
+                                                    values.options().layout(at::kSparse));
+  return gradient._coalesced_(take(saved, name + kIsCoalesced).item<bool>());
+}
+
+// Returns a gradient as autograd makes it: with the parameter's strides if it is dense, because the
+// order of a sum over it depends on them.
+at::Tensor own_copy(const at::Tensor& gradient, const at::Tensor& parameter) {
+  if (gradient.is_sparse()) return gradient.to(parameter.device(), /*non_blocking=*/false, true);
+  return at::empty_like(parameter).copy_(gradient);
+}
+
+}  // namespace
+
+TensorDict gradient_tensors(const ParameterNames& parameters) {
+  TensorDict out;
+  for (const auto& [name, parameter] : parameters) {
+    const at::Tensor gradient = parameter.grad();
+    if (!gradient.defined()) continue;
+    if (!gradient.is_sparse()) {
+      out[name] = gradient;
+      continue;
+    }
+    out[name + kIndices] = gradient._indices();
+    out[name + kValues] = gradient._values();
+    out[name + kIsCoalesced] = at::scalar_tensor(gradient.is_coalesced(), at::kBool);
+  }
+  return out;
+}
+
+void check_gradients(const ParameterNames& parameters, const TensorDict& saved,
+                     const std::filesystem::path& file) {
+  std::size_t used = 0;
+  const auto throw_misfit = [&](const std::string& name, const std::string& got) {
+    throw DataError("checkpoint.gradients",
+                    {.what = str(file.string(), ", gradient ", name),
+                     .got = got,
+                     .expected = "the gradient of a parameter of the prepared objects",
+                     .hint = "load it with the model that the checkpoint was made with"});
+  };
+  for (const auto& [name, parameter] : parameters) {
+    try {
+      const at::Tensor gradient = gradient_of(saved, name, parameter);
+      if (!gradient.defined()) continue;
+      used += gradient.is_sparse() ? 3 : 1;
+      if (gradient.sizes() != parameter.sizes() ||
+          gradient.scalar_type() != parameter.scalar_type())
+        throw_misfit(name, "another shape or type than the parameter's");
+    } catch (const c10::Error& error) {  // such as an index outside of the shape
+      throw_misfit(name, error.what_without_backtrace());
+    }
+  }
+  if (used != saved.size())
+    throw_misfit(saved.begin()->first, str(saved.size() - used, " tensors of other parameters"));
+}
+
+void restore_gradients(const ParameterNames& parameters, const TensorDict& saved) {
+  const torch::NoGradGuard no_grad;
+  for (const auto& [name, parameter] : parameters) {
+    const at::Tensor gradient = gradient_of(saved, name, parameter);
+    at::Tensor target = parameter;
+    if (gradient.defined()) {
+      target.mutable_grad() = own_copy(gradient, parameter);
+    } else if (target.grad().defined()) {
+      target.mutable_grad().reset();
+    }
+  }
+}
+
+}  // namespace hasten

@@ -1,0 +1,29 @@
+// File: checkpoint/gradient_state.h (internal)
+// Converts the gradients of parameters to named tensors and back, for a checkpoint inside an
+// accumulation window.
+//
+//   TensorDict saved = gradient_tensors(parameters);   // "weight", or "table:values" if it is sparse
+//   check_gradients(parameters, saved, file);
+//   restore_gradients(parameters, saved);
+//
+// A dense gradient has the parameter's name. A sparse one is NAME:indices, NAME:values and
+// NAME:is_coalesced. A parameter without a gradient has no tensor, and gets none. check_gradients
+// throws DataError "checkpoint.gradients". Thread rule: the training thread, outside of a backward
+// pass.
+#pragma once
+
+#include <filesystem>
+
+#include "hasten/checkpoint/training_state.h"
+
+namespace hasten {
+
+// The tensors share the memory of the gradients.
+TensorDict gradient_tensors(const ParameterNames& parameters);
+// Throws unless each tensor is the gradient of one of the parameters.
+void check_gradients(const ParameterNames& parameters, const TensorDict& saved,
+                     const std::filesystem::path& file);
+// Copies the tensors. A parameter that has none loses its gradient.
+void restore_gradients(const ParameterNames& parameters, const TensorDict& saved);
+
+}  // namespace hasten

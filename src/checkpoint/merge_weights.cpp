@@ -1,0 +1,161 @@
+#include "hasten/checkpoint/merge_weights.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "checkpoint/tensor_records.h"
+#include "formats/module_tensors.h"
+#include "formats/safetensors_header.h"
+#include "hasten/base/error.h"
+#include "hasten/base/files.h"
+#include "hasten/base/text.h"
+#include "hasten/checkpoint/manifest.h"
+#include "hasten/formats/safetensors.h"
+#include "hasten/formats/weights.h"
+
+namespace hasten {
+namespace {
+
+namespace fs = std::filesystem;
+
+using RecordsByFile = std::map<std::string, TensorRecords>;
+
+// The records of the files of weights, and whether one of them holds a part of a tensor.
+RecordsByFile weight_records(const fs::path& folder, bool& has_slices) {
+  RecordsByFile records = records_of_checkpoint(folder);
+  std::erase_if(records, [](const auto& item) {
+    return !starts_with(item.first, "model") || !ends_with(item.first, ".safetensors");
+  });
+  for (const auto& [file, tensors] : records) {
+    has_slices = has_slices || std::any_of(tensors.begin(), tensors.end(), [](const auto& item) {
+                   return !item.second.offset.empty();
+                 });
+  }
+  return records;
+}
+
+[[noreturn]] void throw_bad_slices(const fs::path& folder, const std::string& name,
+                                   std::string got) {
+  throw DataError("checkpoint.slices",
+                  {.what = str(folder.string(), ", tensor ", safetensors::quoted(name)),
+                   .got = std::move(got),
+                   .expected = "slices that cover the tensor once",
+                   .hint = "the files of all processes must be in the folder"});
+}
+
+// A part of a tensor, from one file.
+struct Part {
+  const TensorRecord* record = nullptr;
+  at::Tensor values;
+};
+
+bool overlap(const TensorRecord& a, const TensorRecord& b) {
+  if (a.offset.empty() || b.offset.empty()) return true;
+  for (std::size_t d = 0; d < a.shape.size(); ++d) {
+    if (a.offset[d] >= b.offset[d] + b.sizes[d] || b.offset[d] >= a.offset[d] + a.sizes[d])
+      return false;
+  }
+  return true;
+}
+
+std::int64_t elements(const std::vector<std::int64_t>& sizes) {
+  std::int64_t product = 1;
+  for (const std::int64_t size : sizes) product *= size;
+  return product;
+}
+
+// Puts a tensor together. Its parts must have one type and shape, and cover it once.
+at::Tensor joined(const fs::path& folder, const std::string& name, const std::vector<Part>& parts) {
+  const TensorRecord& first = *parts.front().record;
+  std::int64_t covered = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const TensorRecord& record = *parts[i].record;
+    if (record.shape != first.shape ||
+        parts[i].values.scalar_type() != parts.front().values.scalar_type())
+      throw_bad_slices(folder, name, "slices of tensors with different shapes or types");
+    if (parts[i].values.sizes() != at::IntArrayRef(record.sizes_in_file()))
+      throw_bad_slices(folder, name, "a slice whose size differs from the manifest's");
+    for (std::size_t j = 0; j < i; ++j) {
+      if (overlap(record, *parts[j].record)) throw_bad_slices(folder, name, "slices that overlap");
+    }
+    covered += elements(record.sizes_in_file());
+  }
+  if (covered != elements(first.shape))
+    throw_bad_slices(folder, name, str(covered, " of ", elements(first.shape), " elements"));
+  if (first.offset.empty()) return parts.front().values;
+  at::Tensor whole = at::empty(first.shape, parts.front().values.options());
+  for (const Part& part : parts) {
+    at::Tensor place = whole;
+    for (std::size_t d = 0; d < first.shape.size(); ++d) {
+      place =
+          place.narrow(static_cast<std::int64_t>(d), part.record->offset[d], part.record->sizes[d]);
+    }
+    place.copy_(part.values);
+  }
+  return whole;
+}
+
+TensorDict join_slices(const fs::path& folder, const RecordsByFile& records) {
+  std::map<std::string, std::vector<Part>> parts;
+  for (const auto& [file, tensors] : records) {
+    const SafetensorsFile open(folder / file);
+    for (const auto& [name, record] : tensors)
+      parts[name].push_back({.record = &record, .values = open.tensor(name)});
+  }
+  TensorDict weights;
+  for (const auto& [name, of_tensor] : parts) weights[name] = joined(folder, name, of_tensor);
+  return weights;
+}
+
+TensorDict weights_to_merge(const fs::path& folder) {
+  std::error_code ignored;
+  if (!fs::exists(folder / kManifestFile, ignored)) return load_weights(folder);
+  verify_checkpoint(folder);
+  bool has_slices = false;
+  const RecordsByFile records = weight_records(folder, has_slices);
+  return has_slices ? join_slices(folder, records) : load_weights(folder);
+}
+
+// The metadata of the files, which name the other names of tied weights.
+SafetensorsMetadata metadata_of(const fs::path& folder) {
+  SafetensorsMetadata metadata = {{"format", "pt"}};
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (!starts_with(name, "model") || !ends_with(name, ".safetensors")) continue;
+    const SafetensorsFile file(entry.path());
+    for (const auto& [key, value] : file.metadata()) metadata.emplace(key, value);
+  }
+  return metadata;
+}
+
+}  // namespace
+
+TensorDict merge_weights(const fs::path& folder, const fs::path& target,
+                         const MergeOptions& options) {
+  std::error_code ignored;
+  if (fs::exists(target / kManifestFile, ignored)) {
+    throw UsageError("weights.merge-target", {.what = target.string(),
+                                              .got = "the folder of a checkpoint",
+                                              .expected = "another folder, or a new one",
+                                              .hint = "a checkpoint keeps the files that its "
+                                                      "manifest lists"});
+  }
+  TensorDict weights = weights_to_merge(folder);
+  const SafetensorsMetadata metadata = metadata_of(folder);
+  if (target.extension() == ".safetensors") {
+    save_safetensors(target, weights, metadata);
+    return weights;
+  }
+  make_directories(target);
+  save_weights(
+      target, weights,
+      {.max_shard_size = options.max_shard_size.value_or(std::numeric_limits<std::int64_t>::max()),
+       .metadata = metadata});
+  return weights;
+}
+
+}  // namespace hasten

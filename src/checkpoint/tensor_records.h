@@ -1,0 +1,57 @@
+// File: checkpoint/tensor_records.h (internal)
+// What a manifest says about each tensor of a safetensors file: its bytes in the file, their
+// checksum, its global shape, and the slice of it that the file holds (docs/formats.md).
+//
+//   const TensorRecords records = tensor_records(folder / "model.safetensors", {});
+//   manifest["tensors"] = json_of(records);
+//   damaged_part(folder / "model.safetensors", records);   // "tensor "fc.weight"", or ""
+//
+// Thread rule: any thread. Throws DataError "safetensors.*", UsageError "checkpoint.slice", IoError
+// "io.*"; records_of_json throws nlohmann::json::exception.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "hasten/checkpoint/manifest.h"
+
+namespace hasten {
+
+struct TensorRecord {
+  std::uint64_t begin = 0, end = 0;  // the bytes in the file
+  std::string crc32c;                // of these bytes, eight digits
+  std::vector<std::int64_t> shape;   // of the whole tensor, as the format counts it
+  // The slice in this file: its first index and its size in each dimension. Both are empty if the
+  // file holds the whole tensor.
+  std::vector<std::int64_t> offset, sizes;
+
+  const std::vector<std::int64_t>& sizes_in_file() const { return offset.empty() ? shape : sizes; }
+};
+
+using TensorRecords = std::map<std::string, TensorRecord>;
+
+// Describes the tensors of a file. `slices` names those of which the file has only a part.
+TensorRecords tensor_records(const std::filesystem::path& file,
+                             const std::map<std::string, TensorSlice>& slices);
+
+// True if the sizes, places and checksum are possible ones.
+bool is_possible(const TensorRecord& record);
+
+nlohmann::json json_of(const TensorRecords& records);
+TensorRecords records_of_json(const nlohmann::json& json);
+
+// Returns the part of a changed file that differs first: "tensor "NAME"", or "the header".
+std::string damaged_part(const std::filesystem::path& file, const TensorRecords& records);
+// Returns the tensor that begins before a size and ends behind it, as "tensor "NAME""; empty if
+// there is none.
+std::string tensor_cut_at(std::uint64_t size, const TensorRecords& records);
+
+// Returns the records of each safetensors file of a verified checkpoint; empty if its manifest is of
+// version 1.
+std::map<std::string, TensorRecords> records_of_checkpoint(const std::filesystem::path& folder);
+
+}  // namespace hasten

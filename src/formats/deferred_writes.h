@@ -1,0 +1,48 @@
+// File: formats/deferred_writes.h (internal)
+// Safetensors files whose tensors are copied now and written later, by another thread: the snapshot of
+// an asynchronous save.
+//
+//   DeferredWrites writes;
+//   {
+//     const DeferredWrites::Scope scope(writes);
+//     save_safetensors(staged / "model.safetensors", tensors);   // checks and copies, writes nothing
+//   }
+//   writes.run();                                                // writes the copies
+//
+// Everything that calls save_safetensors on the thread of the scope takes part, such as the files that
+// a model writes itself. The folder must be one that is being staged (hasten/base/files.h), because
+// its files are incomplete until run() has returned. run() throws IoError "io.*". Thread rule: an
+// object belongs to one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
+
+namespace hasten {
+
+class DeferredWrites {
+ public:
+  class [[nodiscard]] Scope {
+   public:
+    explicit Scope(DeferredWrites& writes);
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+    ~Scope();
+
+   private:
+    DeferredWrites* before_;
+  };
+  // Those of the calling thread's scope; null outside of one.
+  static DeferredWrites* active();
+
+  void add(std::function<void()> write) { writes_.push_back(std::move(write)); }
+  // Writes the files in the order of the calls, and frees the copy of each one after that.
+  void run();
+
+ private:
+  std::vector<std::function<void()>> writes_;
+};
+
+}  // namespace hasten

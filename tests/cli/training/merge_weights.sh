@@ -1,0 +1,12 @@
+# Weights in three files become one, and one becomes several again.
+sharded=$data/../../unit/formats/data/sharded
+hasten merge-weights "$sharded" merged
+ls merged
+hasten merge-weights merged one.safetensors
+cmp merged/model.safetensors one.safetensors
+hasten merge-weights merged again --max_shard_size 100
+ls again
+hasten merge-weights
+hasten merge-weights "$sharded" merged --max_shard_size 5XB
+hasten merge-weights missing merged | cat
+hasten merge-weights --help | head -1
