@@ -1,0 +1,129 @@
+// `hasten verify`: repeats a part of a run and compares its hashes.
+#include <csignal>
+#include <cstdio>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "child.h"
+#include "commands/diff_options.h"
+#include "hasten/base/error.h"
+#include "hasten/base/files.h"
+#include "hasten/base/text.h"
+#include "light_commands.h"
+
+namespace hasten::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kChain = "hash_chain.jsonl";
+constexpr const char* kConfiguration = "hash_chain_config.yaml";
+constexpr auto kPoll = std::chrono::milliseconds(200);
+constexpr auto kStopTimeout = std::chrono::minutes(10);
+
+// The step and the number of processes of the last whole line of a chain.
+struct LastLink {
+  std::int64_t step = -1, num_processes = 1;
+};
+
+LastLink last_link(const fs::path& file) {
+  LastLink last;
+  std::ifstream in(file, std::ios::binary);
+  for (std::string line; std::getline(in, line) && !in.eof();) {
+    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!json.is_object()) continue;
+    last.step = json.value("step", last.step);
+    last.num_processes = json.value("num_processes", last.num_processes);
+  }
+  return last;
+}
+
+// Throws unless the run has what a repetition needs.
+void check_run(const fs::path& run, std::int64_t from) {
+  for (const fs::path& file : {run / kChain, run / kConfiguration}) {
+    if (fs::exists(file)) continue;
+    throw DataError("checkpoint.no-chain", {.what = file.string(),
+                                            .got = "no such file",
+                                            .expected = "the output_dir of a run with a hash chain",
+                                            .hint = "train with --hash_chain_steps 100"});
+  }
+  const fs::path checkpoint = run / str("checkpoint-", from);
+  if (from == 0 || fs::is_directory(checkpoint)) return;
+  throw ConfigError("checkpoint.no-step", {.what = str("--from ", from),
+                                           .got = "no folder " + checkpoint.string(),
+                                           .expected = "the step of a checkpoint, or 0"});
+}
+
+std::vector<std::string> training_words(const std::string& program, const fs::path& run,
+                                        std::int64_t from, const fs::path& output,
+                                        std::int64_t processes) {
+  std::vector<std::string> words = {program};
+  if (processes > 1) {
+    for (const std::string& word :
+         {std::string("launch"), std::string("--num_processes"), str(processes), program})
+      words.push_back(word);
+  }
+  for (const std::string& word :
+       {std::string("train"), std::string("--config_file"), (run / kConfiguration).string(),
+        std::string("--output_dir"), output.string(), std::string("--save_strategy"),
+        std::string("no"), std::string("--load_best_model_at_end"), std::string("false"),
+        std::string("--report_to"), std::string("none"), std::string("--disable_tqdm"),
+        std::string("true")})
+    words.push_back(word);
+  if (from > 0) {
+    words.push_back("--resume_from_checkpoint");
+    words.push_back((run / str("checkpoint-", from)).string());
+  }
+  return words;
+}
+
+// Runs the training until its chain has the step, and stops it then.
+void repeat(const std::vector<std::string>& words, const fs::path& chain, std::int64_t until) {
+  Child child(words, {.drop_hasten_variables = true});
+  std::string error;
+  bool is_stopped = false;
+  while (!child.is_at_end()) {
+    if (const auto line = child.line(Clock::now() + kPoll)) {
+      if (line->text.find(": error") != std::string::npos) error = line->text;
+    }
+    if (!is_stopped && fs::exists(chain) && last_link(chain).step >= until) {
+      child.send(SIGTERM);
+      is_stopped = true;
+    }
+  }
+  const int code = child.wait(Clock::now() + kStopTimeout).value_or(1);
+  if (code == 0 || last_link(chain).step >= until) return;
+  throw DataError(
+      "checkpoint.repetition",
+      {.what = str("the repetition of the run ended with exit code ", code),
+       .got = error,
+       .hint = "call hasten verify in the folder in which the run was started, with the "
+               "same model and data"});
+}
+
+}  // namespace
+
+int verify(int argc, char** argv) {
+  const VerifyCommand command = parse_verify({argv + 2, argv + argc});
+  if (command.help) {
+    std::fputs(verify_help().c_str(), stdout);
+    return 0;
+  }
+  check_run(command.run, command.from);
+  const std::string program = fs::read_symlink("/proc/self/exe").string();
+  const LastLink last = last_link(fs::path(command.run) / kChain);
+  const TemporaryDirectory folder;
+  repeat(training_words(program, command.run, command.from, folder.path(), last.num_processes),
+         folder.path() / kChain, last.step);
+  Child comparison(
+      {program, "diff", command.run, folder.path().string(), "--from", str(command.from + 1)}, {});
+  while (!comparison.is_at_end()) {
+    if (const auto line = comparison.line(Clock::now() + kPoll))
+      std::printf("%s\n", line->text.c_str());
+  }
+  return comparison.wait(Clock::now() + kStopTimeout).value_or(1);
+}
+
+}  // namespace hasten::cli

@@ -1,0 +1,121 @@
+// The hash chains of the Trainer's runs: resuming continues them, and a changed bit parts them.
+#include "hasten/checkpoint/hash_chain.h"
+
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "hasten/base/files.h"
+#include "hasten/base/text.h"
+#include "hasten/checkpoint/manifest.h"
+#include "hasten/formats/safetensors.h"
+#include "hasten/trainer/trainer.h"
+#include "unit/trainer/tiny.h"
+
+namespace trainer_hash_chain_test {
+
+using namespace hasten;
+using namespace hasten::tiny_runs;
+namespace fs = std::filesystem;
+
+namespace {
+
+// Twelve steps of two micro-batches, with a hash every second step and a checkpoint every third.
+TrainingArguments twelve_steps(const fs::path& folder) {
+  TrainingArguments args = twenty_steps(folder);
+  args.max_steps = 12;
+  args.gradient_accumulation_steps = 2;
+  args.save_strategy = SaveStrategy::steps;
+  args.save_steps = 3;
+  args.hash_chain_steps = 2;
+  return args;
+}
+
+void train(const TrainingArguments& args, const ColumnDataset& data = rows(20)) {
+  Trainer trainer(new_model(), args, {.train_dataset = TrainerDataset(data)});
+  trainer.train();
+}
+
+fs::path checkpoint(const fs::path& run, std::int64_t step) {
+  return run / str("checkpoint-", step);
+}
+
+std::string chain_text(const fs::path& run) { return read_file(run / kHashChainFile); }
+
+// Flips the lowest bit of the first value of a tensor in a checkpoint, and makes it a valid
+// checkpoint again.
+void tamper(const fs::path& folder, const std::string& file, const std::string& name) {
+  TensorDict tensors;
+  for (const auto& [key, tensor] : load_safetensors(folder / file)) tensors[key] = tensor.clone();
+  static_cast<std::int32_t*>(tensors.at(name).mutable_data_ptr())[0] ^= 1;
+  save_safetensors(folder / file, tensors);
+  write_manifest(folder);
+}
+
+}  // namespace
+
+TEST_CASE("hash chain: a run writes a link every k steps, the same ones each time") {
+  const Folder a, b;
+  train(twelve_steps(a.path));
+  train(twelve_steps(b.path));
+  const HashChain chain = read_hash_chain(a.path / kHashChainFile);
+  REQUIRE(chain.size() == 6);
+  CHECK(chain.front().previous == first_hash());
+  for (std::size_t i = 0; i < chain.size(); ++i)
+    CHECK(chain[i].step == 2 * static_cast<std::int64_t>(i + 1));
+  CHECK(chain[0].weights.size() == new_model()->parameters().size());
+  CHECK(chain[0].optimizer.size() == 3 * chain[0].weights.size());
+  CHECK(chain_text(a.path) == chain_text(b.path));
+}
+
+TEST_CASE("hash chain: a resumed run continues it to the byte, also from another folder") {
+  const Folder a, b;
+  train(twelve_steps(a.path));
+  const std::string whole = chain_text(a.path);
+  // Step 3 is between two links. A killed process has left half a line.
+  std::ofstream(a.path / kHashChainFile, std::ios::app | std::ios::binary) << "{\"hash\":\"0";
+  TrainingArguments args = twelve_steps(a.path);
+  args.resume_from_checkpoint = checkpoint(a.path, 3).string();
+  args.save_strategy = SaveStrategy::no;
+  train(args);
+  CHECK(chain_text(a.path) == whole);
+  args.output_dir = b.path.string();
+  train(args);
+  CHECK(whole.ends_with(chain_text(b.path)));
+  CHECK(read_hash_chain(b.path / kHashChainFile).front().step == 4);
+  CHECK(compare_runs(a.path, b.path).links == 5);
+}
+
+TEST_CASE("hash chain: one changed bit of a checkpoint, or of the data, is found and named") {
+  const Folder a;
+  train(twelve_steps(a.path));
+  const auto repeated = [&](const ColumnDataset& data) {
+    const Folder again;
+    TrainingArguments args = twelve_steps(again.path);
+    args.resume_from_checkpoint = checkpoint(a.path, 6).string();
+    args.save_strategy = SaveStrategy::no;
+    train(args, data);
+    return compare_runs(a.path, again.path);
+  };
+  CHECK(!repeated(rows(20)).difference);
+
+  TensorDict columns = rows(20).columns();
+  columns["attention_mask"] = columns.at("attention_mask").clone();
+  columns.at("attention_mask").select(1, 11).fill_(0);
+  const RunComparison other_rows = repeated(ColumnDataset(columns));
+  REQUIRE(other_rows.difference);
+  CHECK(other_rows.difference->step == 8);
+  CHECK(other_rows.difference->part == "the rows since the link before");
+
+  const std::string name = "classifier.weight";
+  tamper(checkpoint(a.path, 6), "model.safetensors", name);
+  const RunComparison other_weights = repeated(rows(20));
+  REQUIRE(other_weights.difference);
+  CHECK(other_weights.difference->step == 8);
+  CHECK(other_weights.difference->part.find("rows") == std::string::npos);
+}
+
+}  // namespace trainer_hash_chain_test
