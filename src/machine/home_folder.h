@@ -9,12 +9,20 @@
 #include <string>
 
 #include "hasten/options/environment.h"
+#include "options/variable_of.h"
 
 namespace hasten::config {
 
 // Returns $name if it is set, otherwise `folder` in the user's cache, or an empty text if neither
 // XDG_CACHE_HOME nor HOME is set.
-std::string home_folder(const Environment& environment, const std::string& name,
-                        const std::string& folder);
+inline std::string home_folder(const Environment& environment, const std::string& name,
+                               const std::string& folder) {
+  const std::string own = variable_of(environment, name);
+  if (!own.empty()) return with_home(environment, own);
+  const std::string cache = variable_of(environment, "XDG_CACHE_HOME");
+  if (!cache.empty()) return with_home(environment, cache) + "/" + folder;
+  const std::string home = variable_of(environment, "HOME");
+  return home.empty() ? "" : home + "/.cache/" + folder;
+}
 
 }  // namespace hasten::config

@@ -1,4 +1,4 @@
-#include "process/backend/host_staging_backend.h"
+#include "process/backend/backend_wrappers.h"
 
 #include <ATen/ATen.h>
 

@@ -1,4 +1,4 @@
-#include "process/backend/observed_backend.h"
+#include "process/backend/backend_wrappers.h"
 
 #include <utility>
 

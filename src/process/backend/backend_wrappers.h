@@ -1,0 +1,27 @@
+// File: process/backend/backend_wrappers.h (internal)
+// Backends of c10d that wrap another one. Thread rule: that of the wrapped backend.
+#pragma once
+
+#include <memory>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "process/backend/call_checker.h"
+#include "process/watch/call_log.h"
+
+namespace hasten {
+
+// Records the collectives of a backend, whoever calls them: a Group, c10d's reducer or the program.
+// With a `checker`, each is compared over the ranks before it runs. Messages from one rank to
+// another are passed on without a record.
+c10::intrusive_ptr<c10d::Backend> make_observed_backend(
+    c10::intrusive_ptr<c10d::Backend> backend, std::shared_ptr<CallLog> calls,
+    std::unique_ptr<CallChecker> checker = nullptr);
+
+// Lets a backend carry the tensors of a device that it does not know (`tpu`). Each call copies the
+// tensors to the host's memory, waits for the backend's call with the copies, and copies the result
+// back. It is slow, because nothing else runs meanwhile. Messages from one rank to another are
+// copied too.
+c10::intrusive_ptr<c10d::Backend> make_host_staging_backend(
+    c10::intrusive_ptr<c10d::Backend> backend);
+
+}  // namespace hasten
