@@ -78,7 +78,7 @@ Facts platform() {
   return facts;
 }
 
-// The CPU's instruction sets among those for which hasten or LibTorch has its own kernels.
+// Returns the CPU's instruction sets among those for which hasten or LibTorch has its own kernels.
 std::vector<std::string> instruction_sets() {
   const std::vector<std::string> flags = split(value_in("/proc/cpuinfo", "flags", ':'), ' ');
   std::vector<std::string> sets;
@@ -123,7 +123,7 @@ Facts numa_nodes() {
   return facts;
 }
 
-// The version of NVIDIA's driver, such as "550.54.14"; empty if there is none.
+// Returns the version of NVIDIA's driver, such as "550.54.14"; empty if there is none.
 std::string driver() {
   for (const std::string& word : split(first_line("/proc/driver/nvidia/version"), ' ')) {
     if (!word.empty() && word.find_first_not_of("0123456789.") == std::string::npos &&
@@ -142,7 +142,7 @@ Facts gpus() {
   return facts;
 }
 
-// The folders in which device `tpu` looks for its Python packages: next to LibTorch, in the active
+// Returns the folders in which device `tpu` looks for its Python packages: next to LibTorch, in the active
 // virtual environment, and in PYTHONPATH.
 std::vector<fs::path> package_folders(const fs::path& libtorch) {
   std::vector<fs::path> folders = {libtorch.parent_path()};
@@ -170,7 +170,7 @@ std::string package_version(const std::vector<fs::path>& folders, const std::str
   return "not found";
 }
 
-// The chips, and the packages needed to use them.
+// Returns the chips, and the packages that are needed to use them.
 Facts tpus(const std::string& libtorch) {
   Facts facts = Facts::object();
   int number = 0;
@@ -181,7 +181,7 @@ Facts tpus(const std::string& libtorch) {
   return facts;
 }
 
-// The interfaces that are up, with their addresses.
+// Returns the interfaces that are up, with their addresses.
 Facts network() {
   Facts facts = Facts::object();
   ifaddrs* raw = nullptr;
@@ -214,7 +214,7 @@ std::string version_of(const std::string& program) {
   return std::string(trim(line));
 }
 
-// Other programs that start processes as hasten launch does.
+// Returns the other programs that start processes as hasten launch does.
 Facts launchers() {
   Facts facts = Facts::object();
   for (const char* program : {"mpirun", "srun"}) {

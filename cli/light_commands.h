@@ -9,6 +9,7 @@ int environment(int argc, char** argv);  // hasten env
 int plot(int argc, char** argv);
 int search(int argc, char** argv);
 int test(int argc, char** argv);
+int verify(int argc, char** argv);
 int tpu_config(int argc, char** argv);
 
 }  // namespace hasten::cli

@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "base/did_you_mean.h"
+#include "commands/diff_options.h"
 #include "commands/estimate_options.h"
 #include "commands/inspect_options.h"
+#include "commands/merge_weights_options.h"
 #include "exec_torch.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -101,18 +103,37 @@ int inspect(int argc, char** argv) {
   cli::exec_torch_program(argv);
 }
 
+int diff(int argc, char** argv) {
+  if (parse_diff({argv + 2, argv + argc}).help) {
+    print(diff_help());
+    return 0;
+  }
+  cli::exec_torch_program(argv);
+}
+
+int merge_weights(int argc, char** argv) {
+  if (parse_merge_weights({argv + 2, argv + argc}).help) {
+    print(merge_weights_help());
+    return 0;
+  }
+  cli::exec_torch_program(argv);
+}
+
 constexpr Command commands[] = {
     {"anatomy", "show where a program's steps spend memory and time", anatomy},
     {"config", "write or update the configuration file of hasten launch", cli::configure},
+    {"diff", "find the first step and tensor in which two runs differ", diff},
     {"env", "print facts about this machine for a problem report", cli::environment},
     {"estimate", "predict the memory and time of a training step", estimate},
     {"inspect", "show what a model that Python exported (.pt2) contains", inspect},
     {"launch", "start a program in several processes, each with a rank", cli::launch},
+    {"merge-weights", "join weights that several safetensors files hold", merge_weights},
     {"plot", "draw the curves that runs have logged as an HTML page", cli::plot},
     {"search", "search hyper-parameters with runs of hasten train", cli::search},
     {"test", "check that this machine is ready for several processes", cli::test},
     {"tpu-config", "run commands on all machines of a TPU pod", cli::tpu_config},
     {"train", "fine-tune a model, evaluate it and save it", train},
+    {"verify", "repeat a part of a run and compare its hashes", cli::verify},
 };
 
 std::string usage() {
@@ -120,7 +141,7 @@ std::string usage() {
       "usage: hasten COMMAND [--NAME VALUE ...]\n\n"
       "Trains models on LibTorch, and measures or predicts the memory and time of training.\n\n";
   for (const Command& command : commands)
-    out += "  " + std::string(command.name).append(12 - std::string(command.name).size(), ' ') +
+    out += "  " + std::string(command.name).append(15 - std::string(command.name).size(), ' ') +
            command.help + "\n";
   return out +
          "\n  hasten COMMAND --help   the options of a command\n"

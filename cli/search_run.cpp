@@ -120,7 +120,7 @@ RunEnd await_run(ChildProcess& run, Trial& trial, Evaluations& evaluations, doub
   return {.status = run.reap().value_or(1), .was_stopped = stopped.has_value()};
 }
 
-// The last line with an error in the output of a run, or its last line.
+// Returns the last line with an error in the output of a run, or else its last line.
 std::string last_error(const fs::path& log_file) {
   std::string last, error;
   for (const std::string& line : split(read_file(log_file), '\n')) {

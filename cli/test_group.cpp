@@ -8,7 +8,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Meeting.
+// This check forms the group of all ranks.
 
 Json form_group(RankContext& rank) {
   if (rank.worker.world_size == 1) {
@@ -29,7 +29,7 @@ CheckOutcome evaluate_group(RankContext& rank, const std::vector<Json>& facts) {
           {{"seconds", seconds}}};
 }
 
-// Process execution.
+// This check runs work in single ranks, and lets ranks work in turn.
 
 Json process_execution(RankContext& rank) {
   const ProcessState& process = rank.process;

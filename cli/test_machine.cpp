@@ -36,7 +36,7 @@ std::string in_milliseconds(duration<double> time) { return fixed(time.count() *
 
 std::string own_program() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
 
-// The words of `hasten launch OPTIONS PROGRAM`, without the user's configuration.
+// Returns the words of `hasten launch OPTIONS PROGRAM`, without the user's configuration.
 std::vector<std::string> launch_command(const std::vector<std::string>& program,
                                         const std::vector<std::string>& options) {
   std::vector<std::string> words = {own_program(), "launch", "--no_config_file", "--use_cpu"};
@@ -152,7 +152,7 @@ std::string first_failure(double limit) {
              in_milliseconds(*reported - *failed));
 }
 
-// True if the process has ended, even if its parent has not waited for it yet.
+// Returns true if the process has ended, even if its parent has not waited for it yet.
 bool is_gone(std::int64_t process) {
   const auto status = process_status(str(process));
   return !status || has_ended(status->state);

@@ -10,10 +10,10 @@
 
 namespace hasten::cli {
 
-// How long a rank waits for one that hangs.
+// The time that a rank waits for one that hangs.
 inline constexpr std::chrono::seconds kHangTimeout{1};
 
-// `limit`: seconds for each check.
+// `limit` is the time in seconds that each check may take.
 void check_machine(double limit, TestReport& report);
 
 }  // namespace hasten::cli

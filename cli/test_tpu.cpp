@@ -1,4 +1,4 @@
-// Checks that each rank can compute on the TPU chip that it was given. Only if TPUs were asked for.
+// Checks that each rank can compute on its TPU chip. Runs only if TPUs were requested.
 #include <torch/torch.h>
 
 #include <cstdlib>

@@ -8,6 +8,8 @@ namespace hasten::cli {
 int train(int argc, char** argv);
 int estimate(int argc, char** argv);
 int inspect(int argc, char** argv);
+int diff(int argc, char** argv);
+int merge_weights(int argc, char** argv);
 int test_rank(int argc, char** argv);  // one of the ranks that `hasten test` starts
 int test_hang(int argc, char** argv);  // one of two ranks, of which rank 1 hangs
 

@@ -24,6 +24,10 @@ int main(int argc, char** argv) {
       code = hasten::cli::estimate(argc, argv);
     } else if (word == "inspect") {
       code = hasten::cli::inspect(argc, argv);
+    } else if (word == "diff") {
+      code = hasten::cli::diff(argc, argv);
+    } else if (word == "merge-weights") {
+      code = hasten::cli::merge_weights(argc, argv);
     } else if (word == hasten::cli::kTestRankCommand) {
       code = hasten::cli::test_rank(argc, argv);
     } else if (word == hasten::cli::kTestHangCommand) {

@@ -7,12 +7,14 @@
 #include <iostream>
 
 #include "hasten/accelerator.h"
+#include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/device/memory.h"
 #include "hasten/formats/safetensors.h"
 #include "hasten/launch/worker.h"
 #include "hasten/ops/ops.h"
 #include "hasten/options/train_options.h"
+#include "hasten/trainer/dashboard_callback.h"
 #include "hasten/trainer/exported_data.h"
 #include "hasten/trainer/progress_callback.h"
 #include "hasten/trainer/stop_on_signal.h"
@@ -164,22 +166,50 @@ int run_trainer(Trainer& trainer, const TrainConfiguration& run, std::int64_t ro
   return 0;
 }
 
-std::shared_ptr<TrainerCallback> progress_of(const TrainingArguments& arguments) {
-  const LogLevel level = arguments.log_level;
-  return std::make_shared<ProgressCallback>(
-      ProgressOptions{.bar = !arguments.disable_tqdm.value_or(false),
-                      .lines = level != LogLevel::error && level != LogLevel::critical});
+// Keeps the configuration of a run beside its hash chain, for `hasten verify`.
+class KeepsConfiguration : public TrainerCallback {
+ public:
+  explicit KeepsConfiguration(const TrainConfiguration& run) {
+    std::vector<config::ResolvedValue> values;
+    for (const config::ResolvedValue& value : run.values) {
+      const bool is_of_the_call = value.name == "config_file" || value.name == "print_config" ||
+                                  value.name == "resume_from_checkpoint" ||
+                                  value.name == "overwrite_output_dir" || value.name == "dashboard";
+      if (!is_of_the_call) values.push_back(value);
+    }
+    text_ = config::resolved_text(values, config::Show::all);
+  }
+  void on_train_begin(const TrainerEvent& event, TrainerControl&) override {
+    if (event.args.hash_chain_steps == 0 || !event.state.is_world_process_zero) return;
+    write_file_atomically(std::filesystem::path(event.args.output_dir) / "hash_chain_config.yaml",
+                          text_);
+  }
+  bool reads_gradients() const override { return false; }
+
+ private:
+  std::string text_;
+};
+
+std::shared_ptr<TrainerCallback> progress_of(const TrainConfiguration& run) {
+  const LogLevel level = run.arguments.log_level;
+  const ProgressOptions options{.bar = !run.arguments.disable_tqdm.value_or(false),
+                                .lines = level != LogLevel::error && level != LogLevel::critical};
+  if (run.options.dashboard) return std::make_shared<DashboardCallback>(options);
+  return std::make_shared<ProgressCallback>(options);
 }
 
 // Trains a model that Python has exported.
 int train_exported(const TrainConfiguration& run) {
   const TrainOptions& options = run.options;
-  const auto model = load_exported(options.model);
+  const auto model =
+      load_exported(options.model, {.libraries = {options.library.begin(), options.library.end()}});
   if (!options.weights.empty()) model->load_weights(options.weights);
   const TrainingArguments& arguments = run.arguments;
   if (arguments.do_eval || arguments.do_predict || arguments.eval_on_start) model->eval();
   if (arguments.do_train) model->train();  // both may refuse, which is before the first step then
-  const ExportedFiles files(options, *model);
+  const bool evaluates = arguments.do_eval || arguments.eval_on_start;
+  const ExportedFiles files(options, *model,
+                            evaluates ? EvalLabels::required : EvalLabels::optional);
   const Worker worker = worker_of(config::whole_environment());
   files.check_batches(arguments, worker.world_size);
   if (worker.rank == 0) {
@@ -194,7 +224,7 @@ int train_exported(const TrainConfiguration& run) {
                    .eval_dataset = files.eval(),
                    .compute_loss = files.compute_loss(),
                    .compute_metrics = files.compute_metrics(),
-                   .callbacks = {progress_of(arguments)},
+                   .callbacks = {progress_of(run), std::make_shared<KeepsConfiguration>(run)},
                    .extra_files = files.extra_files()});
   return run_trainer(trainer, run, files.train().size(), files.eval());
 }
@@ -218,7 +248,7 @@ int train(int argc, char** argv) {
   TrainerParts parts{.train_dataset = files->train(*loaded.model),
                      .eval_dataset = files->eval(*loaded.model),
                      .compute_metrics = files->metrics(*loaded.model),
-                     .callbacks = {progress_of(run.arguments)},
+                     .callbacks = {progress_of(run), std::make_shared<KeepsConfiguration>(run)},
                      .extra_files = files->tokenizer_files()};
   const TrainerDataset eval = parts.eval_dataset;
   const std::int64_t rows = parts.train_dataset.size();

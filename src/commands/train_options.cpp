@@ -31,12 +31,17 @@ const std::vector<std::string>& data_endings(TrainTask task) {
       return words;
     case TrainTask::masked_lm:
       return texts;
+    case TrainTask::image_classification:
+      return tables;
   }
   return tables;
 }
 
 void check_data_name(const std::string& option, const std::string& path, TrainTask task) {
   if (path.empty() || path == kDummyData) return;
+  const bool takes_folders = task == TrainTask::image_classification;
+  std::error_code ignored;
+  if (takes_folders && std::filesystem::is_directory(path, ignored)) return;
   const std::vector<std::string>& endings = data_endings(task);
   const auto fits = [&](const std::string& ending) { return ends_with(lower(path), ending); };
   if (std::any_of(endings.begin(), endings.end(), fits)) return;
@@ -44,8 +49,8 @@ void check_data_name(const std::string& option, const std::string& path, TrainTa
       "config.bad-value",
       {.what = option,
        .got = "'" + path + "'",
-       .expected = str("a file ending in ", join(endings, ", "), ", or ", kDummyData, ", for ",
-                       name_of(task)),
+       .expected = str(takes_folders ? "a folder, a file ending in " : "a file ending in ",
+                       join(endings, ", "), ", or ", kDummyData, ", for ", name_of(task)),
        .hint = ends_with(path, ".json") ? "name a file with one JSON object per line .jsonl" : ""});
 }
 
@@ -66,7 +71,12 @@ void check_evaluation_has_data(const TrainOptions& options, const TrainingArgume
 
 // An exported program has its head, its dropout and its attention built in.
 void check_exported(const TrainOptions& options, const config::OptionTable& table) {
-  if (!is_exported_model(options.model)) return;
+  if (!is_exported_model(options.model)) {
+    if (!options.library.empty())
+      throw_conflict("library is only for an exported model: model is '" + options.model + "'",
+                     "remove --library");
+    return;
+  }
   for (const char* name : {"task", "num_labels", "ignore_mismatched_sizes", "hidden_dropout",
                            "attention_dropout", "classifier_dropout", "attn_implementation"}) {
     if (table.find(name)->is_default()) continue;
@@ -95,6 +105,11 @@ void check_task(const TrainOptions& options, const config::OptionTable& table) {
     if (options.task == TrainTask::masked_lm || table.find(name)->is_default()) continue;
     throw_conflict(str(name, " is only for masked-lm: task is ", name_of(options.task)),
                    "use --task masked-lm");
+  }
+  for (const char* name : {"image_column", "random_crop", "random_flip"}) {
+    if (options.task == TrainTask::image_classification || table.find(name)->is_default()) continue;
+    throw_conflict(str(name, " is only for image-classification: task is ", name_of(options.task)),
+                   "use --task image-classification");
   }
   if (options.task == TrainTask::masked_lm && options.num_labels)
     throw_conflict("num_labels is set, and task is masked-lm, which has no labels of its own",
@@ -168,6 +183,9 @@ void describe(config::OptionTable& table, TrainOptions& options) {
     "earlier ones.");
   d("print_config", &TrainOptions::print_config,
     "Print every value and where it came from, then stop.");
+  d("dashboard", &TrainOptions::dashboard,
+    "Show curves, rates, memory and ranks on the whole terminal, with keys to stop, save and "
+    "evaluate. Where that is not possible, the reason and progress lines are shown.");
   d.group("Model");
   d("model", &TrainOptions::model,
     "Set the model: a folder with config.json, a config.json, ORG/NAME or ORG/NAME@REVISION in the "
@@ -176,9 +194,13 @@ void describe(config::OptionTable& table, TrainOptions& options) {
   d("weights", &TrainOptions::weights,
     "Load this safetensors file. If unset, that of the model folder; a config.json or a built-in "
     "name gets random weights.");
+  d("library", &TrainOptions::library,
+    "Load these libraries with custom operators (TORCH_LIBRARY), which a .pt2 file may then call. "
+    "Loading a library runs its code.");
   d("task", &TrainOptions::task,
-    "Select the task to train for: a class or a number for each text, a tag for each word, or the "
-    "words behind masks.");
+    "Select the task to train for: a class or a number for each text, a tag for each word, the "
+    "words "
+    "behind masks, or a class for each image.");
   d("num_labels", &TrainOptions::num_labels,
     "Set the number of labels; 1 means a regression. If unset, the labels of a text file or the "
     "model's config decide.")
@@ -206,7 +228,9 @@ void describe(config::OptionTable& table, TrainOptions& options) {
   d("data", &TrainOptions::data,
     "Read training rows from this file (" +
         join(data_endings(TrainTask::text_classification), ", ") +
-        ", and for masked-lm .txt); dummy generates random rows.");
+        ", for masked-lm also .txt, for image-classification also a folder with a subfolder of "
+        "images "
+        "for each class); dummy generates random rows.");
   d("eval_data", &TrainOptions::eval_data,
     "Read evaluation rows from this file, in the same formats.");
   d("text_column", &TrainOptions::text_column,
@@ -227,6 +251,14 @@ void describe(config::OptionTable& table, TrainOptions& options) {
   d("line_by_line", &TrainOptions::line_by_line,
     "For masked-lm: take each text as a row. If false, texts are joined and cut into rows of "
     "max_length tokens.");
+  d("image_column", &TrainOptions::image_column,
+    "For image-classification: set the column of the image files, which are relative to the folder "
+    "of the table.");
+  d("random_crop", &TrainOptions::random_crop,
+    "For image-classification: train on random parts of 8 to 100 % of the image, as torchvision's "
+    "RandomResizedCrop.");
+  d("random_flip", &TrainOptions::random_flip,
+    "For image-classification: mirror half of the training images.");
   d("dummy_rows", &TrainOptions::dummy_rows, "Generate this many rows of dummy data.").at_least(1);
   d("dummy_length", &TrainOptions::dummy_length, "Generate dummy rows of this many tokens.")
       .at_least(1);
@@ -273,8 +305,9 @@ void check_files(const TrainOptions& options) {
                        nearest(options.model, builtin), "built-in names are " + join(builtin, ", "),
                        [](const std::string& name) { return "the built-in " + name; })});
   }
-  const std::vector<std::pair<std::string, std::string>> files = {
+  std::vector<std::pair<std::string, std::string>> files = {
       {"weights", options.weights}, {"data", options.data}, {"eval_data", options.eval_data}};
+  for (const std::string& library : options.library) files.emplace_back("library", library);
   for (const auto& [name, path] : files) {
     if (path.empty() || path == kDummyData || fs::exists(path, ignored)) continue;
     throw IoError("io.not-found", {.what = "--" + name + " " + path + ": no such file"});

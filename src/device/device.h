@@ -101,6 +101,11 @@ struct MemoryFigures {
   std::string missing = "";  // why there are none, as a note of a report; empty: nothing to note
 };
 
+// The bytes of this process's tensors on a device, as LibTorch's allocator counts them.
+struct AllocatedBytes {
+  std::int64_t current = 0, peak = 0;
+};
+
 struct NamedGenerator {
   std::string name;  // its name in a checkpoint, such as "cuda.0"
   at::Generator generator;
@@ -135,6 +140,10 @@ class Device {
   virtual MemoryFigures memory(int) const { return {}; }
   // Returns cached, unused memory to the driver.
   virtual void empty_cache() const {}
+  // Returns nothing for a device whose allocator does not count.
+  virtual std::optional<AllocatedBytes> allocated(int) const { return std::nullopt; }
+  // Begins a new peak.
+  virtual void reset_allocated_peak(int) const {}
 
   // Returns the generators of random numbers that a checkpoint keeps.
   virtual std::vector<NamedGenerator> generators() const { return {}; }

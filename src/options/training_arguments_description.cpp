@@ -77,7 +77,8 @@ void optimizer(ArgumentDescriber& d) {
   d.group("Optimizer");
   config::describe_unsupported_optimizers(
       d("optim", &TrainingArguments::optim,
-        "Select the optimizer. adamax, lamb, nadam and radam are hasten's own names.")
+        "Select the optimizer. adamax, lamb, lbfgs, muon, nadam and radam are "
+        "hasten's own names.")
           .alias("adamw_torch_xla", "adamw_torch_fused")
           .alias("rmsprop_bnb", "rmsprop")
           .alias("rmsprop_bnb_32bit", "rmsprop"));
@@ -217,6 +218,10 @@ void checkpoints(ArgumentDescriber& d) {
       .at_least(1);
   d("save_only_model", &TrainingArguments::save_only_model,
     "Save only the weights. Checkpoints are smaller, but no run can resume from them.");
+  d("async_save", &TrainingArguments::async_save,
+    "Copy the state of a checkpoint in memory, and write it while training goes on. If unset, do "
+    "so "
+    "where the copy fits in half of the free memory.");
   d("enable_jit_checkpoint", &TrainingArguments::enable_jit_checkpoint,
     "Also save a checkpoint when a signal stops the run. `hasten train` stops on SIGTERM, SIGINT "
     "and "
@@ -234,21 +239,25 @@ void checkpoints(ArgumentDescriber& d) {
     "only the job's main process writes.");
   d("ignore_data_skip", &TrainingArguments::ignore_data_skip,
     "Resume at the start of the data instead of where the run stopped.");
+  d("hash_chain_steps", &TrainingArguments::hash_chain_steps,
+    "Write the hashes of rows, loss, weights and optimizer state to hash_chain.jsonl in output_dir "
+    "at "
+    "intervals of this many steps, for `hasten verify` and `hasten diff`. 0 writes none.")
+      .at_least(0);
 }
 
 void data(ArgumentDescriber& d) {
   d.group("Data loading");
   d("train_sampling_strategy", &TrainingArguments::train_sampling_strategy,
     "Select the order of the training rows. group_by_length puts rows of similar length into one "
-    "batch, which saves padding.")
+    "batch, which saves padding. batch_rebalance makes batches of different sizes that cost the "
+    "same, for several processes or accumulation.")
       .former_name("group_by_length")
       .alias("true", "group_by_length")
-      .alias("false", "random")
-      .not_yet_choices({"batch_rebalance"});
+      .alias("false", "random");
   d("length_column_name", &TrainingArguments::length_column_name,
-    "Name the column of the rows' lengths for group_by_length. Without such a column, the number "
-    "of "
-    "input_ids counts.");
+    "Name the column of the rows' lengths for group_by_length and batch_rebalance. Without such a "
+    "column, the number of input_ids counts.");
   d("dataloader_drop_last", &TrainingArguments::dataloader_drop_last,
     "Drop the last training batch of an epoch if it is not full.");
   d("dataloader_num_workers", &TrainingArguments::dataloader_num_workers,

@@ -145,6 +145,18 @@ void check_schedule_kwargs(const TrainingArguments& arguments) {
   }
 }
 
+// LBFGS has one rate for all parameters, and evaluates the loss of a step several times.
+void check_lbfgs(const TrainingArguments& arguments) {
+  if (arguments.weight_decay != 0)
+    throw_conflict("weight_decay is " + str(arguments.weight_decay) + ", and lbfgs has none",
+                   "use --weight_decay 0");
+  if (arguments.gradient_accumulation_steps > 1) {
+    throw_conflict("gradient_accumulation_steps is " + str(arguments.gradient_accumulation_steps) +
+                       ", and lbfgs computes the loss of a step several times",
+                   "use a larger --per_device_train_batch_size");
+  }
+}
+
 void check_optimizer_args(const TrainingArguments& arguments) {
   const Kwargs& kwargs = arguments.optim_args;
   check_kwargs("optim_args", name_of(arguments.optim), kwargs, optimizer_rules());
@@ -152,7 +164,8 @@ void check_optimizer_args(const TrainingArguments& arguments) {
     throw_conflict("stable_adamw: max_lr has no effect without decouple_lr",
                    "use --optim_args decouple_lr=true,max_lr=...");
   }
-  if (!kwargs.flag("nesterov", false)) return;
+  if (arguments.optim == OptimizerName::lbfgs) return check_lbfgs(arguments);
+  if (arguments.optim != OptimizerName::sgd || !kwargs.flag("nesterov", false)) return;
   if (kwargs.number("momentum", 0) > 0 && kwargs.number("dampening", 0) == 0) return;
   throw_conflict("sgd: nesterov needs a momentum above 0 and no dampening",
                  "use --optim_args momentum=0.9,nesterov=true");
@@ -425,6 +438,29 @@ const std::vector<KwargRule>& optimizer_rules() {
       {"lamb", "trust_clip", "false", "Limit the proportion of a step to 1.", 0, false, kBooleans},
       {"lamb", "always_adapt", "false", "Also adapt the steps of parameters that do not decay.", 0,
        false, kBooleans},
+      {"lbfgs", "max_iter", "20", "Make at most this many iterations in a step.", 1, true},
+      {"lbfgs", "max_eval", "1.25 max_iter", "Compute the loss at most this many times in a step.",
+       1, true},
+      {"lbfgs", "tolerance_grad", "1e-7", "End a step if no gradient is larger."},
+      {"lbfgs", "tolerance_change", "1e-9", "End a step if loss and parameters change less."},
+      {"lbfgs", "history_size", "100", "Keep this many earlier updates.", 1, true},
+      {"lbfgs",
+       "line_search_fn",
+       "none",
+       "Search the length of each update.",
+       0,
+       false,
+       {"strong_wolfe"}},
+      share("muon", "momentum", "0.95", "Keep this share of the mean of gradients."),
+      {"muon", "nesterov", "true", "Use Nesterov's momentum.", 0, false, kBooleans},
+      {"muon", "ns_steps", "5", "Make this many iterations of Newton and Schulz.", 0, true},
+      {"muon",
+       "adjust_lr_fn",
+       "match_rms_adamw",
+       "Make updates as large as AdamW's, or those of the original paper.",
+       0,
+       false,
+       {"original", "match_rms_adamw"}},
       {"nadam", "momentum_decay", "0.004", "Set the decay rate of the momentum's schedule."},
       {"nadam", "decoupled_weight_decay", "false", kDecoupledHelp, 0, false, kBooleans},
       {"radam", "decoupled_weight_decay", "false", kDecoupledHelp, 0, false, kBooleans},

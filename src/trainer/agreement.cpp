@@ -30,17 +30,23 @@ void sum_in_place(const Group& group, const std::vector<double*>& counts) {
   for (std::size_t i = 0; i < counts.size(); ++i) *counts[i] = sums.const_data_ptr<double>()[i];
 }
 
-void merge_control(const Group& group, TrainerControl& control) {
+void merge_control(const Group& group, TrainerControl& control, bool& is_writing) {
   if (group.size() == 1) return;
-  const std::array<bool*, 5> flags = {&control.should_training_stop, &control.should_epoch_stop,
-                                      &control.should_save, &control.should_evaluate,
-                                      &control.should_log};
+  const std::array<bool*, 6> flags = {&control.should_training_stop, &control.should_epoch_stop,
+                                      &control.should_save,          &control.should_evaluate,
+                                      &control.should_log,           &is_writing};
   at::Tensor own = at::empty({static_cast<std::int64_t>(flags.size()) + 1}, at::kInt);
   for (std::size_t i = 0; i < flags.size(); ++i) own.data_ptr<int>()[i] = *flags[i];
   own.data_ptr<int>()[flags.size()] = control.stop_signal;
   const at::Tensor greatest = group.reduce(own, Reduction::max);
   for (std::size_t i = 0; i < flags.size(); ++i) *flags[i] = greatest.const_data_ptr<int>()[i] != 0;
   control.stop_signal = greatest.const_data_ptr<int>()[flags.size()];
+}
+
+std::int64_t next_interval(std::int64_t interval, double slowest, double wanted) {
+  const double next = wanted * static_cast<double>(interval) / std::max(slowest, 1e-6);
+  return static_cast<std::int64_t>(
+      std::clamp(next, 1.0, static_cast<double>(kFasterAtMost * interval)));
 }
 
 bool EvaluationStop::after_batch(int signal) {
@@ -50,10 +56,7 @@ bool EvaluationStop::after_batch(int signal) {
   const at::Tensor greatest =
       group_.reduce(tensor_of({static_cast<double>(signal), seconds}), Reduction::max);
   const double* const value = greatest.const_data_ptr<double>();
-  const double batches_until_next =
-      kBetweenExchanges * static_cast<double>(interval_) / std::max(value[1], 1e-6);
-  interval_ = static_cast<std::int64_t>(
-      std::clamp(batches_until_next, 1.0, static_cast<double>(kFasterAtMost * interval_)));
+  interval_ = next_interval(interval_, value[1], kBetweenExchanges);
   batches_ = 0;
   exchanged_ = Clock::now();
   return value[0] != 0;

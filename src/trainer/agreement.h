@@ -26,7 +26,12 @@ StepTotals sum_over(const Group& group, StepTotals own);
 void sum_in_place(const Group& group, const std::vector<double*>& counts);
 
 // All processes do what one of them asks for, at the same step. The largest stop signal wins.
-void merge_control(const Group& group, TrainerControl& control);
+// `is_writing` becomes true in all if it is in one.
+void merge_control(const Group& group, TrainerControl& control, bool& is_writing);
+
+// Returns after how many steps (or batches) the processes exchange figures again, if they do so about
+// every `wanted` seconds and the slowest process took `slowest` seconds for the last `interval`.
+std::int64_t next_interval(std::int64_t interval, double slowest, double wanted);
 
 // Decides whether a signal stops an evaluation. All processes call after_batch() after each batch,
 // each with its own signal (0: none); it returns true in all of them after the same batch.

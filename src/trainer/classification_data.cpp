@@ -2,10 +2,8 @@
 
 #include <torch/torch.h>
 
-#include <algorithm>
 #include <optional>
 
-#include "data/problem_type.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/data/collator.h"
@@ -13,8 +11,6 @@
 #include "hasten/data/text_reader.h"
 #include "hasten/data/token_dataset.h"
 #include "hasten/machine/model_folder.h"
-#include "hasten/metrics/classification.h"
-#include "hasten/metrics/regression.h"
 #include "hasten/tokenizers/bert_tokenizer.h"
 #include "trainer/data_files.h"
 #include "trainer/text_labels.h"
@@ -35,27 +31,9 @@ struct DataFile {
   bool has_labels(const std::string& column) const {
     if (needs_labels) return true;
     if (!table) return columns->columns().count("labels") > 0;
-    if (!has_column(*table, column)) return false;
-    const auto& fields = table->column(column);
-    return std::any_of(fields.begin(), fields.end(),
-                       [](const std::string& field) { return !trim(field).empty(); });
+    return has_filled_column(*table, column);
   }
 };
-
-// Returns the labels as float [rows, ...] for a regression and for several labels a row, as int64
-// [rows] for classes.
-at::Tensor convert_labels(const at::Tensor& labels, const PreTrainedModel& model,
-                          const std::string& source) {
-  const std::string problem_type =
-      problem_type_of(model.problem_type(), model.num_labels(), labels.is_floating_point());
-  if (problem_type != kSingleLabel) return labels.to(at::kFloat);
-  if (labels.numel() != labels.size(0)) {
-    throw DataError("data.labels", {.what = source + ": labels",
-                                    .got = str(labels.numel() / labels.size(0), " per row"),
-                                    .expected = str("one per row, for ", problem_type)});
-  }
-  return labels.to(at::kLong).flatten();
-}
 
 }  // namespace
 
@@ -114,7 +92,7 @@ struct ClassificationFiles::Impl {
     if (!has_labels) return TrainerDataset(columns);
     check_labels(columns, model.num_labels(), source, model.problem_type());
     TensorDict tensors = columns.columns();
-    tensors["labels"] = convert_labels(tensors.at("labels"), model, source);
+    tensors["labels"] = row_labels(tensors.at("labels"), model, source);
     return TrainerDataset(ColumnDataset(std::move(tensors)));
   }
 };
@@ -142,13 +120,7 @@ ClassificationFiles::ClassificationFiles(const TrainOptions& options, EvalLabels
 ClassificationFiles::~ClassificationFiles() = default;
 
 ModelOptions ClassificationFiles::model_options() const {
-  ModelOptions out = model_options_for(Task::text_classification, impl_->options);
-  if (const auto& labels = impl_->labels) {
-    out.labels = labels->classes;
-    out.problem_type = labels->regression ? kRegression : kSingleLabel;
-    if (labels->regression) out.num_labels = 1;
-  }
-  return out;
+  return with_labels(model_options_for(Task::text_classification, impl_->options), impl_->labels);
 }
 
 TrainerDataset ClassificationFiles::train(const PreTrainedModel& model) const {
@@ -159,12 +131,8 @@ TrainerDataset ClassificationFiles::eval(const PreTrainedModel& model) const {
   return impl_->dataset(impl_->eval, model);
 }
 
-// Accuracy has no score for a regression, and errors have no meaning for classes.
 std::shared_ptr<EvalMetric> ClassificationFiles::metrics(const PreTrainedModel& model) const {
-  const bool regression =
-      problem_type_of(model.problem_type(), model.num_labels(), false) == kRegression;
-  if (regression) return std::make_shared<MeanErrors>();
-  return std::make_shared<Accuracy>();
+  return row_metrics(model);
 }
 
 std::vector<fs::path> ClassificationFiles::tokenizer_files() const {

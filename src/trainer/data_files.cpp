@@ -57,6 +57,13 @@ bool has_column(const TextTable& table, const std::string& name) {
   return std::find(table.names().begin(), table.names().end(), name) != table.names().end();
 }
 
+bool has_filled_column(const TextTable& table, const std::string& name) {
+  if (!has_column(table, name)) return false;
+  const auto& fields = table.column(name);
+  return std::any_of(fields.begin(), fields.end(),
+                     [](const std::string& field) { return !trim(field).empty(); });
+}
+
 TokenDataset encode_texts(const BertTokenizer& tokenizer, const TextTable& table,
                           const TrainOptions& options, std::int64_t max_length) {
   const EncodeOptions encode{.truncation = Truncation::longest_first, .max_length = max_length};
@@ -88,6 +95,19 @@ void check_rows(const ColumnDataset& columns, const PreTrainedModel& model,
   }
   check_lengths(columns, model.max_length(), source);
   check_ids(columns, model.vocab_size(), source);
+}
+
+at::Tensor row_labels(const at::Tensor& labels, const PreTrainedModel& model,
+                      const std::string& source) {
+  const std::string problem_type =
+      problem_type_of(model.problem_type(), model.num_labels(), labels.is_floating_point());
+  if (problem_type != kSingleLabel) return labels.to(at::kFloat);
+  if (labels.numel() != labels.size(0)) {
+    throw DataError("data.labels", {.what = source + ": labels",
+                                    .got = str(labels.numel() / labels.size(0), " per row"),
+                                    .expected = str("one per row, for ", problem_type)});
+  }
+  return labels.to(at::kLong).flatten();
 }
 
 at::Tensor token_labels(const ColumnDataset& columns, std::int64_t classes,

@@ -34,6 +34,8 @@ std::int64_t longest_row(const TrainOptions& options, const PreTrainedModel& mod
 
 // True if the table has a column of this name.
 bool has_column(const TextTable& table, const std::string& name);
+// True if one of its fields is not blank, too.
+bool has_filled_column(const TextTable& table, const std::string& name);
 // Returns the encoded texts of the table, or pairs of texts if it has options.text_pair_column, cut
 // to max_length tokens.
 TokenDataset encode_texts(const BertTokenizer& tokenizer, const TextTable& table,
@@ -45,6 +47,10 @@ ColumnDataset open_columns(const std::string& file, const TrainOptions& options,
 // Checks the number, the lengths and the ids of the rows.
 void check_rows(const ColumnDataset& columns, const PreTrainedModel& model,
                 const std::string& source);
+// Returns the labels of rows as float [rows, ...] for a regression and for several labels a row, as
+// int64 [rows] for classes.
+at::Tensor row_labels(const at::Tensor& labels, const PreTrainedModel& model,
+                      const std::string& source);
 // Returns the labels of tokens as int64. Throws unless there is one below `classes`, or -100, for
 // each token.
 at::Tensor token_labels(const ColumnDataset& columns, std::int64_t classes,

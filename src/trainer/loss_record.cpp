@@ -53,6 +53,19 @@ void LossRecord::close(const StepTotals& of_all, std::int64_t step) {
   if (group_.size() > 1) shares_.push_back({.step = step, .loss = share});
 }
 
+double LossRecord::open_sum() const {
+  if (!deferred_) return step_sum_;
+  return DeferredScalar(open_);
+}
+
+void LossRecord::restore_open_sum(double sum) {
+  if (!deferred_) {
+    step_sum_ = sum;
+  } else {
+    open_ = at::full({}, sum, at::kFloat).to(device_);
+  }
+}
+
 void LossRecord::count(double loss, std::int64_t step) {
   if (std::isfinite(loss)) {
     for (LossSum* each : {&log_, &run_}) {

@@ -38,6 +38,9 @@ class LossRecord {
   void add(const at::Tensor& loss, double items);
   // This process's sum for the step, to be summed over all; 0 if reading is deferred.
   double of_step() const { return step_sum_; }
+  // This process's sum for the step so far, which a deferred record reads from the device.
+  double open_sum() const;
+  void restore_open_sum(double sum);
   // Ends the step.
   void close(const StepTotals& of_all, std::int64_t step);
   // The mean loss of the latest step or, if reading is deferred, of the steps before the last log.

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "hasten/base/text.h"
 #include "hasten/models/training_traits.h"
 #include "hasten/optim/adafactor.h"
 #include "hasten/optim/adamax.h"
@@ -14,6 +15,7 @@
 #include "hasten/optim/ademamix.h"
 #include "hasten/optim/lamb.h"
 #include "hasten/optim/lion.h"
+#include "hasten/optim/muon_adamw.h"
 #include "hasten/optim/nadam.h"
 #include "hasten/optim/radam.h"
 #include "hasten/optim/schedule_free.h"
@@ -24,6 +26,24 @@ namespace {
 
 using OptimizerPointer = std::unique_ptr<torch::optim::Optimizer>;
 
+// Returns the matrices that Muon steps: those that are no tables of embeddings, without the last one
+// in the order of registration, which is the output layer's.
+std::set<std::string> hidden_matrices_of(const torch::nn::Module& module) {
+  std::set<const at::TensorImpl*> tables;
+  for (const auto& each : module.modules()) {
+    const auto* const table = dynamic_cast<const torch::nn::EmbeddingImpl*>(each.get());
+    if (table != nullptr) tables.insert(table->weight.unsafeGetTensorImpl());
+  }
+  std::vector<std::string> matrices;
+  for (const auto& item : module.named_parameters()) {
+    const bool is_table = tables.count(item.value().unsafeGetTensorImpl()) > 0 ||
+                          lower(item.key()).find("embed") != std::string::npos;
+    if (item.value().dim() == 2 && !is_table) matrices.push_back(item.key());
+  }
+  if (!matrices.empty()) matrices.pop_back();
+  return {matrices.begin(), matrices.end()};
+}
+
 // Makes optimizers of the two groups of parameters from their options.
 class OptimizerBuilder {
  public:
@@ -31,9 +51,15 @@ class OptimizerBuilder {
                    const ParameterNames& parameters, std::int64_t num_training_steps)
       : args_(args), num_training_steps_(num_training_steps) {
     const std::set<std::string> undecayed = undecayed_parameters_of(module);
+    const std::set<std::string> hidden =
+        args.optim == OptimizerName::muon ? hidden_matrices_of(module) : std::set<std::string>();
     for (const auto& [name, parameter] : parameters) {
-      if (parameter.requires_grad())
+      if (!parameter.requires_grad()) continue;
+      if (hidden.count(name) > 0) {
+        matrices_.push_back(parameter);
+      } else {
         (undecayed.count(name) > 0 ? plain_ : decayed_).push_back(parameter);
+      }
     }
   }
 
@@ -81,6 +107,10 @@ class OptimizerBuilder {
                               .bias_correction(flag("bias_correction", true))
                               .trust_clip(flag("trust_clip", false))
                               .always_adapt(flag("always_adapt", false)));
+      case OptimizerName::lbfgs:
+        return lbfgs();
+      case OptimizerName::muon:
+        return muon();
       case OptimizerName::nadam:
         return make<NAdam>(adam(NAdamOptions(args_.learning_rate))
                                .momentum_decay(number("momentum_decay", 4e-3))
@@ -137,6 +167,41 @@ class OptimizerBuilder {
     return options;
   }
 
+  // LibTorch's LBFGS takes one group of parameters.
+  OptimizerPointer lbfgs() const {
+    std::vector<at::Tensor> all = decayed_;
+    all.insert(all.end(), plain_.begin(), plain_.end());
+    const auto max_iter = static_cast<std::int64_t>(number("max_iter", 20));
+    torch::optim::LBFGSOptions options(args_.learning_rate);
+    options.max_iter(max_iter)
+        .max_eval(
+            static_cast<std::int64_t>(number("max_eval", static_cast<double>(max_iter * 5 / 4))))
+        .tolerance_grad(number("tolerance_grad", 1e-7))
+        .tolerance_change(number("tolerance_change", 1e-9))
+        .history_size(static_cast<std::int64_t>(number("history_size", 100)));
+    if (args_.optim_args.has("line_search_fn"))
+      options.line_search_fn(args_.optim_args.text("line_search_fn", ""));
+    return std::make_unique<torch::optim::LBFGS>(all, options);
+  }
+
+  OptimizerPointer muon() const {
+    MuonAdamWOptions options = adam(MuonAdamWOptions(args_.learning_rate));
+    options.momentum(number("momentum", 0.95))
+        .nesterov(flag("nesterov", true))
+        .ns_steps(static_cast<std::int64_t>(number("ns_steps", 5)))
+        .adjust_lr_fn(args_.optim_args.text("adjust_lr_fn", "match_rms_adamw"));
+    std::vector<torch::optim::OptimizerParamGroup> groups;
+    const auto add = [&](const std::vector<at::Tensor>& members, bool use_muon, double decay) {
+      MuonAdamWOptions own = options;
+      own.use_muon(use_muon).weight_decay(decay);
+      if (!members.empty()) groups.emplace_back(members, own.clone());
+    };
+    add(matrices_, /*use_muon=*/true, args_.weight_decay);
+    add(decayed_, /*use_muon=*/false, args_.weight_decay);
+    add(plain_, /*use_muon=*/false, 0);
+    return std::make_unique<MuonAdamW>(groups, options);
+  }
+
   Averaging averaging() const {
     return {.warmup_steps = absolute_steps(args_.warmup_steps, num_training_steps_),
             .r = number("r", 0),
@@ -158,6 +223,7 @@ class OptimizerBuilder {
   const TrainingArguments& args_;
   std::int64_t num_training_steps_;
   std::vector<at::Tensor> decayed_, plain_;
+  std::vector<at::Tensor> matrices_;  // of hidden layers, for Muon
 };
 
 }  // namespace

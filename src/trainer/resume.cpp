@@ -50,7 +50,7 @@ fs::path Trainer::Impl::Resume::folder() const {
   });
 }
 
-void Trainer::Impl::Resume::restore() {
+Trainer::Impl::Resume::Resumed Trainer::Impl::Resume::restore() {
   const fs::path from = folder();
   if (from.empty()) {
     throw ConfigError(
@@ -72,6 +72,8 @@ void Trainer::Impl::Resume::restore() {
   trainer_.logger.info(
       str("resuming from ", from.string(), " at step ", trainer_.state.global_step));
   report_changes(checkpoint);
+  if (trainer_.args.ignore_data_skip) return {};  // the window begins again with the epoch
+  return {.folder = from, .windows = checkpoint.position.windows};
 }
 
 void Trainer::Impl::Resume::restore_parts(const CheckpointToResume& checkpoint) {
@@ -94,6 +96,7 @@ void Trainer::Impl::Resume::restore_parts(const CheckpointToResume& checkpoint) 
       trainer_.args.ignore_data_skip
           ? LoaderState{.seed = position.loader.seed, .epoch = position.loader.epoch, .batch = 0}
           : position.loader);
+  if (run_.hashes) run_.hashes->resume(checkpoint.state.global_step, position.hash_chain);
   run_.losses.restore(
       position.losses.value_or(LossPosition{.last_logged_step = checkpoint.state.global_step}));
 }

@@ -2,7 +2,7 @@
 // Continues a run from the checkpoint that resume_from_checkpoint names: restores the parts of the
 // run and the Trainer's state, and reports what has changed since.
 //
-//   Resume(trainer, run).restore();                // a collective
+//   const Resumed resumed = Resume(trainer, run).restore();   // a collective
 //
 // Throws ConfigError "trainer.no-checkpoint" and "trainer.no-training-state", DataError
 // "trainer.incomplete-weights", and what check_resumable (trainer/resume_checks.h) throws. Thread
@@ -10,6 +10,7 @@
 #pragma once
 
 #include <filesystem>
+#include <vector>
 
 #include "trainer/resume_checks.h"
 #include "trainer/run_parts.h"
@@ -21,7 +22,12 @@ class Trainer::Impl::Resume {
  public:
   Resume(Impl& trainer, RunParts& run) : trainer_(trainer), run_(run) {}
 
-  void restore();
+  // What remains to be restored once the model is prepared.
+  struct Resumed {
+    std::filesystem::path folder;
+    std::vector<WindowPosition> windows;  // those of all processes; empty between two steps
+  };
+  Resumed restore();
 
  private:
   std::filesystem::path folder() const;

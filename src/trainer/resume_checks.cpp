@@ -38,12 +38,14 @@ constexpr std::array kArgumentsWithoutNumericalEffect = {"output_dir",
                                                          "anatomy",
                                                          "anatomy_steps",
                                                          "save_total_limit",
+                                                         "async_save",
                                                          "enable_jit_checkpoint",
                                                          "save_only_model",
                                                          "save_on_each_node",
                                                          "dataloader_num_workers",
                                                          "dataloader_pin_memory",
                                                          "dataloader_prefetch_factor",
+                                                         "hash_chain_steps",
                                                          "ddp_bucket_cap_mb",
                                                          "ddp_timeout"};
 
@@ -110,6 +112,24 @@ void check_rows_of_a_step(const CheckpointToResume& checkpoint, const TrainingAr
                      .hint = str("keep it, or ", kRestartEpochHint)});
 }
 
+// A window is continued by micro-batches of the same rows in the same processes.
+void check_same_micro_batches(const CheckpointToResume& checkpoint, const TrainingArguments& args,
+                              std::int64_t processes) {
+  if (checkpoint.position.windows.empty() ||
+      (args.per_device_train_batch_size == checkpoint.state.train_batch_size &&
+       processes == checkpoint.position.num_processes))
+    return;
+  throw ConfigError(
+      "trainer.batch-size-changed",
+      {.what = "resuming inside the accumulation window of " + checkpoint.folder.string(),
+       .got = "a batch of " + shown_batch(args.per_device_train_batch_size, processes),
+       .expected =
+           shown_batch(checkpoint.state.train_batch_size, checkpoint.position.num_processes) +
+           ", as in the checkpoint",
+       .hint = str("keep both until the end of the window, resume from an earlier checkpoint, or ",
+                   kRestartEpochHint)});
+}
+
 void check_order_of_rows(const CheckpointToResume& checkpoint, const TrainingArguments& args,
                          std::int64_t rows) {
   const std::string what = "resuming from " + checkpoint.folder.string();
@@ -133,7 +153,8 @@ void check_order_of_rows(const CheckpointToResume& checkpoint, const TrainingArg
                        .hint = str("keep it until the end of the epoch, or ", kRestartEpochHint)});
   };
   refuse_change("train_sampling_strategy", std::string(name_of(args.train_sampling_strategy)));
-  if (args.train_sampling_strategy == SamplingStrategy::group_by_length)
+  if (args.train_sampling_strategy == SamplingStrategy::group_by_length ||
+      args.train_sampling_strategy == SamplingStrategy::batch_rebalance)
     refuse_change("length_column_name", args.length_column_name);
 }
 
@@ -186,6 +207,7 @@ void check_resumable(const CheckpointToResume& checkpoint, const TrainingArgumen
                      std::int64_t processes, std::int64_t rows) {
   if (args.ignore_data_skip) return;
   check_rows_of_a_step(checkpoint, args, processes);
+  check_same_micro_batches(checkpoint, args, processes);
   check_order_of_rows(checkpoint, args, rows);
 }
 

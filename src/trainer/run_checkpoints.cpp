@@ -1,16 +1,23 @@
 #include "trainer/run_checkpoints.h"
 
 #include "anatomy/textbook.h"
+#include "base/available_memory.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/checkpoint/checkpoint_folders.h"
 #include "hasten/checkpoint/manifest.h"
+#include "hasten/models/training_traits.h"
 #include "hasten/process/once.h"
 
 namespace hasten {
 
 namespace fs = std::filesystem;
+
+Trainer::Impl::RunCheckpoints::RunCheckpoints(Impl& trainer, RunParts& run)
+    : trainer_(trainer),
+      run_(run),
+      save_(trainer.group(), [this](const std::string& text) { trainer_.logger.warning(text); }) {}
 
 void Trainer::Impl::RunCheckpoints::prepare_output() const {
   once(trainer_.group(), trainer_.writes(), [&] { prepare_folder(); });
@@ -38,11 +45,13 @@ void Trainer::Impl::RunCheckpoints::prepare_folder() const {
   }
 }
 
-// Returns the bytes of the weights and of what the optimizer keeps for each of them.
+// Returns the bytes of the files of the model and of what the optimizer keeps for each weight.
 std::uintmax_t Trainer::Impl::RunCheckpoints::bytes() const {
   std::uintmax_t weights = 0, trained = 0;
   for (const auto& [name, parameter] : run_.parameters.by_name()) weights += parameter.nbytes();
   for (const at::Tensor& parameter : run_.trained) trained += parameter.nbytes();
+  if (const TrainingTraits* const traits = traits_of(*trainer_.model))
+    weights += traits->other_file_bytes();
   const auto states = anatomy::textbook_states(run_.optimizer.unwrap());
   if (!states || trainer_.args.save_only_model) return weights;
   const double kept = states->bytes / sizeof(float);
@@ -53,21 +62,80 @@ fs::path Trainer::Impl::RunCheckpoints::folder_of(std::int64_t step) const {
   return fs::path(trainer_.args.output_dir) / str("checkpoint-", step);
 }
 
-void Trainer::Impl::RunCheckpoints::save() {
+void Trainer::Impl::RunCheckpoints::save(const StepTotals& window, std::int64_t micro_batches) {
+  finish();
   TrainerState& state = trainer_.state;
   run_.parameters.check_unchanged(*trainer_.model, state.global_step);
   for (const auto& callback : trainer_.parts.callbacks) {
     if (!callback->name().empty()) state.callbacks[callback->name()] = callback->attributes();
   }
+  best_before_ = state.best_model_checkpoint;
   note_best_checkpoint();
-  const TrainingPosition now = position();
+  const TrainingPosition now = position(window, micro_batches);
   trainer_.use_evaluated_weights();
   const std::vector<TensorDict> random =
       trainer_.args.save_only_model ? std::vector<TensorDict>{} : random_states(trainer_.group());
-  once(trainer_.group(), trainer_.writes(),
-       [&] { write(folder_of(state.global_step), now, random); });
-  last_saved_ = state.global_step;
-  trainer_.notify_callbacks(&TrainerCallback::on_save);
+  before_ = newest_;
+  newest_ = {.step = state.global_step, .micro_batches = micro_batches};
+  state_of_save_ = state;
+  const CheckpointRotation rotation{.limit = trainer_.args.save_total_limit,
+                                    .keep = state.best_model_checkpoint,
+                                    .abandon_after = last_saved_};
+  const bool asynchronous = is_asynchronous(), writes = trainer_.writes();
+  try {
+    std::shared_ptr<CheckpointSave> own;  // of a process that writes a folder
+    once(trainer_.group(), writes,
+         [&] { own = std::make_shared<CheckpointSave>(folder_of(newest_.step)); });
+    const fs::path staged = staged_folder(own.get());
+    const auto copy = [&] { write(staged, now, random); };
+    const auto commit = [own, rotation] { own->commit(rotation); };
+    if (asynchronous) return save_.start(copy, writes, commit);
+    once(trainer_.group(), true, copy);
+    once(trainer_.group(), writes, commit);
+  } catch (const IoError& error) {
+    trainer_.logger.warning(
+        str("the checkpoint of step ", newest_.step, " was not saved: ", error.what()));
+    return complete(false);
+  }
+  complete(true);
+}
+
+void Trainer::Impl::RunCheckpoints::finish() {
+  if (save_.is_in_flight()) complete(save_.finish());
+}
+
+void Trainer::Impl::RunCheckpoints::complete(bool succeeded) {
+  if (!succeeded) {
+    newest_ = before_;
+    trainer_.state.best_model_checkpoint = best_before_;
+    return;
+  }
+  last_saved_ = newest_.step;
+  // The run may have gone on: the callbacks get the state that has been saved.
+  const TrainerEvent event{.args = trainer_.args,
+                           .state = state_of_save_,
+                           .model = *trainer_.model,
+                           .accelerator = &trainer_.accelerator};
+  for (const auto& callback : trainer_.parts.callbacks) callback->on_save(event, trainer_.control);
+}
+
+bool Trainer::Impl::RunCheckpoints::is_asynchronous() const {
+  if (trainer_.args.async_save) return *trainer_.args.async_save;
+  // The copy may take half of the free memory: training needs some as well.
+  const auto free = available_memory();
+  const bool fits = !trainer_.writes() || (free && *free / 2 >= bytes());
+  return trainer_.group()
+             .reduce(at::scalar_tensor(fits ? 0 : 1, at::kInt), Reduction::max)
+             .item<int>() == 0;
+}
+
+// With save_on_each_node, each machine has a folder, and its ranks follow the one that writes it.
+fs::path Trainer::Impl::RunCheckpoints::staged_folder(const CheckpointSave* own) const {
+  const auto of_ranks =
+      trainer_.group().gather_object(own != nullptr ? own->path().string() : std::string());
+  auto rank = static_cast<std::size_t>(trainer_.group().rank());
+  while (rank > 0 && of_ranks[rank].empty()) --rank;
+  return of_ranks[rank];
 }
 
 // Sets the folder of the best model once its step is saved, which may never happen. A run that
@@ -82,27 +150,28 @@ void Trainer::Impl::RunCheckpoints::note_best_checkpoint() const {
 }
 
 // Returns what a checkpoint keeps of the position. A collective.
-TrainingPosition Trainer::Impl::RunCheckpoints::position() {
+TrainingPosition Trainer::Impl::RunCheckpoints::position(const StepTotals& window,
+                                                         std::int64_t micro_batches) {
   TrainingPosition position{.num_processes = trainer_.group().size(),
                             .loader = run_.loader->state(),
                             .losses = run_.losses.position()};
   run_.schedule.save_in(position, trainer_.state.global_step);
+  if (micro_batches > 0) position.windows = trainer_.windows_of_all(window, run_.losses.open_sum());
+  if (run_.hashes) position.hash_chain = run_.hashes->position();
   return position;
 }
 
-void Trainer::Impl::RunCheckpoints::write(const fs::path& target, TrainingPosition position,
+void Trainer::Impl::RunCheckpoints::write(const fs::path& folder, TrainingPosition position,
                                           const std::vector<TensorDict>& random) const {
-  CheckpointSave save(target);
-  trainer_.write_model(save.path());
+  if (!position.windows.empty() && !trainer_.args.save_only_model) trainer_.save_gradients(folder);
+  if (!trainer_.writes()) return;
+  trainer_.write_model(folder);
   if (!trainer_.args.save_only_model) {
     position.data = run_.data_identity();
-    save_training_state(save.path(), run_.optimizer.unwrap(), run_.parameters.by_name(), position,
+    save_training_state(folder, run_.optimizer.unwrap(), run_.parameters.by_name(), position,
                         random);
   }
-  write_file_atomically(save.path() / "trainer_state.json", trainer_.state.to_json());
-  save.commit({.limit = trainer_.args.save_total_limit,
-               .keep = trainer_.state.best_model_checkpoint,
-               .abandon_after = last_saved_});
+  write_file_atomically(folder / "trainer_state.json", trainer_.state.to_json());
 }
 
 }  // namespace hasten

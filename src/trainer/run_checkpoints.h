@@ -4,15 +4,20 @@
 //
 //   RunCheckpoints checkpoints(trainer, run);
 //   checkpoints.prepare_output();                  // before the first step
-//   checkpoints.save();                            // after a step; a collective
+//   checkpoints.save(window);                      // after a step or a micro-batch; a collective
+//   if (checkpoints.is_in_flight() && !is_writing) checkpoints.finish();
 //
 // Thread rule: that of the Trainer's collectives.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
+#include <string>
 #include <vector>
 
+#include "checkpoint/group_save.h"
+#include "hasten/checkpoint/checkpoint_folders.h"
 #include "trainer/run_parts.h"
 #include "trainer/trainer_impl.h"
 
@@ -20,17 +25,32 @@ namespace hasten {
 
 class Trainer::Impl::RunCheckpoints {
  public:
-  RunCheckpoints(Impl& trainer, RunParts& run) : trainer_(trainer), run_(run) {}
+  RunCheckpoints(Impl& trainer, RunParts& run);
 
   // Checks that output_dir can take the checkpoints of this run, and removes those of another one
   // with overwrite_output_dir. Throws ConfigError "trainer.output-in-use" and what the checks of the
   // folder throw.
   void prepare_output() const;
-  // Saves the state after the current step.
-  void save();
+  // Saves the state after the current step or, if `window` has micro-batches, inside the window of
+  // the next one. An error of the file system is logged, and training goes on. An asynchronous save is
+  // in flight until finish().
+  void save(const StepTotals& window, std::int64_t micro_batches);
+  // Waits for the save in flight, and calls on_save if it succeeds. All processes call it at the same
+  // place. Does nothing if there is none.
+  void finish();
+  bool is_in_flight() const { return save_.is_in_flight(); }
+  // True if this process is still writing.
+  bool is_writing() const { return save_.is_in_flight() && !save_.has_finished(); }
+  // True if this state has been saved, or is being saved.
+  bool is_saved(std::int64_t step, std::int64_t micro_batches) const {
+    return newest_.step == step && newest_.micro_batches == micro_batches;
+  }
   // The step of the newest checkpoint of this run or, until there is one, that it resumed from.
   std::int64_t last_saved() const { return last_saved_; }
-  void set_last_saved(std::int64_t step) { last_saved_ = step; }
+  void set_last_saved(std::int64_t step, std::int64_t micro_batches) {
+    last_saved_ = step;
+    newest_ = {.step = step, .micro_batches = micro_batches};
+  }
   // The folder of a step.
   std::filesystem::path folder_of(std::int64_t step) const;
 
@@ -38,13 +58,27 @@ class Trainer::Impl::RunCheckpoints {
   void prepare_folder() const;
   std::uintmax_t bytes() const;
   void note_best_checkpoint() const;
-  TrainingPosition position();
-  void write(const std::filesystem::path& target, TrainingPosition position,
+  TrainingPosition position(const StepTotals& window, std::int64_t micro_batches);
+  // True if the files are to be written in the background. A collective.
+  bool is_asynchronous() const;
+  // The folder that this process writes its files to. A collective.
+  std::filesystem::path staged_folder(const CheckpointSave* own) const;
+  void write(const std::filesystem::path& folder, TrainingPosition position,
              const std::vector<TensorDict>& random) const;
+  void complete(bool succeeded);
 
+  // The state of a save that has begun.
+  struct Saved {
+    std::int64_t step = 0, micro_batches = 0;
+  };
   Impl& trainer_;
   RunParts& run_;
   std::int64_t last_saved_ = 0;
+  Saved newest_;                // the newest save that has begun and has not failed
+  Saved before_;                // the one before it
+  std::string best_before_;     // the folder of the best model before it
+  TrainerState state_of_save_;  // what on_save is told
+  GroupSave save_;              // its destructor waits
 };
 
 }  // namespace hasten

@@ -40,15 +40,17 @@ void Trainer::Impl::RunControl::request_due_after_epoch() {
   if (args.save_strategy == SaveStrategy::epoch) control.should_save = true;
 }
 
-void Trainer::Impl::RunControl::agree(std::int64_t last_saved_step) {
+void Trainer::Impl::RunControl::agree(const Saves& saves) {
   TrainerControl& control = trainer_.control;
-  merge_control(trainer_.group(), control);
+  bool is_writing = saves.is_writing;
+  merge_control(trainer_.group(), control, is_writing);
   agreed_ = {.stops_training = control.should_training_stop,
              .stops_epoch = control.should_epoch_stop,
-             .stop_signal = control.stop_signal};
+             .stop_signal = control.stop_signal,
+             .is_writing = is_writing};
   if (!stops_on_signal()) return;
   const std::int64_t step = trainer_.state.global_step;
-  if (trainer_.args.enable_jit_checkpoint && last_saved_step != step) control.should_save = true;
+  if (trainer_.args.enable_jit_checkpoint && !saves.is_saved) control.should_save = true;
   trainer_.logger.warning_once(str(signal_text(stop_signal()),
                                    " was received: training stops at step ", step, " of ",
                                    plan_.max_steps));

@@ -3,7 +3,7 @@
 // and the callbacks request it, and it takes effect once all processes have agreed on it.
 //
 //   control.request_due_after_step();
-//   control.agree(last_saved_step);                // a collective
+//   control.agree({.is_saved = true});             // a collective
 //   if (control.stops_training()) break;
 //
 // Thread rule: that of the Trainer's collectives.
@@ -27,9 +27,16 @@ class Trainer::Impl::RunControl {
   // Requests what is due at the end of an epoch, also if max_steps ended it early, so that its last
   // steps are logged, evaluated and saved.
   void request_due_after_epoch();
+  // What the run knows of its checkpoints.
+  struct Saves {
+    bool is_saved = false;    // a checkpoint has the current state, or will have it
+    bool is_writing = false;  // this process is still writing one
+  };
   // Agrees with the other processes. A signal that stops the run requests a checkpoint with
-  // enable_jit_checkpoint, unless this step has one.
-  void agree(std::int64_t last_saved_step);
+  // enable_jit_checkpoint, unless the current state has one.
+  void agree(const Saves& saves);
+  // True if a process is still writing a checkpoint.
+  bool is_writing() const { return agreed_.is_writing; }
 
   // With several processes, a request between two agreements waits for the next one.
   bool stops_training() const;
@@ -46,6 +53,7 @@ class Trainer::Impl::RunControl {
   struct {
     bool stops_training = false, stops_epoch = false;
     int stop_signal = 0;
+    bool is_writing = false;
   } agreed_;
 };
 

@@ -28,7 +28,10 @@ Trainer::Impl::RunParts::RunParts(Impl& trainer, LossRecord::Listener on_nonfini
       schedule(trainer.trainer, optimizer.unwrap(), plan.max_steps,
                static_cast<bool>(trainer.parts.eval_dataset)),
       trained(parameters.with_gradients()),
-      data_(trainer.parts.train_dataset) {}
+      data_(trainer.parts.train_dataset) {
+  if (trainer.args.hash_chain_steps > 0)
+    hashes.emplace(trainer.args.output_dir, trainer.args.hash_chain_steps, trainer.group());
+}
 
 std::unique_ptr<torch::optim::Optimizer> Trainer::Impl::RunParts::make_optimizer(
     Impl& trainer, std::int64_t max_steps) {

@@ -12,6 +12,7 @@
 
 #include "trainer/loss_record.h"
 #include "trainer/plan.h"
+#include "trainer/run_hashes.h"
 #include "trainer/trained_parameters.h"
 #include "trainer/trainer_impl.h"
 #include "trainer/training_schedule.h"
@@ -32,6 +33,7 @@ struct Trainer::Impl::RunParts {
   PreparedOptimizer optimizer;
   TrainingSchedule schedule;
   std::vector<at::Tensor> trained;  // the parameters that require a gradient
+  std::optional<RunHashes> hashes;  // with hash_chain_steps
 
  private:
   static std::unique_ptr<torch::optim::Optimizer> make_optimizer(Impl& trainer,

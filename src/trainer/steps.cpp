@@ -56,7 +56,13 @@ void Trainer::log(Metrics logs) {
 Loader<TrainerBatch> Trainer::get_train_dataloader() {
   const TrainingArguments& args = impl_->args;
   LoaderOptions options = impl_->loader_options(args.per_device_train_batch_size);
-  options.shuffle = args.train_sampling_strategy == SamplingStrategy::random;
+  options.shuffle = args.train_sampling_strategy == SamplingStrategy::random ||
+                    args.train_sampling_strategy == SamplingStrategy::batch_rebalance;
+  if (args.train_sampling_strategy == SamplingStrategy::batch_rebalance) {
+    options.rebalance =
+        Rebalance{.lengths = impl_->parts.train_dataset.lengths(args.length_column_name),
+                  .steps = args.gradient_accumulation_steps};
+  }
   if (args.train_sampling_strategy == SamplingStrategy::group_by_length) {
     options.order =
         length_grouped_order(impl_->parts.train_dataset.lengths(args.length_column_name),

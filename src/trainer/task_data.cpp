@@ -14,6 +14,8 @@ std::unique_ptr<TaskData> read_task_data(const TrainOptions& options, EvalLabels
       return read_token_classification_files(options, eval_labels);
     case TrainTask::masked_lm:
       return read_masked_lm_files(options);
+    case TrainTask::image_classification:
+      return read_image_classification_files(options, eval_labels);
   }
   throw UsageError("models.unknown-task", {.what = "a task that is not in the list"});
 }

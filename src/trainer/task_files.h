@@ -16,8 +16,9 @@ namespace hasten {
 // the tokenizer of the model folder. A word's tag is the label of its first token; its other tokens,
 // and the special ones, have the label -100. The tags get their ids like the labels of a table
 // (docs/formats.md). A safetensors file holds input_ids, attention_mask and labels, all
-// [rows, length]. The labels of dummy rows follow from the ids. Metrics: accuracy, and the means over
-// the tags of precision, recall and F1, all of tokens and not of whole entities.
+// [rows, length]. The labels of dummy rows follow from the ids. Metrics: the accuracy of tokens, and
+// precision, recall and F1 of whole entities if the tags mark them, such as B-PER and I-PER
+// (hasten/metrics/entities.h); otherwise the means over the tags of these scores of tokens.
 // Source: run_ner.py of transformers, without label_all_tokens.
 std::unique_ptr<TaskData> read_token_classification_files(const TrainOptions& options,
                                                           EvalLabels eval_labels);
@@ -32,5 +33,17 @@ std::unique_ptr<TaskData> read_token_classification_files(const TrainOptions& op
 // perplexity of the masked tokens.
 // Source: run_mlm.py of transformers.
 std::unique_ptr<TaskData> read_masked_lm_files(const TrainOptions& options);
+
+// Images in the folders of their classes (list_image_folder of hasten/data/images.h), tables of
+// images, ready-made pixels, or dummy rows. A .tsv, .csv or .jsonl file has the columns `file`,
+// relative to the folder of the table, and `label`; labels are classes, or the numbers of a
+// regression, as in a table of texts (docs/formats.md). A safetensors file holds pixel_values, float
+// [rows, channels, height, width] as the model takes them, and labels. preprocessor_config.json of
+// the model's folder says how images become the input of the model; without it they are resized to
+// the model's image_size, or to 224 x 224, and scaled to [-1, 1]. Images are decoded when a batch is
+// made, so a damaged one ends the run there; the workers of --dataloader_num_workers decode in
+// parallel. Metrics: the accuracy, or the errors of a regression.
+std::unique_ptr<TaskData> read_image_classification_files(const TrainOptions& options,
+                                                          EvalLabels eval_labels);
 
 }  // namespace hasten

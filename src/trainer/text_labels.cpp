@@ -9,6 +9,8 @@
 #include "data/problem_type.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "hasten/metrics/classification.h"
+#include "hasten/metrics/regression.h"
 
 namespace hasten {
 namespace {
@@ -208,6 +210,22 @@ TextLabels resolve_evaluation_labels(const TextTable& table, const std::string& 
   if (found.size() == unnamed.size()) return make_classes(found);
   context.fail(shown_names(found), str("the ", unnamed.size(), " labels of the model"),
                "add the names of the labels to the model's config.json (id2label)");
+}
+
+ModelOptions with_labels(ModelOptions options, const std::optional<TextLabels>& labels) {
+  if (!labels) return options;
+  options.labels = labels->classes;
+  options.problem_type = labels->regression ? kRegression : kSingleLabel;
+  if (labels->regression) options.num_labels = 1;
+  return options;
+}
+
+// Accuracy has no score for a regression, and errors have no meaning for classes.
+std::shared_ptr<EvalMetric> row_metrics(const PreTrainedModel& model) {
+  const bool regression =
+      problem_type_of(model.problem_type(), model.num_labels(), false) == kRegression;
+  if (regression) return std::make_shared<MeanErrors>();
+  return std::make_shared<Accuracy>();
 }
 
 }  // namespace hasten

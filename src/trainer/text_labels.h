@@ -20,11 +20,13 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "hasten/data/text_reader.h"
+#include "hasten/metrics/metric.h"
 #include "hasten/models/pretrained_model.h"
 
 namespace hasten {
@@ -46,5 +48,10 @@ TextLabels resolve_training_labels(const TextTable& table, const std::string& co
 TextLabels resolve_evaluation_labels(const TextTable& table, const std::string& column,
                                      std::optional<std::int64_t> num_labels,
                                      const ConfiguredLabels& configured);
+
+// Adds what the labels of the training data determine; without labels nothing.
+ModelOptions with_labels(ModelOptions options, const std::optional<TextLabels>& labels);
+// Returns the scores of a model with one label for each row.
+std::shared_ptr<EvalMetric> row_metrics(const PreTrainedModel& model);
 
 }  // namespace hasten

@@ -11,6 +11,7 @@
 #include "hasten/data/tagged_words.h"
 #include "hasten/machine/model_folder.h"
 #include "hasten/metrics/classification.h"
+#include "hasten/metrics/entities.h"
 #include "trainer/data_files.h"
 #include "trainer/task_files.h"
 #include "trainer/text_labels.h"
@@ -74,6 +75,9 @@ class TokenClassificationFiles : public TaskData {
   TrainerDataset eval(const PreTrainedModel& model) const override { return dataset(eval_, model); }
 
   std::shared_ptr<EvalMetric> metrics(const PreTrainedModel& model) const override {
+    const std::vector<std::string> tags = names_of_tags();
+    if (are_entity_tags(tags) && static_cast<std::int64_t>(tags.size()) == model.num_labels())
+      return combine_metrics({std::make_shared<Accuracy>(), std::make_shared<EntityScores>(tags)});
     return combine_metrics({std::make_shared<Accuracy>(), std::make_shared<PrecisionRecallF1>(
                                                               model.num_labels(), Average::macro)});
   }
@@ -83,6 +87,12 @@ class TokenClassificationFiles : public TaskData {
   }
 
  private:
+  // The names of the tags by id, from the data or the model's configuration; empty: unknown.
+  std::vector<std::string> names_of_tags() const {
+    if (tags_) return tags_->classes;
+    return eval_tags_ ? eval_tags_->classes : configured_tags(options_.model).names;
+  }
+
   void read(TagFile& file, const std::string& name) const {
     file.name = name;
     if (!is_text_file(name)) return;

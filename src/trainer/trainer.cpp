@@ -134,8 +134,10 @@ Trainer::Impl::Impl(Trainer& owner, std::shared_ptr<torch::nn::Module> module,
       args(resolved(std::move(arguments))),
       parts(std::move(given)),
       accelerator(accelerator_options(args, model)),
+      memory(!args.skip_memory_metrics, accelerator.device()),
       logger("hasten", level_of(args), accelerator.process(), accelerator.group(), parts.log_sink) {
   if (!model) throw UsageError("trainer.no-model", {.what = "Trainer without a model"});
+  memory.start(MemoryTracker::Stage::init);
   check_batch_types(parts, forward);
   if (args.label_smoothing_factor != 0 && parts.compute_loss) {
     throw ConfigError("trainer.label-smoothing",
@@ -196,6 +198,7 @@ Trainer::Impl::Impl(Trainer& owner, std::shared_ptr<torch::nn::Module> module,
   });
   note_process(state);
   accelerator.to_device(*model);  // an evaluation may come without a training
+  memory.stop(MemoryTracker::Stage::init);
 }
 
 bool Trainer::Impl::writes() const {
@@ -375,6 +378,7 @@ std::optional<Metrics> Trainer::Impl::evaluate(const TrainerDataset& dataset,
                      {.what = "evaluate()",
                       .got = "no evaluation data",
                       .hint = "pass eval_dataset to the Trainer, or a dataset to evaluate()"});
+  memory.start(MemoryTracker::Stage::eval);
   const auto start = Clock::now();
   if (parts.compute_metrics) parts.compute_metrics->reset();
   std::int64_t batches = 0;
@@ -400,6 +404,7 @@ std::optional<Metrics> Trainer::Impl::evaluate(const TrainerDataset& dataset,
   trainer.log(metrics);
   metrics["epoch"] = state.epoch;
   notify_callbacks(&TrainerCallback::on_evaluate, metrics);
+  memory.stop(MemoryTracker::Stage::eval, metrics);
   return metrics;
 }
 
@@ -430,6 +435,7 @@ PredictionOutput Trainer::predict(const TrainerDataset& dataset, const std::stri
   if (!dataset)
     throw UsageError("trainer.no-eval-data",
                      {.what = "predict()", .got = "no data", .hint = "pass a dataset"});
+  impl_->memory.start(MemoryTracker::Stage::test);
   const auto start = Clock::now();
   PredictionBuffer logits(impl_->args.eval_accumulation_steps),
       labels(impl_->args.eval_accumulation_steps);
@@ -458,6 +464,7 @@ PredictionOutput Trainer::predict(const TrainerDataset& dataset, const std::stri
                                   static_cast<double>(batches)));
   broadcast_metrics(impl_->group(), out.metrics);
   impl_->notify_callbacks(&TrainerCallback::on_predict, out.metrics);
+  impl_->memory.stop(MemoryTracker::Stage::test, out.metrics);
   return out;
 }
 

@@ -8,6 +8,8 @@
 #include "hasten/checkpoint/training_state.h"
 #include "hasten/optim/schedule_free.h"
 #include "hasten/trainer/trainer.h"
+#include "trainer/agreement.h"
+#include "trainer/memory_tracker.h"
 #include "trainer/rows.h"
 
 namespace hasten {
@@ -70,7 +72,18 @@ struct Trainer::Impl {
 
   void write_model(const std::filesystem::path& folder) const;
 
-  TrainerEvent event() { return {.args = args, .state = state, .model = *model}; }
+  // The open accumulation window (trainer/open_window.cpp). What each process has contributed, in
+  // rank order; `loss` is this process's sum. A collective.
+  std::vector<WindowPosition> windows_of_all(const StepTotals& totals, double loss) const;
+  // Saves the gradients of this process.
+  void save_gradients(const std::filesystem::path& folder) const;
+  // Continues the window of a checkpoint once the model is prepared.
+  void restore_window(const std::vector<WindowPosition>& windows,
+                      const std::filesystem::path& folder);
+
+  TrainerEvent event() {
+    return {.args = args, .state = state, .model = *model, .accelerator = &accelerator};
+  }
   template <class... Parameters, class... Arguments>
   void notify_callbacks(void (TrainerCallback::*hook)(const TrainerEvent&, TrainerControl&,
                                                       Parameters...),
@@ -85,6 +98,7 @@ struct Trainer::Impl {
   TrainingArguments args;
   TrainerParts parts;
   Accelerator accelerator;
+  MemoryTracker memory;
   Logger logger;
   std::map<std::string, std::string> extra_files;  // bytes by name, in the process that writes
   TrainerState state;

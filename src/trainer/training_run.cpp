@@ -9,6 +9,7 @@
 #include "hasten/base/text.h"
 #include "hasten/checkpoint/manifest.h"
 #include "hasten/device/memory.h"
+#include "hasten/optim/gradients.h"
 #include "hasten/process/once.h"
 #include "trainer/agreement.h"
 #include "trainer/batch_size_search.h"
@@ -38,12 +39,25 @@ class Trainer::Run {
   // True if a training step, and not an evaluation, ran out of memory.
   bool ran_out_of_memory() const { return ran_out_of_memory_; }
   // The newest checkpoint that this run has saved; empty if there is none.
-  std::filesystem::path saved_checkpoint() const {
+  std::filesystem::path saved_checkpoint() {
+    checkpoints_.finish();
     const std::int64_t step = checkpoints_.last_saved();
     return step > started_at_step_ ? checkpoints_.folder_of(step) : std::filesystem::path();
   }
 
   TrainOutput train() {
+    trainer_.memory.start(MemoryTracker::Stage::train);
+    try {
+      return train_to_end();
+    } catch (...) {
+      for (const auto& callback : trainer_.parts.callbacks)
+        callback->on_train_failed(trainer_.event());
+      throw;
+    }
+  }
+
+ private:
+  TrainOutput train_to_end() {
     checkpoints_.prepare_output();
     if (args_.eval_strategy != IntervalStrategy::no)
       (void)trainer_.trainer.get_eval_dataloader(trainer_.parts.eval_dataset);
@@ -63,15 +77,17 @@ class Trainer::Run {
     return finish();
   }
 
- private:
   // Sets the state at the start of the run, or that of the checkpoint that it continues.
   void begin() {
     TrainerState& state = trainer_.state;
     state = trainer_.new_state();
     trainer_.control = TrainerControl{};
     if (!args_.resume_from_checkpoint.empty()) {
-      Impl::Resume(trainer_, run_).restore();
-      checkpoints_.set_last_saved(state.global_step);
+      resumed_ = Impl::Resume(trainer_, run_).restore();
+      restore_totals();
+      checkpoints_.set_last_saved(state.global_step, window_batches_);
+    } else if (run_.hashes) {
+      run_.hashes->start();
     }
     state.max_steps = run_.plan.max_steps;
     state.num_train_epochs = run_.plan.epochs;
@@ -104,9 +120,12 @@ class Trainer::Run {
     // The model is prepared when the weights are those that training begins with.
     if (!trainer_.prepared)
       trainer_.prepared.emplace(std::get<0>(trainer_.accelerator.prepare(trainer_.model)));
+    if (!resumed_.windows.empty())
+      trainer_.restore_window(std::exchange(resumed_.windows, {}), resumed_.folder);
     for (const auto& [batch, info] : with_info(run_.loader)) {
       micro_batch(real_rows(batch, info));
-      // A stop waits for the end of the step: a checkpoint inside its window would lose gradients.
+      // A signal cannot wait for the end of a long window, and a checkpoint keeps what it has.
+      if (control_.stops_on_signal()) break;
       if (window_batches_ == 0 && (control_.stops_training() || control_.stops_epoch())) break;
     }
     check_parameters();
@@ -118,7 +137,12 @@ class Trainer::Run {
   }
 
   void micro_batch(RealRows real) {
+    if (run_.hashes) run_.hashes->add_rows(real.batch);
     TrainerBatch batch = trainer_.to_device(real.batch, args_.per_device_train_batch_size);
+    if (evaluates_closure_) {
+      closure_step(batch, real);
+      return after_step();
+    }
     within_memory(str("training step ", trainer_.state.global_step + 1), [&] {
       const auto guard = trainer_.accelerator.accumulate(*trainer_.prepared);
       if (window_batches_++ == 0) trainer_.notify_callbacks(&TrainerCallback::on_step_begin);
@@ -130,12 +154,68 @@ class Trainer::Run {
       window_.items += items;
     });
     work_.count(real, window_);
-    if (!trainer_.accelerator.sync_gradients())
-      return trainer_.notify_callbacks(&TrainerCallback::on_substep_end);
+    if (!trainer_.accelerator.sync_gradients()) return end_substep();
     optimizer_step();
+    after_step();
+  }
+
+  // Does what is due after an optimizer step.
+  void after_step() {
     control_.request_due_after_step();
     agree();
     log_evaluate_save();
+  }
+
+  // A step of an optimizer that computes the loss of the batch several times. The first loss is that
+  // of the step; the norm is that of the gradients of the last one.
+  void closure_step(TrainerBatch& batch, RealRows& real) {
+    trainer_.notify_callbacks(&TrainerCallback::on_step_begin);
+    trainer_.use_trained_weights();
+    const double items = real.count > 0 ? trainer_.count_items(real) : 0;
+    work_.count(real, window_);
+    window_.items += items;
+    learning_rate_ = run_.schedule.learning_rate();
+    std::optional<StepTotals> totals;  // unset before the first evaluation
+    const auto evaluate_loss = [&] {
+      run_.optimizer.zero_grad();
+      const auto guard = trainer_.accelerator.accumulate(*trainer_.prepared);
+      const at::Tensor loss = trainer_.trainer.training_step(batch, items);
+      trainer_.check_loss(loss);
+      if (totals) return loss;
+      if (items > 0) run_.losses.add(loss, items);
+      totals = totals_of_window();
+      if (args_.stop_on_nonfinite_loss) check_finite(*totals);
+      return loss;
+    };
+    trainer_.notify_callbacks(&TrainerCallback::on_pre_optimizer_step);
+    within_memory(str("training step ", trainer_.state.global_step + 1),
+                  [&] { run_.optimizer.step(evaluate_loss); });
+    grad_norm_ = gradient_norm(run_.trained);
+    end_step(*totals);
+  }
+
+  // A callback may ask for a checkpoint inside the window; logs and evaluations wait for the step.
+  void end_substep() {
+    trainer_.notify_callbacks(&TrainerCallback::on_substep_end);
+    agree();
+    if (!trainer_.control.should_save) return;
+    trainer_.control.should_save = false;
+    save();
+  }
+
+  // Continues the sums of the window in which the checkpoint was saved.
+  void restore_totals() {
+    const auto rank = static_cast<std::size_t>(trainer_.group().rank());
+    if (rank >= resumed_.windows.size()) return;
+    const WindowPosition& own = resumed_.windows[rank];
+    window_batches_ = own.micro_batches;
+    window_ = {.items = own.items, .tokens = own.tokens, .flos = own.flos};
+    run_.losses.restore_open_sum(own.loss);
+  }
+
+  void save() {
+    checkpoints_.save(window_, window_batches_);
+    agree();
   }
 
   void optimizer_step() {
@@ -150,6 +230,10 @@ class Trainer::Run {
     trainer_.use_trained_weights();  // a callback may have evaluated the model
     within_memory(str("optimizer step ", trainer_.state.global_step + 1),
                   [&] { run_.optimizer.step(); });
+    end_step(totals);
+  }
+
+  void end_step(const StepTotals& totals) {
     trainer_.notify_callbacks(&TrainerCallback::on_optimizer_step);
     run_.schedule.after_step();
     run_.optimizer.zero_grad();
@@ -159,6 +243,10 @@ class Trainer::Run {
       empty_device_cache();
     trainer_.state.epoch = epochs_seen();
     close_window(totals);
+    if (run_.hashes) {
+      run_.hashes->end_step(trainer_.state.global_step, run_.losses.latest(), *trainer_.model,
+                            run_.optimizer.unwrap(), run_.parameters.by_name());
+    }
     if (trainer_.state.global_step == started_at_step_ + 1) check_parameters();
     trainer_.notify_callbacks(&TrainerCallback::on_step_end, run_.losses.latest());
     if (anatomy_ && anatomy_->finished()) report_anatomy();
@@ -231,7 +319,11 @@ class Trainer::Run {
     }
   }
 
-  void agree() { control_.agree(checkpoints_.last_saved()); }
+  void agree() {
+    control_.agree({.is_saved = checkpoints_.is_saved(trainer_.state.global_step, window_batches_),
+                    .is_writing = checkpoints_.is_writing()});
+    if (checkpoints_.is_in_flight() && !control_.is_writing()) checkpoints_.finish();
+  }
 
   void log_evaluate_save() {
     TrainerControl& control = trainer_.control;
@@ -253,8 +345,7 @@ class Trainer::Run {
     control.should_evaluate = false;
     if (control.should_save) {
       control.should_save = false;
-      checkpoints_.save();
-      agree();
+      save();
     }
   }
 
@@ -277,6 +368,8 @@ class Trainer::Run {
     anatomy::Report report = anatomy_->report();
     anatomy_.reset();
     if (!trainer_.accelerator.is_main_process()) return;
+    for (const auto& callback : trainer_.parts.callbacks)
+      callback->on_anatomy(trainer_.event(), report);
     if (trainer_.parts.on_anatomy) return trainer_.parts.on_anatomy(report);
     add_roofs(report);
     if (args_.anatomy == "text") return std::cerr << '\n' << to_text(report), void();
@@ -289,10 +382,12 @@ class Trainer::Run {
     TrainerState& state = trainer_.state;
     const double loss = run_.losses.mean();
     Metrics metrics = final_metrics(seconds, loss);
+    trainer_.memory.stop(MemoryTracker::Stage::train, metrics);
     broadcast_metrics(trainer_.group(), metrics);
     trainer_.trainer.log(metrics);
     metrics["epoch"] = state.epoch;
     trainer_.use_evaluated_weights();
+    checkpoints_.finish();
     if (args_.load_best_model_at_end && !state.best_model_checkpoint.empty()) load_best_model();
     trainer_.notify_callbacks(&TrainerCallback::on_train_end);
     return {.global_step = state.global_step,
@@ -340,9 +435,12 @@ class Trainer::Run {
   std::int64_t started_at_step_ = 0;
   std::int64_t window_batches_ = 0;  // of the open accumulation window
   StepTotals window_;                // what this process contributes to it
+  Impl::Resume::Resumed resumed_;    // what is restored once the model is prepared
   DeferredScalar grad_norm_;         // of the last step
   double learning_rate_ = 0;
   bool ran_out_of_memory_ = false;
+  const bool evaluates_closure_ =
+      dynamic_cast<torch::optim::LBFGS*>(&run_.optimizer.unwrap()) != nullptr;
   Impl::ModelSetup setup_;  // reset first when the run ends
 };
 

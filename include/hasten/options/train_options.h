@@ -27,16 +27,18 @@
 
 namespace hasten {
 
-enum class TrainTask { text_classification, token_classification, masked_lm };
+enum class TrainTask { text_classification, token_classification, masked_lm, image_classification };
 
 struct TrainOptions {
   std::vector<std::string> config_file;  // YAML or JSON; later ones win.
   bool print_config = false;             // Print all values with their origins, then stop.
+  bool dashboard = false;                // Show the run on the whole terminal.
 
   // A folder with config.json, a config.json, a name in the Hugging Face cache
   // (hasten/machine/model_folder.h), a built-in name, or a file of torch.export (.pt2).
   std::string model;
-  std::string weights;  // A safetensors file; unset: the model folder's, or random.
+  std::vector<std::string> library;  // Libraries with custom operators that a .pt2 file calls.
+  std::string weights;               // A safetensors file; unset: the model folder's, or random.
   TrainTask task = TrainTask::text_classification;
   // Unset: according to the labels of a text file or the model's config; 1 is a regression.
   std::optional<std::int64_t> num_labels;
@@ -46,7 +48,7 @@ struct TrainOptions {
   bool ignore_mismatched_sizes = false;  // Initialize weights of another shape than the file's.
   AttentionImplementation attn_implementation = AttentionImplementation::sdpa;
 
-  std::string data;       // A file of the task (docs/tasks.md), or "dummy".
+  std::string data;       // A file or a folder of the task (docs/tasks.md), or "dummy".
   std::string eval_data;  // The same for evaluation.
   // The columns of a table. For token classification resolve_train sets tokens and tags if no source
   // sets other names.
@@ -58,6 +60,10 @@ struct TrainOptions {
   // is a row of its own.
   double mlm_probability = 0.15;
   bool whole_word_mask = false, line_by_line = false;
+  // Image classification: the column of a table with the names of the image files, and what training
+  // changes at random (hasten/data/images.h).
+  std::string image_column = "file";
+  bool random_crop = false, random_flip = false;
   std::int64_t dummy_rows = 512;    // Rows of "dummy" data.
   std::int64_t dummy_length = 512;  // Tokens in each of these rows.
 };
@@ -65,7 +71,7 @@ struct TrainOptions {
 template <>
 struct Names<TrainTask> {
   static constexpr std::string_view text[] = {"text-classification", "token-classification",
-                                              "masked-lm"};
+                                              "masked-lm", "image-classification"};
 };
 
 // The value of `data` that stands for random rows.

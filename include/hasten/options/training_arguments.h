@@ -45,10 +45,12 @@ enum class OptimizerName {
   stable_adamw,
   adamax,
   lamb,
+  lbfgs,
+  muon,
   nadam,
   radam,
 };
-enum class SamplingStrategy { random, sequential, group_by_length };
+enum class SamplingStrategy { random, sequential, group_by_length, batch_rebalance };
 enum class CountTokens { no, non_padding, all };
 enum class SchedulerType {
   linear,
@@ -144,17 +146,19 @@ struct TrainingArguments {
   SaveStrategy save_strategy = SaveStrategy::steps;
   double save_steps = 500;                       // Steps; below 1: a share of all steps.
   std::optional<std::int64_t> save_total_limit;  // Checkpoints to keep; unset: all.
-  bool save_only_model = false;  // Without optimizer, schedule and random state: not resumable.
+  bool save_only_model = false;    // Without optimizer, schedule and random state: not resumable.
+  std::optional<bool> async_save;  // Write checkpoints while training goes on; unset: if it fits.
   bool enable_jit_checkpoint = false;  // Also save when a signal stops the run.
   bool load_best_model_at_end = false;
   std::string metric_for_best_model;      // With or without "eval_"; see resolved().
   std::optional<bool> greater_is_better;  // Unset: true unless the metric ends in "loss".
   bool save_on_each_node = false;         // Each machine's main process writes, not only rank 0.
-  bool ignore_data_skip = false;  // Resume at the start of the data, not where the run stopped.
+  bool ignore_data_skip = false;      // Resume at the start of the data, not where the run stopped.
+  std::int64_t hash_chain_steps = 0;  // hasten's own: steps between two hashes; 0: none.
 
   // Data.
   SamplingStrategy train_sampling_strategy = SamplingStrategy::random;
-  std::string length_column_name = "length";  // For group_by_length.
+  std::string length_column_name = "length";  // For group_by_length and batch_rebalance.
   bool dataloader_drop_last = false;          // For training batches; evaluation uses every row.
   std::int64_t dataloader_num_workers = 0;    // Background threads; 0: load in the training thread.
   bool dataloader_pin_memory = true;
@@ -220,12 +224,15 @@ struct Names<OptimizerName> {
                                               "stable_adamw",
                                               "adamax",
                                               "lamb",
+                                              "lbfgs",
+                                              "muon",
                                               "nadam",
                                               "radam"};
 };
 template <>
 struct Names<SamplingStrategy> {
-  static constexpr std::string_view text[] = {"random", "sequential", "group_by_length"};
+  static constexpr std::string_view text[] = {"random", "sequential", "group_by_length",
+                                              "batch_rebalance"};
 };
 template <>
 struct Names<CountTokens> {

@@ -17,17 +17,22 @@
 #include <cstdint>
 #include <string>
 
+#include "hasten/anatomy/report.h"
 #include "hasten/base/export.h"
 #include "hasten/options/training_arguments.h"
 #include "hasten/trainer/trainer_state.h"
 
 namespace hasten {
 
+class Accelerator;
+
 // The state that a callback may look at. `model.as<Net>()` is the module as its own class, or null.
 struct TrainerEvent {
   const TrainingArguments& args;
   const TrainerState& state;
   torch::nn::Module& model;
+  // The Accelerator of the run; null only in events that a program makes itself.
+  Accelerator* accelerator = nullptr;
 };
 
 // The actions that a callback may ask for. A flag is cleared when its action is done.
@@ -47,6 +52,8 @@ class HASTEN_API TrainerCallback {
   virtual ~TrainerCallback() = default;
   virtual void on_train_begin(const TrainerEvent&, TrainerControl&) {}
   virtual void on_train_end(const TrainerEvent&, TrainerControl&) {}
+  // Called instead of on_train_end if train() throws. May not throw.
+  virtual void on_train_failed(const TrainerEvent&) {}
   virtual void on_epoch_begin(const TrainerEvent&, TrainerControl&) {}
   virtual void on_epoch_end(const TrainerEvent&, TrainerControl&) {}
   virtual void on_step_begin(const TrainerEvent&, TrainerControl&) {}
@@ -72,6 +79,9 @@ class HASTEN_API TrainerCallback {
   virtual void on_evaluate_begin(const TrainerEvent&, std::int64_t /*batches*/) {}
   // Called after each batch of an evaluation or prediction.
   virtual void on_prediction_step(const TrainerEvent&, TrainerControl&) {}
+
+  // Called in the main process with the anatomy of the first steps (TrainingArguments::anatomy).
+  virtual void on_anatomy(const TrainerEvent&, const anatomy::Report&) {}
 
   // The name under which checkpoints keep the attributes; empty: they keep nothing.
   virtual std::string name() const { return ""; }

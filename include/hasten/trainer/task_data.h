@@ -38,7 +38,8 @@ class HASTEN_API TaskData {
   virtual TrainerDataset eval(const PreTrainedModel& model) const = 0;
   // The scores of an evaluation.
   virtual std::shared_ptr<EvalMetric> metrics(const PreTrainedModel& model) const = 0;
-  // The tokenizer's files in the model folder, to be saved with the model.
+  // The files of the tokenizer or of the image processor in the model folder, to be saved with the
+  // model.
   virtual std::vector<std::filesystem::path> tokenizer_files() const = 0;
 };
 

@@ -106,8 +106,8 @@ struct TrainOutput {
   // The mean over all steps of the run with a finite loss, including those before a resume.
   double training_loss = 0;
   // train_runtime (s), train_samples_per_second, train_steps_per_second, total_flos (if known),
-  // train_loss, epoch; train_mem_cpu_peak (bytes) without skip_memory_metrics; nonfinite_losses if
-  // there were any.
+  // train_loss, epoch; nonfinite_losses if there were any; with skip_memory_metrics false
+  // train_mem_cpu_peak and the keys of the Hugging Face Trainer, in bytes (docs/trainer.md).
   Metrics metrics;
 };
 

@@ -60,6 +60,17 @@ class Cuda final : public Device {
   void empty_cache() const override {
     if (is_available()) at::accelerator::emptyCache();
   }
+  std::optional<AllocatedBytes> allocated(int index) const override {
+    if (!is_available()) return std::nullopt;
+    const auto all =
+        at::accelerator::getDeviceStats(static_cast<c10::DeviceIndex>(std::max(index, 0)))
+            .allocated_bytes[0];  // element 0 counts the blocks of all sizes
+    return AllocatedBytes{.current = all.current, .peak = all.peak};
+  }
+  void reset_allocated_peak(int index) const override {
+    if (is_available())
+      at::accelerator::resetPeakStats(static_cast<c10::DeviceIndex>(std::max(index, 0)));
+  }
 
   std::vector<NamedGenerator> generators() const override {
     std::vector<NamedGenerator> all;

@@ -1,0 +1,74 @@
+// File: trainer/memory_tracker.h (internal)
+// The memory metrics of the Hugging Face Trainer, which skip_memory_metrics=false adds.
+//
+//   MemoryTracker tracker(/*enabled=*/true, device);
+//   tracker.start(MemoryTracker::Stage::train);
+//   ...
+//   tracker.stop(MemoryTracker::Stage::train, metrics);   // train_mem_cpu_alloc_delta, ...
+//
+// For each stage (init, train, eval, test) alloc_delta is the memory at its end minus that at its
+// start, and peaked_delta is the most during it minus that at its end, both in bytes: of the
+// process's resident memory (cpu), and of the tensors on a device with an allocator of its own
+// (gpu). The figures of init, and before_init_mem_cpu, come with the first other stage. A stage
+// within another one is ignored, such as an evaluation during training.
+//
+// The peak is read once in a millisecond by a thread; if it is the highest of the process's life,
+// the system's own figure is taken. Thread rule: that of the Trainer.
+// Source: TrainerMemoryTracker of transformers 5.23.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "hasten/metrics/metric.h"
+
+namespace hasten {
+
+class MemoryTracker {
+ public:
+  enum class Stage { init, train, eval, test };
+
+  MemoryTracker(bool enabled, at::Device device) : enabled_(enabled), device_(device) {}
+  MemoryTracker(const MemoryTracker&) = delete;
+  MemoryTracker& operator=(const MemoryTracker&) = delete;
+  ~MemoryTracker() { end_watching(); }
+
+  void start(Stage stage);
+  // Keeps the figures of the stage.
+  void stop(Stage stage);
+  // The same, and adds them to the metrics.
+  void stop(Stage stage, Metrics& metrics);
+
+ private:
+  struct Use {
+    std::int64_t begin = 0, end = 0, peak = 0;
+  };
+  struct StageUse {
+    Use cpu;
+    std::optional<Use> gpu;
+  };
+
+  bool is_other(Stage stage) const { return !enabled_ || (current_ && *current_ != stage); }
+  void watch_peak();
+  void end_watching();
+  void add(Stage stage, Metrics& metrics) const;
+
+  bool enabled_;
+  at::Device device_;
+  std::optional<Stage> current_;
+  StageUse open_;                      // of the current stage
+  std::int64_t highest_at_start_ = 0;  // of the process's life
+  std::map<Stage, StageUse> stages_;
+  bool has_reported_init_ = false;
+  std::atomic<bool> watches_{false};
+  std::atomic<std::int64_t> peak_{0};
+  std::thread thread_;
+};
+
+}  // namespace hasten

@@ -1,0 +1,120 @@
+#include "trainer/run_hashes.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+
+#include "base/descriptor.h"
+#include "base/sha256.h"
+#include "checkpoint/optimizer_state.h"
+#include "formats/module_tensors.h"
+#include "hasten/base/error.h"
+#include "hasten/base/files.h"
+#include "hasten/base/text.h"
+#include "hasten/checkpoint/hash_chain.h"
+#include "hasten/process/once.h"
+
+namespace hasten {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string sha256_of(const std::string& text) {
+  Sha256 digest;
+  digest.add(text);
+  return digest.hex();
+}
+
+[[noreturn]] void throw_write_error(const fs::path& file) {
+  throw IoError("io.write", {.what = "cannot write " + file.string(),
+                             .got = std::generic_category().message(errno),
+                             .hint = "free some space, or train without --hash_chain_steps"});
+}
+
+// Appends a line and waits until the disk has it.
+void append_synced(const fs::path& file, std::string line) {
+  line += '\n';
+  const Descriptor out(::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+  if (out.get() < 0) throw_write_error(file);
+  for (std::string_view rest = line; !rest.empty();) {
+    const ssize_t written = ::write(out.get(), rest.data(), rest.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) throw_write_error(file);
+    rest.remove_prefix(static_cast<std::size_t>(written));
+  }
+  if (::fdatasync(out.get()) != 0) throw_write_error(file);
+}
+
+}  // namespace
+
+RunHashes::RunHashes(fs::path output_dir, std::int64_t every, Group group)
+    : file_(std::move(output_dir) / kHashChainFile),
+      every_(every),
+      group_(std::move(group)),
+      previous_(first_hash()),
+      rows_(first_hash()) {}
+
+void RunHashes::start() {
+  once(group_, writes(), [&] { keep_links_until(0); });
+}
+
+void RunHashes::resume(std::int64_t step, const std::optional<HashChainPosition>& position) {
+  once(group_, writes(), [&] { keep_links_until(step); });
+  if (!position) return;  // the run had no chain before
+  previous_ = position->previous;
+  const auto rank = static_cast<std::size_t>(group_.rank());
+  if (rank < position->rows.size()) rows_ = position->rows[rank];
+}
+
+void RunHashes::keep_links_until(std::int64_t step) const {
+  std::error_code error;
+  if (!fs::exists(file_, error)) return;
+  std::string kept;
+  // A run that starts anew does not read the old chain, which may be damaged.
+  if (step > 0) {
+    for (const HashLink& link : read_hash_chain(file_)) {
+      if (link.step <= step) kept += line_of(link) + '\n';
+    }
+  }
+  write_file_atomically(file_, kept);
+}
+
+void RunHashes::add_rows(TrainerBatch batch) {
+  TensorDict tensors;
+  visit_tensors(batch, [&](at::Tensor& tensor) {
+    if (tensor.defined()) tensors[str(tensors.size())] = tensor;
+  });
+  std::string text = rows_;
+  for (const auto& [place, hash] : tensor_hashes(tensors)) text += str(' ', place, ' ', hash);
+  rows_ = sha256_of(text);
+}
+
+void RunHashes::end_step(std::int64_t step, double loss, const torch::nn::Module& module,
+                         const torch::optim::Optimizer& optimizer,
+                         const ParameterNames& parameters) {
+  if (step % every_ != 0) return;
+  HashLink link{.step = step,
+                .num_processes = group_.size(),
+                .previous = previous_,
+                .rows = sha256_of(join(position().rows, " ")),
+                .loss = loss,
+                .weights = {},
+                .optimizer = {}};
+  previous_ = broadcast_from_main(group_, [&] {
+    link.weights = tensor_hashes(tensors_of(module).tensors);
+    link.optimizer = tensor_hashes(optimizer_tensors(optimizer, parameters));
+    return hash_of(link);
+  });
+  once(group_, writes(), [&] { append_synced(file_, line_of(link)); });
+  rows_ = first_hash();
+}
+
+HashChainPosition RunHashes::position() const {
+  const std::vector<std::string> rows =
+      group_.size() == 1 ? std::vector<std::string>{rows_} : group_.gather_object(rows_);
+  return {.previous = previous_, .rows = rows};
+}
+
+}  // namespace hasten

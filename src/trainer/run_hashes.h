@@ -1,0 +1,55 @@
+// File: trainer/run_hashes.h (internal)
+// Writes the hash chain of a training run (hasten/checkpoint/hash_chain.h).
+//
+//   RunHashes hashes(output_dir, /*every=*/100, group);
+//   hashes.start();                                  // or resume(step, position of the checkpoint)
+//   hashes.add_rows(batch);                          // each micro-batch, before it is used
+//   hashes.end_step(step, loss, module, optimizer, parameters);   // a collective
+//
+// Every process hashes the rows that it uses. The main process hashes the weights and the state of
+// the optimizer, and writes. Throws IoError "io.*", DataError "checkpoint.broken-chain". Thread rule: the
+// training thread.
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "hasten/checkpoint/training_state.h"
+#include "hasten/process/group.h"
+#include "hasten/trainer/trainer_batch.h"
+
+namespace hasten {
+
+class RunHashes {
+ public:
+  RunHashes(std::filesystem::path output_dir, std::int64_t every, Group group);
+
+  // Begins a chain, and deletes that of an earlier run.
+  void start();
+  // Continues the chain at a checkpoint. Links of later steps are deleted.
+  void resume(std::int64_t step, const std::optional<HashChainPosition>& position);
+  void add_rows(TrainerBatch batch);
+  // Writes a link if one is due at this step.
+  void end_step(std::int64_t step, double loss, const torch::nn::Module& module,
+                const torch::optim::Optimizer& optimizer, const ParameterNames& parameters);
+  // What a checkpoint keeps. A collective.
+  HashChainPosition position() const;
+
+ private:
+  bool writes() const { return group_.rank() == 0; }
+  // Replaces the file by the links up to this step.
+  void keep_links_until(std::int64_t step) const;
+
+  std::filesystem::path file_;
+  std::int64_t every_;
+  Group group_;
+  std::string previous_;
+  std::string rows_;  // the hash of this process's rows since the previous link
+};
+
+}  // namespace hasten
