@@ -38,6 +38,8 @@ REASONS = {
     "tpu_module.cpp": ({"changes variables", "sets a handler"},
                        "another library, which is loaded to open a TPU: libtpu reads its settings from the environment alone, and torch_tpu's "
                        "threads must be ended before the process ends"),
+    "terminal_restore.cpp": ({"prints", "sets a handler"},
+                             "a dashboard is shown: it keeps what the process prints, and restores the terminal when the process ends"),
     "training_run.cpp": ({"prints"}, "TrainingArguments::anatomy is text"),
     "watchdog.cpp": ({"prints", "ends the process"}, "the option `watchdog`: reports a hanging job and ends it, as a thread that hangs cannot throw"),
 }

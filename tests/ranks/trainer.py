@@ -225,6 +225,13 @@ def on_tpu(model, engine, plugin):
     for backend in ("gloo", "tpu_dist"):
         together = train(backend, 2, 4, model, data, *words, environment=environment | {"HASTEN_PROCESS_GROUP_BACKEND": backend})
         check_same(f"two processes on device tpu by {backend}", together, single)
+    # A language model, as attention in one operator needs a kernel that the CPU engine does not have.
+    data, draw = FOLDER / "language.safetensors", random.Random(5)
+    ids = [[draw.randint(0, 10) for _ in range(6)] for _ in range(46)]
+    write_rows(data, {"input_ids": ids, "labels": ids})
+    words = ["--max_steps", 12, "--save_strategy", "no"]
+    check_same("an exported program on device tpu", train("tpu_exported", 2, 4, EXPORTED / "tied.pt2", data, *words, environment=environment),
+               train("cpu_exported", 1, 8, EXPORTED / "tied.pt2", data, *words))
 
 
 def exported_program():

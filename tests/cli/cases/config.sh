@@ -20,7 +20,7 @@ hasten launch -n 1 ./program
 hasten launch -n 1 --no_config_file ./program
 hasten launch --config_file "$accelerate" -n 1 ./program
 HASTEN_NO_CONFIG_FILE=1 hasten launch -n 1 ./program
-HASTEN_NO_CONFIG_FILE=1 hasten train --model bert-base --data dummy --print_config | head -n 1
+HASTEN_NO_CONFIG_FILE=1 hasten train --model bert-base --data dummy --print_config | grep "^model:"
 HASTEN_CONFIG_FILE=$accelerate hasten launch -n 1 ./program
 hasten launch -n 1 --dry_run ./program 2>/dev/null | grep '^mixed_precision'
 printf 'distributed_type: FSDP\n' >"$own"

@@ -39,4 +39,4 @@ refused --task token-classification --model "$tasks/token_classification" --data
 refused --task masked-lm --model "$tasks/masked_lm/config.json" --data "$tasks/masked_lm/corpus.txt"
 printf 'an\n' >short.txt
 refused --task masked-lm --model "$tasks/masked_lm" --data short.txt
-refused --task image-classification --model "$tasks/masked_lm" --data short.txt
+refused --task image-clasification --model "$tasks/masked_lm" --data short.txt

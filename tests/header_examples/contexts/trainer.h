@@ -14,5 +14,6 @@ extern hasten::TrainerDataset train_rows, eval_rows;
 extern hasten::TokenDataset tokens;
 extern hasten::TensorDict columns;
 extern at::Tensor images, digits;
+std::shared_ptr<hasten::PreTrainedModel> new_model();
 
 }  // namespace names_of_trainer

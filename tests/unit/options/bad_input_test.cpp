@@ -111,8 +111,6 @@ const std::vector<BadLine> bad_lines = {
     {"--optim stable_adamw --optim_args max_lr=1", "config.contradiction", "decouple_lr"},
     {"--lr_scheduler_type greedy", "config.contradiction", "greedy needs evaluations"},
     {"--debug underflow_overflow", "config.not-supported", "--debug is not supported. Hint: use"},
-    {"--train_sampling_strategy batch_rebalance", "config.not-supported",
-     "supported values are random, sequential, group_by_length"},
     {"--report_to none wandb", "config.not-supported", "--report_to wandb is not supported yet"},
     {"--fsdp full_shard", "config.not-supported", "--fsdp is not supported yet"},
     {"--deepspeed ds.json", "config.not-supported", "--deepspeed is not supported yet"},

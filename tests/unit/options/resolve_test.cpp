@@ -57,6 +57,7 @@ TEST_CASE("resolve: an option without effect in hasten is ignored with one line"
   CHECK(run.notices[1] == "--torch_compile_backend is ignored: see torch_compile");
   CHECK(contains(run.notices[2], "--push_to_hub is ignored: "));
   CHECK(parse_more({"--push_to_hub", "false", "--local_rank", "-1"}).notices.empty());
+  CHECK(parse_more({"--save_safetensors", "false"}).notices.size() == 1);
 }
 
 TEST_CASE("resolve: an unsupported option is refused unless it has its default value") {

@@ -25,6 +25,8 @@ namespace trainer_any_module_test {
 using namespace hasten;
 using namespace hasten::forked;
 using hasten::tiny_runs::Folder;
+using hasten::tiny_runs::logged;
+using hasten::tiny_runs::short_run;
 namespace fs = std::filesystem;
 
 namespace {
@@ -95,23 +97,11 @@ ModelOutput loss_of_pair(Net& net, const Pair& batch) {
 }
 
 TrainingArguments two_epochs(const fs::path& folder) {
-  TrainingArguments args;
-  args.output_dir = folder.string();
-  args.per_device_train_batch_size = args.per_device_eval_batch_size = 4;
+  TrainingArguments args = short_run(folder);
+  args.per_device_eval_batch_size = 4;
   args.num_train_epochs = 2;
   args.learning_rate = 0.05;
-  args.logging_steps = 1;
-  args.save_strategy = SaveStrategy::no;
-  args.use_cpu = true;
   return args;
-}
-
-std::vector<double> losses_of(const Trainer& trainer) {
-  std::vector<double> out;
-  for (const LogEntry& entry : trainer.state().log_history) {
-    if (entry.contains("loss")) out.push_back(entry.at("loss"));
-  }
-  return out;
 }
 
 // Trains and evaluates, and returns the losses and the accuracy.
@@ -121,7 +111,7 @@ std::vector<double> run(TrainerParts parts) {
   parts.log_sink = [](std::string_view) {};
   Trainer trainer(std::make_shared<Net>(), two_epochs(folder.path), std::move(parts));
   trainer.train();
-  std::vector<double> out = losses_of(trainer);
+  std::vector<double> out = logged(trainer);
   out.push_back(trainer.evaluate().at("eval_accuracy"));
   return out;
 }
@@ -192,7 +182,7 @@ TEST_CASE("any module: a loss alone is trained on, evaluated and predicted witho
   const TrainOutput out = trainer.train();
   CHECK(out.global_step == 12);
   CHECK(out.metrics.count("total_flos") == 0);
-  CHECK(trainer.evaluate().at("eval_loss") < losses_of(trainer).front());
+  CHECK(trainer.evaluate().at("eval_loss") < logged(trainer).front());
   CHECK_FALSE(trainer.predict(TrainerDataset(Plain())).predictions.defined());
   CHECK(&trainer.model() == &net);
   trainer.save_model();
@@ -231,7 +221,7 @@ TEST_CASE("any module: forward may take the batch, and holders and exact types a
       {.train_dataset = TrainerDataset(Pairs()),
        .compute_loss = [](Held& net, const Pair& batch) { return loss_of_pair(*net, batch); }});
   of_holder.train();
-  CHECK(losses_of(own) == losses_of(of_holder));
+  CHECK(logged(own) == logged(of_holder));
 }
 
 TEST_CASE("any module: a run that resumes ends with the bits of one that does not stop") {
@@ -266,7 +256,7 @@ TEST_CASE("any module: several processes have the numbers of one") {
                      .compute_loss = loss_of_pair,
                      .compute_metrics = std::make_shared<Accuracy>()});
     trainer.train();
-    std::vector<double> out = losses_of(trainer);
+    std::vector<double> out = logged(trainer);
     const Metrics metrics = trainer.evaluate();
     out.push_back(metrics.at("eval_loss"));
     out.push_back(metrics.at("eval_accuracy"));

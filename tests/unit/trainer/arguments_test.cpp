@@ -24,21 +24,10 @@ namespace fs = std::filesystem;
 namespace {
 
 TrainingArguments arguments(const Folder& folder) {
-  return {.output_dir = folder.path.string(),
-          .per_device_train_batch_size = 8,
-          .num_train_epochs = 2,
-          .learning_rate = 1e-3,
-          .use_cpu = true,
-          .logging_steps = 1,
-          .save_strategy = SaveStrategy::no};
-}
-
-std::vector<double> losses(const Trainer& trainer) {
-  std::vector<double> out;
-  for (const LogEntry& entry : trainer.state().log_history) {
-    if (entry.count("loss")) out.push_back(entry.at("loss"));
-  }
-  return out;
+  TrainingArguments args = short_run(folder.path, 8);
+  args.num_train_epochs = 2;
+  args.learning_rate = 1e-3;
+  return args;
 }
 
 std::int64_t rows_of(const TensorDict& batch) { return batch.at("input_ids").size(0); }
@@ -84,7 +73,7 @@ TEST_CASE("auto_find_batch_size: smaller batches make the steps of the batch tha
   CHECK(trainer.train().global_step == reference.state().global_step);
   CHECK(trainer.args().per_device_train_batch_size == 2);
   CHECK(trainer.args().gradient_accumulation_steps == 4);
-  check_close(losses(trainer), losses(reference));
+  check_close(logged(trainer), logged(reference));
   CHECK(log.find("with batches of 4 and 2 of them in a step") != std::string::npos);
   CHECK(log.find("with batches of 2 and 4 of them in a step") != std::string::npos);
 }
@@ -103,7 +92,7 @@ TEST_CASE("auto_find_batch_size: a run that has saved continues from its checkpo
                    .log_sink = [&](std::string_view line) { log += line; }});
   CHECK(trainer.train().steps == 4);  // after the two of checkpoint-2
   CHECK_MESSAGE(log.find("continues from ") != std::string::npos, log);
-  check_close(losses(trainer), losses(reference));
+  check_close(logged(trainer), logged(reference));
 }
 
 TEST_CASE("auto_find_batch_size: one row that does not fit is the error of a plain run") {
@@ -126,7 +115,7 @@ TEST_CASE("neftune_noise_alpha: it changes the training loss, and a run resumes 
     changed.neftune_noise_alpha = alpha;
     Trainer trainer(new_model(0), changed, {.train_dataset = TrainerDataset(rows(22))});
     trainer.train();
-    return losses(trainer).front();
+    return logged(trainer).front();
   };
   CHECK(first_loss({}) == first_loss(0));
   CHECK(first_loss(5) != first_loss({}));

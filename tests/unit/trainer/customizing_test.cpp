@@ -61,14 +61,9 @@ ColumnDataset numbers(std::int64_t count, bool labelled) {
 }
 
 TrainingArguments few_steps(const fs::path& folder) {
-  TrainingArguments args;
-  args.output_dir = folder.string();
-  args.per_device_train_batch_size = 4;
+  TrainingArguments args = short_run(folder);
   args.per_device_eval_batch_size = 4;
   args.num_train_epochs = 1;
-  args.logging_steps = 1;
-  args.save_strategy = SaveStrategy::no;
-  args.use_cpu = true;
   return args;
 }
 

@@ -44,24 +44,15 @@ struct Trained {
 
 // 25 rows in steps of six: the last step of an epoch has one row.
 Trained train_on_tokens(const fs::path& folder, std::int64_t batch, std::int64_t accumulation) {
-  TrainingArguments args;
-  args.output_dir = folder.string();
-  args.per_device_train_batch_size = batch;
+  TrainingArguments args = short_run(folder, batch);
   args.gradient_accumulation_steps = accumulation;
   args.max_steps = 12;
   args.optim = OptimizerName::sgd;
   args.learning_rate = 0.1;
-  args.logging_steps = 1;
-  args.save_strategy = SaveStrategy::no;
-  args.use_cpu = true;
   const auto model = new_model<BertForTokenClassification>(kNoDropout);
   Trainer trainer(model, args, {.train_dataset = TrainerDataset(marked_tokens(25))});
   trainer.train();
-  Trained out{.losses = {}, .weights = model->state_dict()};
-  for (const LogEntry& entry : trainer.state().log_history) {
-    if (entry.count("loss")) out.losses.push_back(entry.at("loss"));
-  }
-  return out;
+  return {.losses = logged(trainer), .weights = model->state_dict()};
 }
 
 // Makes a request at step 5, in one process only.
@@ -173,6 +164,7 @@ TEST_CASE("distributed trainer: if one process requests the end, all end at the 
           args.overwrite_output_dir = true;
           args.save_strategy = SaveStrategy::steps;
           args.save_steps = 5;
+          args.async_save = false;  // otherwise on_save comes some steps later
           Trainer trainer(new_model(kNoDropout), args, {.train_dataset = TrainerDataset(rows(80))});
           trainer.add_callback(
               std::make_shared<StoppingCallback>(!trainer.is_world_process_zero(), place));
@@ -269,6 +261,33 @@ TEST_CASE("distributed trainer: a metric that is a mean of each process is refus
         require(
             code_of([&] { Trainer(new_model(kNoDropout), args, {}); }) == "trainer.average-tokens",
             "not refused");
+      },
+      {.num_processes = 2});
+}
+
+TEST_CASE("distributed trainer: the options of the exchange of gradients change no number") {
+  const Folder folder;
+  notebook_launcher(
+      [&] {
+        const auto trained = [&](const TrainingArguments& args) {
+          const auto model = new_model(kNoDropout);
+          Trainer(model, args, {.train_dataset = TrainerDataset(rows(40))}).train();
+          return model->state_dict();
+        };
+        const auto require_equal = [](const TensorDict& one, const TensorDict& other) {
+          for (const auto& [name, tensor] : one)
+            require(at::equal(tensor, other.at(name)), str("other values of ", name));
+        };
+        TrainingArguments args = twenty_steps(folder.path);
+        const TensorDict expected = trained(args);
+        args.ddp_bucket_cap_mb = 1;
+        args.ddp_broadcast_buffers = false;
+        args.ddp_find_unused_parameters = true;
+        args.ddp_timeout = 600;
+        require_equal(trained(args), expected);
+        args.ddp_find_unused_parameters = false;
+        args.ddp_static_graph = true;
+        require_equal(trained(args), expected);
       },
       {.num_processes = 2});
 }

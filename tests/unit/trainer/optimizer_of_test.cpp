@@ -9,6 +9,7 @@
 
 #include "checkpoint/optimizer_state.h"
 #include "hasten/optim/ademamix.h"
+#include "hasten/optim/muon_adamw.h"
 #include "hasten/optim/schedule_free.h"
 #include "unit/trainer/tiny.h"
 
@@ -91,6 +92,8 @@ TEST_CASE("optimizer: every name makes its optimizer, whose biases do not decay"
       {OptimizerName::stable_adamw, "StableAdamW"},
       {OptimizerName::adamax, "Adamax"},
       {OptimizerName::lamb, "Lamb"},
+      {OptimizerName::lbfgs, "LBFGS"},
+      {OptimizerName::muon, "MuonAdamW"},
       {OptimizerName::nadam, "NAdam"},
       {OptimizerName::radam, "RAdam"}};
   CHECK(names.size() == std::size(Names<OptimizerName>::text));
@@ -101,6 +104,7 @@ TEST_CASE("optimizer: every name makes its optimizer, whose biases do not decay"
         optimizer_of({.learning_rate = 1e-3, .optim = optim, .weight_decay = 0.1}, *module,
                      parameters_of(*module));
     CHECK(name_of_optimizer(*optimizer) == name);
+    if (optim == OptimizerName::lbfgs) continue;  // it has one group and no decay
     REQUIRE(optimizer->param_groups().size() == 2);
     CHECK(optimizer->param_groups()[0].params()[0].is_same(module->weight));
     CHECK(optimizer->param_groups()[1].options().get_lr() == 1e-3);
@@ -136,6 +140,47 @@ TEST_CASE("optimizer: optim_args and the arguments of AdamW reach the options") 
   CHECK(averaging.warmup_steps == 20);
   CHECK(averaging.r == 0.5);
   CHECK(averaging.weight_lr_power == 2);
+}
+
+TEST_CASE("optimizer: Muon steps the matrices of hidden layers, and AdamW all others") {
+  const auto model = tiny_runs::new_model();
+  const auto optimizer = optimizer_of({.learning_rate = 1e-3,
+                                       .optim = OptimizerName::muon,
+                                       .optim_args = {{"ns_steps", 3}},
+                                       .weight_decay = 0.1},
+                                      *model, parameters_of(*model));
+  std::set<std::string> by_muon;
+  for (const auto& group : optimizer->param_groups()) {
+    const auto& options = static_cast<const MuonAdamWOptions&>(group.options());
+    CHECK(options.ns_steps() == 3);
+    for (const auto& [name, parameter] : parameters_of(*model)) {
+      const bool in_group =
+          std::any_of(group.params().begin(), group.params().end(),
+                      [&](const at::Tensor& each) { return each.is_same(parameter); });
+      if (in_group && options.use_muon()) by_muon.insert(name);
+    }
+  }
+  CHECK(by_muon.count("bert.encoder.layer.0.attention.self.query.weight") == 1);
+  CHECK(by_muon.count("bert.encoder.layer.0.output.dense.weight") == 1);
+  CHECK(by_muon.count("bert.embeddings.word_embeddings.weight") == 0);
+  CHECK(by_muon.count("classifier.weight") == 0);
+  CHECK(by_muon.size() == 7);  // six of the layer, and the pooler's
+}
+
+TEST_CASE("optimizer: the options of LBFGS") {
+  const torch::nn::Linear module(3, 2);
+  const auto optimizer =
+      optimizer_of({.learning_rate = 0.5,
+                    .optim = OptimizerName::lbfgs,
+                    .optim_args = {{"max_iter", 8}, {"line_search_fn", "strong_wolfe"}}},
+                   *module, parameters_of(*module));
+  const auto& options =
+      static_cast<const torch::optim::LBFGSOptions&>(optimizer->param_groups()[0].options());
+  CHECK(options.lr() == 0.5);
+  CHECK(options.max_iter() == 8);
+  CHECK(options.max_eval() == 10);
+  CHECK(options.line_search_fn() == "strong_wolfe");
+  CHECK(optimizer->param_groups()[0].params().size() == 2);
 }
 
 }  // namespace trainer_optimizer_of_test

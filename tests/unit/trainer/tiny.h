@@ -5,12 +5,15 @@
 
 #include <filesystem>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/data/column_dataset.h"
 #include "hasten/models/bert.h"
 #include "hasten/options/training_arguments.h"
+#include "hasten/trainer/trainer.h"
 
 namespace hasten::tiny_runs {
 
@@ -47,17 +50,31 @@ inline ColumnDataset rows(std::int64_t count) {
                         {"labels", ids.select(1, 0).gt(30).to(at::kLong)}});
 }
 
-// The arguments of a short run on the CPU that saves nothing.
-inline TrainingArguments twenty_steps(const std::filesystem::path& folder) {
+// The arguments of a run on the CPU that logs every step and saves nothing.
+inline TrainingArguments short_run(const std::filesystem::path& folder, std::int64_t batch = 4) {
   TrainingArguments args;
   args.output_dir = folder.string();
-  args.per_device_train_batch_size = 2;
-  args.per_device_eval_batch_size = 2;
-  args.max_steps = 20;
+  args.per_device_train_batch_size = batch;
   args.logging_steps = 1;
   args.save_strategy = SaveStrategy::no;
   args.use_cpu = true;
   return args;
+}
+
+inline TrainingArguments twenty_steps(const std::filesystem::path& folder) {
+  TrainingArguments args = short_run(folder, 2);
+  args.per_device_eval_batch_size = 2;
+  args.max_steps = 20;
+  return args;
+}
+
+// Returns the values that a run has logged under a name.
+inline std::vector<double> logged(const Trainer& trainer, const std::string& key = "loss") {
+  std::vector<double> out;
+  for (const LogEntry& entry : trainer.state().log_history) {
+    if (entry.contains(key)) out.push_back(entry.at(key));
+  }
+  return out;
 }
 
 }  // namespace hasten::tiny_runs

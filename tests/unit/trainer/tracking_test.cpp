@@ -22,13 +22,9 @@ namespace fs = std::filesystem;
 namespace {
 
 TrainingArguments logged_steps(const fs::path& folder) {
-  TrainingArguments args;
-  args.output_dir = folder.string();
-  args.per_device_train_batch_size = 4;
+  TrainingArguments args = short_run(folder);
   args.max_steps = 4;
   args.logging_steps = 2;
-  args.save_strategy = SaveStrategy::no;
-  args.use_cpu = true;
   args.log_level = LogLevel::error;
   return args;
 }

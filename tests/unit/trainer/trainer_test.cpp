@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -25,23 +26,10 @@ namespace fs = std::filesystem;
 namespace {
 
 TrainingArguments arguments(const Folder& folder) {
-  TrainingArguments args;
-  args.output_dir = folder.path.string();
-  args.per_device_train_batch_size = 4;
+  TrainingArguments args = short_run(folder.path);
   args.num_train_epochs = 3;
   args.learning_rate = 1e-3;
-  args.logging_steps = 1;
-  args.save_strategy = SaveStrategy::no;
-  args.use_cpu = true;
   return args;
-}
-
-std::vector<double> losses(const Trainer& trainer) {
-  std::vector<double> out;
-  for (const LogEntry& entry : trainer.state().log_history) {
-    if (entry.count("loss")) out.push_back(entry.at("loss"));
-  }
-  return out;
 }
 
 void check_equal(const PreTrainedModel& a, const PreTrainedModel& b) {
@@ -82,7 +70,7 @@ TEST_CASE("trainer: a run resumed at any step ends with the bits of an uninterru
           {.train_dataset = TrainerDataset(rows(22)), .log_sink = [](std::string_view) {}});
       trainer.train();
       check_equal(*resumed, *straight);
-      CHECK(losses(trainer) == losses(reference));
+      CHECK(logged(trainer) == logged(reference));
     }
   }
 }
@@ -177,10 +165,8 @@ TEST_CASE("trainer: the best model is kept and loaded at the end") {
                    .compute_metrics = std::make_shared<Accuracy>(),
                    .log_sink = [](std::string_view) {}});
   trainer.train();
-  double best = 0;
-  for (const LogEntry& entry : trainer.state().log_history) {
-    if (entry.count("eval_accuracy")) best = std::max(best, entry.at("eval_accuracy"));
-  }
+  const std::vector<double> scores = logged(trainer, "eval_accuracy");
+  const double best = *std::max_element(scores.begin(), scores.end());
   CHECK(*trainer.state().best_metric == best);
   CHECK(fs::exists(trainer.state().best_model_checkpoint));
   CHECK(trainer.evaluate().at("eval_accuracy") == doctest::Approx(best));
@@ -479,7 +465,7 @@ TEST_CASE("trainer: label_names names the column that loss and metrics use") {
                    .eval_dataset = TrainerDataset(columns),
                    .compute_metrics = std::make_shared<Accuracy>()});
   trainer.train();
-  CHECK(losses(trainer) == losses(plain));
+  CHECK(logged(trainer) == logged(plain));
   CHECK(trainer.evaluate().count("eval_accuracy") == 1);
 
   args.label_names = {"section", "labels"};
