@@ -66,13 +66,21 @@ def bert_large_on_gpus():
 
 
 def architectures():
+    """The results are those of the tests oracle/architecture_* with HASTEN_RECORD_ARCHITECTURES=1."""
     entries, rows = json.loads((ARCHITECTURES / "architectures.json").read_text()), []
+    results = json.loads((ARCHITECTURES / "results.json").read_text())
+
+    def exact(difference):
+        return "equal" if difference == 0 else f"{difference:.0e}"
     for name, entry in entries.items():
         contents = json.loads(output("hasten", "inspect", ARCHITECTURES / f"{name}.pt2", "--json"))
         operators = contents["programs"][0]["operators"]
+        found = results[name]
+        processes = exact(found["whole_batch_difference"]) if "whole_batch_difference" in found else "fixed batch"
         rows.append([f"`{entry['model']}`", ", ".join(entry["dynamic"]) or "none", str(sum(operators.values())), str(len(operators)),
+                     f"{found['peak']:,}", "equal" if found["two_processes_equal"] else "differ", processes, exact(found["python_difference"]),
                      entry.get("note", "")])
-    return markdown(["Model", "Dynamic", "Calls", "Operators", "Remarks"], sorted(rows))
+    return markdown(["Model", "Dynamic", "Calls", "Operators", "Bytes of a step", "Two processes", "One batch", "Python", "Remarks"], sorted(rows))
 
 
 TABLES = {"bert-large-cpu": bert_large_on_cpu, "page": comparison_with_documentation, "gpus": list_of_gpus, "bert-large-gpus": bert_large_on_gpus,
