@@ -27,7 +27,7 @@ bool can_decode() {
 }
 
 // Trains on images that are written to files first.
-void check_digits(const std::string& name) {
+void check_digits(const std::string& name, const RunComparison& comparison = {}) {
   if (!can_decode()) return;
   const TemporaryDirectory scratch;
   const auto digits = images::read_digits(kData / "tasks/digits.tsv", 187);
@@ -36,7 +36,7 @@ void check_digits(const std::string& name) {
       .task = TrainTask::image_classification,
       .data = images::write_digit_table(digits, 0, 160, scratch.path() / "train"),
       .eval_data = images::write_digit_table(digits, 160, 187, scratch.path() / "eval")};
-  (void)check_run(options);
+  (void)check_run(options, comparison);
 }
 
 double largest_difference(const at::Tensor& a, const at::Tensor& b) {
@@ -53,7 +53,9 @@ TEST_CASE("images: a ResNet of bottleneck layers equals the Hugging Face Trainer
 }
 
 TEST_CASE("images: a ResNet of basic layers equals the Hugging Face Trainer's") {
-  check_digits("resnet_basic");
+  // On a CPU without AVX-512 a convolution rounds another way, and after nine steps a value passes the
+  // kink of a rectifier to the other side, which adds or removes its gradient.
+  check_digits("resnet_basic", {.exact_entries = 8});
 }
 
 TEST_CASE("images: files of each kind have Pillow's pixels") {

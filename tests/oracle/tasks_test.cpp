@@ -45,8 +45,9 @@ TEST_CASE("tasks: token classification equals the Hugging Face Trainer's") {
   const auto classes = static_cast<std::int64_t>(
       json::parse(read_file(fs::path(options.model) / "config.json")).at("id2label").size());
   const auto model = check_run(
-      options, combine_metrics({std::make_shared<Accuracy>(),
-                                std::make_shared<PrecisionRecallF1>(classes, Average::macro)}));
+      options,
+      {.metrics = combine_metrics({std::make_shared<Accuracy>(),
+                                   std::make_shared<PrecisionRecallF1>(classes, Average::macro)})});
   const json config = json::parse(model->config_json());
   CHECK(config.at("architectures") == json::array({"BertForTokenClassification"}));
   CHECK(config.at("id2label").at("1") == "B-PER");
