@@ -151,20 +151,15 @@ BertPreTrainedModel::BertPreTrainedModel(BertConfig config, const char* architec
 std::string BertPreTrainedModel::config_json() const { return config_.to_json(); }
 
 void BertPreTrainedModel::initialize(const std::vector<std::string>* names) {
-  const torch::NoGradGuard no_grad;
-  const auto wanted = [&](const std::string& name) {
-    return !names || std::find(names->begin(), names->end(), name) != names->end();
-  };
-  for (const auto& item : named_parameters()) {
-    if (!wanted(item.key())) continue;
-    if (item.value().dim() > 1) {
-      item.value().normal_(0, config_.initializer_range);
+  initialize_parameters(*this, names, [&](const std::string& name, at::Tensor weight) {
+    if (weight.dim() > 1) {
+      weight.normal_(0, config_.initializer_range);
     } else {
-      item.value().fill_(ends_with(item.key(), "LayerNorm.weight") ? 1 : 0);
+      weight.fill_(ends_with(name, "LayerNorm.weight") ? 1 : 0);
     }
-    if (ends_with(item.key(), "word_embeddings.weight") && config_.pad_token_id >= 0)
-      item.value()[config_.pad_token_id].zero_();
-  }
+    if (ends_with(name, "word_embeddings.weight") && config_.pad_token_id >= 0)
+      weight[config_.pad_token_id].zero_();
+  });
 }
 
 BertModel::BertModel(BertConfig config, bool add_pooling_layer)

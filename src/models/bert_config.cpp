@@ -20,17 +20,9 @@ BertConfig BertConfig::from_json(const std::string& text, const std::string& whe
   reader.require_model_type("bert");
   BertConfig config;
   reader.read("vocab_size", config.vocab_size);
-  reader.read("hidden_size", config.hidden_size);
-  reader.read("num_hidden_layers", config.num_hidden_layers);
-  reader.read("num_attention_heads", config.num_attention_heads);
-  reader.read("intermediate_size", config.intermediate_size);
-  reader.read("hidden_act", config.hidden_act);
-  reader.read("hidden_dropout_prob", config.hidden_dropout_prob);
-  reader.read("attention_probs_dropout_prob", config.attention_probs_dropout_prob);
+  reader.read_encoder(config);
   reader.read("max_position_embeddings", config.max_position_embeddings);
   reader.read("type_vocab_size", config.type_vocab_size);
-  reader.read("initializer_range", config.initializer_range);
-  reader.read("layer_norm_eps", config.layer_norm_eps);
   const Json& object = reader.object();
   if (object.contains("pad_token_id") && object.at("pad_token_id").is_null())
     config.pad_token_id = -1;
@@ -68,17 +60,9 @@ std::string BertConfig::label_name(std::int64_t id) const { return label_name_of
 std::string BertConfig::to_json() const {
   Json object = config_object("bert", *this);
   object["vocab_size"] = vocab_size;
-  object["hidden_size"] = hidden_size;
-  object["num_hidden_layers"] = num_hidden_layers;
-  object["num_attention_heads"] = num_attention_heads;
-  object["intermediate_size"] = intermediate_size;
-  object["hidden_act"] = hidden_act;
-  object["hidden_dropout_prob"] = hidden_dropout_prob;
-  object["attention_probs_dropout_prob"] = attention_probs_dropout_prob;
+  write_encoder(object, *this);
   object["max_position_embeddings"] = max_position_embeddings;
   object["type_vocab_size"] = type_vocab_size;
-  object["initializer_range"] = initializer_range;
-  object["layer_norm_eps"] = layer_norm_eps;
   object["pad_token_id"] = pad_token_id < 0 ? Json() : Json(pad_token_id);
   object["classifier_dropout"] = classifier_dropout ? Json(*classifier_dropout) : Json();
   object["tie_word_embeddings"] = tie_word_embeddings;
@@ -88,26 +72,13 @@ std::string BertConfig::to_json() const {
 void BertConfig::check(const std::string& where) const {
   const ConfigChecks check(where);
   check.positive("vocab_size", vocab_size);
-  check.positive("hidden_size", hidden_size);
-  check.positive("num_attention_heads", num_attention_heads);
-  check.positive("intermediate_size", intermediate_size);
+  check.encoder(*this);
   check.positive("max_position_embeddings", max_position_embeddings);
   check.positive("type_vocab_size", type_vocab_size);
-  if (num_hidden_layers < 0 || num_hidden_layers > 10000)
-    refuse_config(where, "num_hidden_layers", std::to_string(num_hidden_layers), "0 to 10000");
-  if (hidden_size % num_attention_heads != 0) {
-    refuse_config(where, "hidden_size", std::to_string(hidden_size),
-                  str("a multiple of num_attention_heads (", num_attention_heads, ")"));
-  }
-  check.rate("hidden_dropout_prob", hidden_dropout_prob);
-  check.rate("attention_probs_dropout_prob", attention_probs_dropout_prob);
-  check.not_negative("initializer_range", initializer_range);
-  check.not_negative("layer_norm_eps", layer_norm_eps);
   if (classifier_dropout) check.rate("classifier_dropout", *classifier_dropout);
   if (pad_token_id >= vocab_size)
     refuse_config(where, "pad_token_id", std::to_string(pad_token_id),
                   str("below vocab_size (", vocab_size, ")"));
-  check.activation("hidden_act", hidden_act);
   check.head(*this);
 }
 

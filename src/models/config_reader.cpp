@@ -162,6 +162,16 @@ void ConfigChecks::activation(const char* key, const std::string& value) const {
     refuse_config(where_, key, value, join(known, ", "));
 }
 
+void ConfigChecks::layers_and_heads(std::int64_t layers, std::int64_t hidden,
+                                    std::int64_t heads) const {
+  if (layers < 0 || layers > 10000)
+    refuse_config(where_, "num_hidden_layers", std::to_string(layers), "0 to 10000");
+  if (hidden % heads != 0) {
+    refuse_config(where_, "hidden_size", std::to_string(hidden),
+                  str("a multiple of num_attention_heads (", heads, ")"));
+  }
+}
+
 void ConfigChecks::labels(std::int64_t count, const std::map<std::int64_t, std::string>& names,
                           const std::string& problem_type) const {
   static const std::vector<std::string> problems = {"", "regression", "single_label_classification",

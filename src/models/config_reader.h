@@ -39,6 +39,19 @@ class ConfigReader {
   void read(const char* key, bool& to);
   void read(const char* key, std::vector<std::string>& to);
   void read(const char* key, std::vector<std::int64_t>& to);
+  // Reads the keys that a BERT and a vision transformer share.
+  template <class Config>
+  void read_encoder(Config& config) {
+    read("hidden_size", config.hidden_size);
+    read("num_hidden_layers", config.num_hidden_layers);
+    read("num_attention_heads", config.num_attention_heads);
+    read("intermediate_size", config.intermediate_size);
+    read("hidden_act", config.hidden_act);
+    read("hidden_dropout_prob", config.hidden_dropout_prob);
+    read("attention_probs_dropout_prob", config.attention_probs_dropout_prob);
+    read("initializer_range", config.initializer_range);
+    read("layer_norm_eps", config.layer_norm_eps);
+  }
   // Reads the keys of the classifier, and the architectures.
   template <class Config>
   void read_head(Config& config) {
@@ -79,6 +92,20 @@ nlohmann::json config_object(const char* model_type, const Config& config) {
   return object;
 }
 
+// Writes the keys of read_encoder.
+template <class Config>
+void write_encoder(nlohmann::json& object, const Config& config) {
+  object["hidden_size"] = config.hidden_size;
+  object["num_hidden_layers"] = config.num_hidden_layers;
+  object["num_attention_heads"] = config.num_attention_heads;
+  object["intermediate_size"] = config.intermediate_size;
+  object["hidden_act"] = config.hidden_act;
+  object["hidden_dropout_prob"] = config.hidden_dropout_prob;
+  object["attention_probs_dropout_prob"] = config.attention_probs_dropout_prob;
+  object["initializer_range"] = config.initializer_range;
+  object["layer_norm_eps"] = config.layer_norm_eps;
+}
+
 // Refuses values that are out of range.
 class ConfigChecks {
  public:
@@ -88,6 +115,19 @@ class ConfigChecks {
   void rate(const char* key, double value) const;
   void not_negative(const char* key, double value) const;
   void activation(const char* key, const std::string& value) const;
+  // Checks the values of read_encoder.
+  template <class Config>
+  void encoder(const Config& config) const {
+    positive("hidden_size", config.hidden_size);
+    positive("num_attention_heads", config.num_attention_heads);
+    positive("intermediate_size", config.intermediate_size);
+    layers_and_heads(config.num_hidden_layers, config.hidden_size, config.num_attention_heads);
+    rate("hidden_dropout_prob", config.hidden_dropout_prob);
+    rate("attention_probs_dropout_prob", config.attention_probs_dropout_prob);
+    not_negative("initializer_range", config.initializer_range);
+    not_negative("layer_norm_eps", config.layer_norm_eps);
+    activation("hidden_act", config.hidden_act);
+  }
   // Checks the values of read_head.
   template <class Config>
   void head(const Config& config) const {
@@ -96,6 +136,7 @@ class ConfigChecks {
   }
 
  private:
+  void layers_and_heads(std::int64_t layers, std::int64_t hidden, std::int64_t heads) const;
   void labels(std::int64_t count, const std::map<std::int64_t, std::string>& names,
               const std::string& problem_type) const;
 

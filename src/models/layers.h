@@ -4,6 +4,8 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
+
 #include "hasten/formats/tensor_dict.h"
 #include "hasten/ops/ops.h"
 
@@ -12,6 +14,18 @@ namespace hasten {
 inline at::Tensor find_or_undefined(const TensorDict& batch, const char* name) {
   const auto found = batch.find(name);
   return found == batch.end() ? at::Tensor() : found->second;
+}
+
+// Calls `set` with the name and the tensor of each parameter, or only of those in `names`, without
+// recording gradients.
+template <class Set>
+void initialize_parameters(const torch::nn::Module& module, const std::vector<std::string>* names,
+                           Set set) {
+  const torch::NoGradGuard no_grad;
+  for (const auto& item : module.named_parameters()) {
+    if (!names || std::find(names->begin(), names->end(), item.key()) != names->end())
+      set(item.key(), item.value());
+  }
 }
 
 // Adds a module that only gives the parameters below it a part of their names.

@@ -2,7 +2,6 @@
 
 #include <torch/torch.h>
 
-#include <algorithm>
 #include <cmath>
 
 #include "hasten/base/text.h"
@@ -130,20 +129,17 @@ ModelOutput ResNetForImageClassification::forward(const TensorDict& batch) {
 }
 
 void ResNetForImageClassification::initialize(const std::vector<std::string>* names) {
-  const torch::NoGradGuard no_grad;
-  for (const auto& item : named_parameters()) {
-    if (names && std::find(names->begin(), names->end(), item.key()) == names->end()) continue;
-    at::Tensor weight = item.value();
-    if (starts_with(item.key(), "classifier.")) {
+  initialize_parameters(*this, names, [&](const std::string& name, at::Tensor weight) {
+    if (starts_with(name, "classifier.")) {
       const double bound = 1 / std::sqrt(static_cast<double>(config_.hidden_sizes.back()));
       weight.uniform_(-bound, bound);
     } else if (weight.dim() == 4) {
       const std::int64_t fan_out = weight.size(0) * weight.size(2) * weight.size(3);
       weight.normal_(0, std::sqrt(2.0 / static_cast<double>(fan_out)));
     } else {
-      weight.fill_(ends_with(item.key(), ".weight") ? 1 : 0);
+      weight.fill_(ends_with(name, ".weight") ? 1 : 0);
     }
-  }
+  });
 }
 
 }  // namespace hasten

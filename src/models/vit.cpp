@@ -2,8 +2,6 @@
 
 #include <torch/torch.h>
 
-#include <algorithm>
-
 #include "hasten/base/text.h"
 #include "models/layers.h"
 
@@ -125,17 +123,15 @@ ModelOutput ViTForImageClassification::forward(const TensorDict& batch) {
 }
 
 void ViTForImageClassification::initialize(const std::vector<std::string>* names) {
-  const torch::NoGradGuard no_grad;
-  for (const auto& item : named_parameters()) {
-    if (names && std::find(names->begin(), names->end(), item.key()) == names->end()) continue;
-    if (item.value().dim() > 1) {
-      item.value().normal_(0, config_.initializer_range);
+  initialize_parameters(*this, names, [&](const std::string& name, at::Tensor weight) {
+    if (weight.dim() > 1) {
+      weight.normal_(0, config_.initializer_range);
     } else {
       const bool is_scale =
-          item.key().find("layernorm") != std::string::npos && ends_with(item.key(), ".weight");
-      item.value().fill_(is_scale ? 1 : 0);
+          name.find("layernorm") != std::string::npos && ends_with(name, ".weight");
+      weight.fill_(is_scale ? 1 : 0);
     }
-  }
+  });
 }
 
 }  // namespace hasten

@@ -33,15 +33,7 @@ ViTConfig ViTConfig::from_json(const std::string& text, const std::string& where
   ConfigReader reader(text, where);
   reader.require_model_type("vit");
   ViTConfig config;
-  reader.read("hidden_size", config.hidden_size);
-  reader.read("num_hidden_layers", config.num_hidden_layers);
-  reader.read("num_attention_heads", config.num_attention_heads);
-  reader.read("intermediate_size", config.intermediate_size);
-  reader.read("hidden_act", config.hidden_act);
-  reader.read("hidden_dropout_prob", config.hidden_dropout_prob);
-  reader.read("attention_probs_dropout_prob", config.attention_probs_dropout_prob);
-  reader.read("initializer_range", config.initializer_range);
-  reader.read("layer_norm_eps", config.layer_norm_eps);
+  reader.read_encoder(config);
   read_size(reader, "image_size", where, config.image_size);
   read_size(reader, "patch_size", where, config.patch_size);
   reader.read("num_channels", config.num_channels);
@@ -54,15 +46,7 @@ ViTConfig ViTConfig::from_json(const std::string& text, const std::string& where
 
 std::string ViTConfig::to_json() const {
   nlohmann::json object = config_object("vit", *this);
-  object["hidden_size"] = hidden_size;
-  object["num_hidden_layers"] = num_hidden_layers;
-  object["num_attention_heads"] = num_attention_heads;
-  object["intermediate_size"] = intermediate_size;
-  object["hidden_act"] = hidden_act;
-  object["hidden_dropout_prob"] = hidden_dropout_prob;
-  object["attention_probs_dropout_prob"] = attention_probs_dropout_prob;
-  object["initializer_range"] = initializer_range;
-  object["layer_norm_eps"] = layer_norm_eps;
+  write_encoder(object, *this);
   object["image_size"] = size_json(image_size);
   object["patch_size"] = size_json(patch_size);
   object["num_channels"] = num_channels;
@@ -72,9 +56,7 @@ std::string ViTConfig::to_json() const {
 
 void ViTConfig::check(const std::string& where) const {
   const ConfigChecks check(where);
-  check.positive("hidden_size", hidden_size);
-  check.positive("num_attention_heads", num_attention_heads);
-  check.positive("intermediate_size", intermediate_size);
+  check.encoder(*this);
   check.positive("num_channels", num_channels);
   for (const int side : {0, 1}) {
     check.positive("image_size", image_size[side]);
@@ -84,17 +66,6 @@ void ViTConfig::check(const std::string& where) const {
                     str("a multiple of patch_size (", patch_size[side], ")"));
     }
   }
-  if (num_hidden_layers < 0 || num_hidden_layers > 10000)
-    refuse_config(where, "num_hidden_layers", std::to_string(num_hidden_layers), "0 to 10000");
-  if (hidden_size % num_attention_heads != 0) {
-    refuse_config(where, "hidden_size", std::to_string(hidden_size),
-                  str("a multiple of num_attention_heads (", num_attention_heads, ")"));
-  }
-  check.rate("hidden_dropout_prob", hidden_dropout_prob);
-  check.rate("attention_probs_dropout_prob", attention_probs_dropout_prob);
-  check.not_negative("initializer_range", initializer_range);
-  check.not_negative("layer_norm_eps", layer_norm_eps);
-  check.activation("hidden_act", hidden_act);
   check.head(*this);
 }
 
