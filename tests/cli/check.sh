@@ -1,10 +1,11 @@
 # check.sh PROGRAM CASE.sh [HASTEN-TORCH]: runs a case in an empty folder and compares its output with CASE.expected.
 # In a case, `hasten` runs the program and prints an exit code other than 0; beside the program is hasten-torch, or a stand-in that
-# prints its arguments. $data is the folder of the oracle's models. The caller's HASTEN_* variables and configuration files are not
+# prints its arguments. $data is the folder of the oracle's models; write_rows writes rows.safetensors. The caller's HASTEN_* variables and configuration files are not
 # visible. The library for matrix products depends on the CPU; its name becomes ENGINE.
 set -u
 program=$(readlink -f "$1") case=$(readlink -f "$2") torch=${3:+$(readlink -f "$3")}
 data=$(readlink -f "$(dirname "$case")/../../oracle/data")
+here=$(readlink -f "$(dirname "$0")")
 accept=${HASTEN_ACCEPT:-}
 for name in "${!HASTEN_@}" XDG_CACHE_HOME HF_HOME HF_HUB_CACHE HUGGINGFACE_HUB_CACHE; do unset "$name"; done
 
@@ -25,6 +26,8 @@ hasten() {
   local code=$?
   [ $code -eq 0 ] || echo "exit code $code"
 }
+
+write_rows() { python3 "$here/write_rows.py"; }
 
 cd "$folder/work" || exit 1
 output=$(. "$case" 2>&1)

@@ -5,13 +5,12 @@
 """
 import os
 import pathlib
-import pty
 import re
-import select
 import signal
 import sys
 import tempfile
-import time
+
+from pseudo_terminal import PseudoTerminal
 
 HASTEN = os.path.abspath(sys.argv[1])
 FOLDER = pathlib.Path(tempfile.mkdtemp())
@@ -24,39 +23,26 @@ def check(holds, what):
     failures += not holds
 
 
-class Session:
+class Session(PseudoTerminal):
     """A `hasten config` in a pseudo terminal."""
 
     def __init__(self, *words):
-        self.output, self.read_to, self.status = "", 0, None
-        self.process, self.terminal = pty.fork()
-        if self.process == 0:
+        self.status = None
+
+        def become_hasten():
             os.environ.update(HOME=str(FOLDER))
             for name in [n for n in os.environ if n.startswith("HASTEN_")] + ["XDG_CACHE_HOME", "HF_HOME"]:
                 os.environ.pop(name, None)
             os.execv(HASTEN, [HASTEN, "config", *words])
 
-    def read(self, seconds):
-        if not select.select([self.terminal], [], [], seconds)[0]:
-            return False
-        try:
-            piece = os.read(self.terminal, 65536)
-        except OSError:  # Linux reports the end of a terminal as an error
-            return False
-        self.output += piece.decode(errors="replace")
-        return bool(piece)
+        super().__init__(become_hasten)
 
     def expect(self, pattern):
-        """Reads until the pattern is found after the previous match."""
-        end = time.monotonic() + 20
-        while time.monotonic() < end:
-            found = re.search(pattern, self.output[self.read_to:])
-            if found:
-                self.read_to += found.end()
-                return found
-            self.read(0.5)
-        check(False, f"'{pattern}' is printed; output so far: {self.output!r}")
-        sys.exit(1)
+        found = self.find(pattern, 20)
+        if found is None:
+            check(False, f"'{pattern}' is printed; output so far: {self.output!r}")
+            sys.exit(1)
+        return found
 
     def answer(self, question, text):
         self.expect(question)

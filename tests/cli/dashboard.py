@@ -6,9 +6,7 @@
 import fcntl
 import os
 import pathlib
-import pty
 import re
-import select
 import shutil
 import signal
 import struct
@@ -17,6 +15,8 @@ import sys
 import tempfile
 import termios
 import time
+
+from pseudo_terminal import PseudoTerminal
 
 HASTEN, DATA, MODULE = os.path.abspath(sys.argv[1]), pathlib.Path(sys.argv[2]).resolve(), pathlib.Path(sys.argv[3]).resolve()
 FOLDER = pathlib.Path(tempfile.mkdtemp())
@@ -43,61 +43,33 @@ def environment(**more):
 
 
 def write_rows():
-    program = """
-import json, struct
-rows = 24
-ids = [[5 + (row * 7 + place * 3) % 50 for place in range(8)] for row in range(rows)]
-columns = {"input_ids": ([rows, 8], [id for row in ids for id in row]), "labels": ([rows], [row % 3 for row in range(rows)])}
-header, body = {}, b""
-for name, (shape, values) in columns.items():
-    data = struct.pack(f"<{len(values)}q", *values)
-    header[name] = {"dtype": "I64", "shape": shape, "data_offsets": [len(body), len(body) + len(data)]}
-    body += data
-text = json.dumps(header).encode()
-open("rows.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + body)
-"""
-    subprocess.run([sys.executable, "-c", program], cwd=FOLDER, check=True)
+    subprocess.run([sys.executable, pathlib.Path(__file__).with_name("write_rows.py")], cwd=FOLDER, check=True)
 
 
-class Session:
+class Session(PseudoTerminal):
     """A hasten in a pseudo terminal of 24 rows and 80 columns."""
 
     def __init__(self, arguments, **variables):
         shutil.rmtree(FOLDER / "out", ignore_errors=True)
-        self.output, self.read_to = "", 0
-        self.process, self.terminal = pty.fork()
-        if self.process == 0:
+
+        def become_hasten():
             signal.signal(signal.SIGTTOU, signal.SIG_DFL)
             os.chdir(FOLDER)
             time.sleep(0.2)  # until the size is set
             os.execve(HASTEN, [HASTEN, *arguments], environment(**variables))
+
+        super().__init__(become_hasten)
         self.resize(24, 80)
         self.modes = termios.tcgetattr(self.terminal)
 
     def resize(self, rows, columns):
         fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
-    def read(self, seconds):
-        if not select.select([self.terminal], [], [], seconds)[0]:
-            return False
-        try:
-            piece = os.read(self.terminal, 65536)
-        except OSError:  # Linux reports the end of a terminal as an error
-            return False
-        self.output += piece.decode(errors="replace")
-        return bool(piece)
-
     def expect(self, pattern, seconds=60):
-        """Reads until the pattern is found after the previous match. Returns None if it is not."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            found = re.search(pattern, self.output[self.read_to:])
-            if found:
-                self.read_to += found.end()
-                return found
-            self.read(0.5)
-        check(False, f"'{pattern}' is shown; the last output: {self.output[-2000:]!r}")
-        return None
+        found = self.find(pattern, seconds)
+        if found is None:
+            check(False, f"'{pattern}' is shown; the last output: {self.output[-2000:]!r}")
+        return found
 
     def press(self, keys):
         os.write(self.terminal, keys.encode())

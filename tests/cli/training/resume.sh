@@ -1,19 +1,7 @@
 # Resuming: reports and errors, the checkpoints that remain, and runs with nothing left to do, which write nothing.
 model=$data/models/sequence_single_label # 61 ids, 3 labels, 32 positions
 
-python3 - <<'PYTHON'
-import json, struct
-rows = 24
-ids = [[5 + (row * 7 + place * 3) % 50 for place in range(8)] for row in range(rows)]
-columns = {"input_ids": ([rows, 8], [id for row in ids for id in row]), "labels": ([rows], [row % 3 for row in range(rows)])}
-header, body = {}, b""
-for name, (shape, values) in columns.items():
-    data = struct.pack(f"<{len(values)}q", *values)
-    header[name] = {"dtype": "I64", "shape": shape, "data_offsets": [len(body), len(body) + len(data)]}
-    body += data
-text = json.dumps(header).encode()
-open("rows.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + body)
-PYTHON
+write_rows
 
 # Keeps only hasten's notices and errors about the run.
 train() { hasten train --use_cpu --disable_tqdm --model "$model" --data rows.safetensors --output_dir out --per_device_train_batch_size 4 --logging_strategy no "$@" 2>&1 >/dev/null | grep -E '^hasten: |^hasten train: |^Nothing'; }
