@@ -9,6 +9,7 @@
 #include "hasten/options/train_options.h"
 #include "options/help.h"
 #include "options/sources.h"
+#include "options/training_rules.h"
 
 namespace hasten {
 namespace {
@@ -117,9 +118,9 @@ std::vector<config::Assignment> flags_of_run(const SearchSpace& space,
 }
 
 std::string metric_of(const SearchCommand& command, const TrainingArguments& arguments) {
-  std::string metric = command.metric.empty() ? arguments.metric_for_best_model : command.metric;
-  if (metric.empty()) metric = "loss";
-  return starts_with(metric, "eval_") ? metric : "eval_" + metric;
+  const std::string metric =
+      command.metric.empty() ? arguments.metric_for_best_model : command.metric;
+  return config::eval_metric_name(metric.empty() ? "loss" : metric);
 }
 
 void check_evaluates(const TrainConfiguration& run, const std::string& metric) {

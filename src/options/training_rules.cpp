@@ -481,4 +481,8 @@ void check_contradictions(const TrainingArguments& arguments) {
   check_optimizer_args(arguments);
 }
 
+std::string eval_metric_name(const std::string& name) {
+  return starts_with(name, "eval_") ? name : "eval_" + name;
+}
+
 }  // namespace hasten::config

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/internal_api.h"
 #include "hasten/options/training_arguments.h"
 #include "options/describe.h"
 
@@ -22,6 +23,9 @@ namespace hasten::config {
 void describe_unsupported_optimizers(Option& optim);
 std::vector<std::string> unsupported_trackers();
 void describe_known_names(Describer<TrainingArguments>& d);
+
+// Returns the name that an evaluation gives a metric: "eval_loss" for "loss" and for "eval_loss".
+HASTEN_INTERNAL_API std::string eval_metric_name(const std::string& name);
 
 // A key that lr_scheduler_kwargs or optim_args may hold for a schedule or an optimizer. The checks
 // and the reference page use the same table.

@@ -6,22 +6,22 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "options/training_rules.h"
 
 namespace hasten {
 
-double metric_for_best(const TrainingArguments& args, const Metrics& metrics) {
-  const std::string name = starts_with(args.metric_for_best_model, "eval_")
-                               ? args.metric_for_best_model
-                               : "eval_" + args.metric_for_best_model;
+double find_metric(const Metrics& metrics, const std::string& name, const std::string& what) {
   const auto found = metrics.find(name);
-  if (found == metrics.end()) {
-    std::vector<std::string> names;
-    for (const auto& [key, value] : metrics) names.push_back(key);
-    throw ConfigError(
-        "trainer.unknown-metric",
-        {.what = "metric_for_best_model", .got = name, .expected = "one of " + join(names, ", ")});
-  }
-  return found->second;
+  if (found != metrics.end()) return found->second;
+  std::vector<std::string> names;
+  for (const auto& [key, value] : metrics) names.push_back(key);
+  throw ConfigError("trainer.unknown-metric",
+                    {.what = what, .got = name, .expected = "one of " + join(names, ", ")});
+}
+
+double metric_for_best(const TrainingArguments& args, const Metrics& metrics) {
+  return find_metric(metrics, config::eval_metric_name(args.metric_for_best_model),
+                     "metric_for_best_model");
 }
 
 bool note_best(const TrainingArguments& args, const Metrics& metrics, TrainerState& state) {

@@ -12,6 +12,9 @@
 
 namespace hasten {
 
+// Returns a metric of an evaluation; `what` says in the error who names it.
+double find_metric(const Metrics& metrics, const std::string& name, const std::string& what);
+
 // Returns the value of metric_for_best_model.
 double metric_for_best(const TrainingArguments& args, const Metrics& metrics);
 

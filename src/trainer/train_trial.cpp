@@ -1,22 +1,15 @@
 #include "hasten/trainer/train_trial.h"
 
 #include <memory>
-#include <vector>
 
-#include "hasten/base/error.h"
-#include "hasten/base/text.h"
+#include "options/training_rules.h"
+#include "trainer/best_metric.h"
 
 namespace hasten {
 namespace {
 
 double reported_value(const Metrics& metrics, const std::string& name) {
-  const auto found = metrics.find(name);
-  if (found != metrics.end()) return found->second;
-  std::vector<std::string> names;
-  for (const auto& [each, value] : metrics) names.push_back(each);
-  throw ConfigError(
-      "trainer.unknown-metric",
-      {.what = "the metric of a trial", .got = name, .expected = "one of " + join(names, ", ")});
+  return find_metric(metrics, name, "the metric of a trial");
 }
 
 // Reports each evaluation to the trial, and ends the run when the trial is to stop.
@@ -51,8 +44,7 @@ class TrialReports : public TrainerCallback {
 
 std::string metric_of(const TrainingArguments& arguments) {
   const std::string& name = arguments.metric_for_best_model;
-  if (name.empty()) return "eval_loss";
-  return starts_with(name, "eval_") ? name : "eval_" + name;
+  return name.empty() ? "eval_loss" : config::eval_metric_name(name);
 }
 
 }  // namespace
