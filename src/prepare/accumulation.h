@@ -69,7 +69,7 @@ class Accumulation {
   bool holds_gradients_of(const std::vector<at::Tensor>& parameters) const;
   // The windows that wait for more micro-batches.
   std::vector<std::shared_ptr<AccumulationWindow>> incomplete_windows() const;
-  // True if the last micro-batch of a window has begun and has had no backward pass yet.
+  // True if a window has begun its last micro-batch and holds gradients that no step has used.
   bool has_unclosed_window() const;
   // Adds a window of these models that waits for more micro-batches: that of a checkpoint.
   void add_incomplete_window(const Models& models, AccumulationWindow::Counts counts);

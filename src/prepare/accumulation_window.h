@@ -46,14 +46,6 @@ class AccumulationWindow {
            std::all_of(models.begin(), models.end(),
                        [&](const auto& each) { return has_model(each.get()); });
   }
-  // Its models that still exist.
-  Models models() const {
-    Models living;
-    for (const auto& each : models_) {
-      if (auto model = each.lock()) living.push_back(std::move(model));
-    }
-    return living;
-  }
   // The parameters of its models, each once.
   std::vector<at::Tensor> parameters() const {
     TensorSet seen;
