@@ -1,6 +1,6 @@
 // File: checkpoint/tensor_records.h (internal)
-// What a manifest says about each tensor of a safetensors file: its bytes in the file, their
-// checksum, its global shape, and the slice of it that the file holds (docs/formats.md).
+// The entries of a safetensors file's tensors in a manifest: the bytes of each tensor in the file,
+// their checksum, its global shape, and the slice of it that the file holds (docs/formats.md).
 //
 //   const TensorRecords records = tensor_records(folder / "model.safetensors", {});
 //   manifest["tensors"] = json_of(records);

@@ -20,7 +20,7 @@ struct DecodedImage {
   std::int64_t height = 0, width = 0;
   std::int64_t channels = 0;         // 1 (gray) or 3 (red, green, blue)
   std::vector<std::uint8_t> pixels;  // [height, width, channels]
-  // What is wrong with the image, what is right, and a hint; empty if nothing is wrong.
+  // The parts of the error message if the image cannot be used; empty otherwise.
   std::string problem, expected, hint;
 };
 

@@ -212,7 +212,7 @@ LoaderCore::Impl::PartRows LoaderCore::Impl::rebalanced_rows(std::int64_t number
   std::vector<std::int64_t> scratch;
   const auto in_order = order.slice(first, count, scratch);
   std::vector<std::int64_t> rows(in_order.begin(), in_order.end());
-  // The places of the rows, so that a repeated row is told from the first one.
+  // The positions of the rows, which distinguish a repeated row from its first occurrence.
   std::vector<std::int64_t> places(static_cast<std::size_t>(std::max(count, steps * world()))),
       lengths;
   std::iota(places.begin(), places.end(), 0);

@@ -1,5 +1,5 @@
 // File: track/dashboard_view.h (internal)
-// What a dashboard of a training run shows, and its layout as lines of text.
+// The contents of a training run's dashboard, and their layout as lines of text.
 //
 //   DashboardFigures figures{.step = 3, .max_steps = 100};
 //   for (const ScreenLine& line : dashboard_lines(figures, {80, 24}, true, {})) draw(line);

@@ -46,7 +46,7 @@ class TerminalScreen {
   virtual void leave() = 0;
 };
 
-// What a screen has changed, and how to undo it without the library.
+// The changes that a screen has made to the terminal, and how to undo them without the library.
 struct OpenedScreen {
   std::unique_ptr<TerminalScreen> screen;  // null: it cannot be opened
   std::string why;                         // then the reason

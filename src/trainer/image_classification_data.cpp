@@ -200,7 +200,7 @@ class ImageClassificationFiles : public TaskData {
   TrainOptions options_;
   ImageRows train_, eval_;
   std::optional<TextLabels> labels_;  // of the training data, if it has images
-  // Of the evaluation data, if only that has images with labels.
+  // Those of the evaluation data, if only that has images with labels.
   std::optional<TextLabels> eval_labels_;
 };
 

@@ -59,7 +59,7 @@ struct MetricSchedule {
   std::map<std::string, double> state;
 };
 
-// What one process has contributed to an open accumulation window.
+// The contribution of one process to an open accumulation window.
 struct WindowPosition {
   std::int64_t micro_batches = 0;    // those that have begun
   std::int64_t backward_passes = 0;  // those that had a backward pass
