@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <string_view>
 #include <utility>
 
 namespace hasten {
@@ -36,5 +37,18 @@ class Descriptor {
  private:
   int file_ = -1;
 };
+
+// Writes all bytes, and goes on after a signal. Returns false, with errno set, if the system refuses.
+// A signal handler may call it.
+inline bool write_all(int file, std::string_view bytes) noexcept {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(file, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written == 0) errno = ENOSPC;
+    if (written <= 0) return false;
+    bytes.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return true;
+}
 
 }  // namespace hasten

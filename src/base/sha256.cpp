@@ -27,6 +27,12 @@ std::string Sha256::hex() {
   return to_hex({bytes, size});
 }
 
+std::string sha256_of_text(std::string_view text) {
+  Sha256 digest;
+  digest.add(text);
+  return digest.hex();
+}
+
 FileDigest digest_of_file(const std::filesystem::path& path) {
   Sha256 digest;
   FileDigest found;

@@ -38,6 +38,8 @@ class HASTEN_INTERNAL_API Sha256 {
   evp_md_ctx_st* context_;
 };
 
+HASTEN_INTERNAL_API std::string sha256_of_text(std::string_view text);
+
 struct FileDigest {
   std::uint64_t bytes = 0;
   std::string sha256;

@@ -9,6 +9,7 @@
 
 #include "base/sha256.h"
 #include "formats/module_tensors.h"
+#include "formats/plain_tensor.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
@@ -60,7 +61,7 @@ HashLink link_of_line(const fs::path& file, std::size_t number, const std::strin
 }
 
 std::string hash_of_tensor(const at::Tensor& tensor) {
-  const at::Tensor plain = tensor.detach().to(at::kCPU).resolve_conj().resolve_neg().contiguous();
+  const at::Tensor plain = plain_tensor(tensor);
   Sha256 digest;
   digest.add(str(c10::toString(plain.scalar_type()), shape_text(plain.sizes()), '\n'));
   if (plain.numel() > 0) digest.add(plain.const_data_ptr(), plain.nbytes());
@@ -71,11 +72,7 @@ std::string hash_of_tensor(const at::Tensor& tensor) {
 
 std::string first_hash() { return std::string(64, '0'); }
 
-std::string hash_of(const HashLink& link) {
-  Sha256 digest;
-  digest.add(json_without_hash(link).dump());
-  return digest.hex();
-}
+std::string hash_of(const HashLink& link) { return sha256_of_text(json_without_hash(link).dump()); }
 
 std::string line_of(const HashLink& link) {
   LinkJson json = json_without_hash(link);

@@ -19,12 +19,6 @@ using Json = nlohmann::json;
 constexpr const char* kUseAnother =
     "use another checkpoint; resume_from_checkpoint true takes the newest one that is whole";
 
-std::string sha256_of_text(const std::string& text) {
-  Sha256 digest;
-  digest.add(text);
-  return digest.hex();
-}
-
 std::string text_of_json(const Json& json) { return json.dump(2) + "\n"; }
 
 // The names of all files below the folder, relative to it, except the manifest and unfinished ones.
@@ -88,7 +82,7 @@ void check_version(const fs::path& folder, const Json& manifest) {
                            "one"});
 }
 
-// What a manifest says about a file. A safetensors file has records of its tensors.
+// The entry of a file in a manifest. A safetensors file has records of its tensors.
 struct FileRecord {
   FileDigest digest;
   TensorRecords tensors;

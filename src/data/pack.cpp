@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "formats/plain_tensor.h"
 #include "hasten/base/error.h"
 
 namespace hasten::detail {
@@ -27,7 +28,7 @@ void BatchWriter::tensor(const at::Tensor& tensor) {
   }
   number(tensor.dim());
   for (const std::int64_t size : tensor.sizes()) number(size);
-  tensors_.push_back(tensor.detach().cpu().contiguous().resolve_conj().resolve_neg());
+  tensors_.push_back(plain_tensor(tensor));
   number(at_);
   at_ += rounded(static_cast<std::int64_t>(tensors_.back().nbytes()));
 }

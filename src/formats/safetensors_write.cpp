@@ -3,6 +3,7 @@
 
 #include "formats/deferred_writes.h"
 #include "formats/memory_overlap.h"
+#include "formats/plain_tensor.h"
 #include "formats/safetensors_header.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
@@ -72,13 +73,9 @@ struct PlainFile {
   std::vector<at::Tensor> tensors;
 };
 
-at::Tensor plain_of(const at::Tensor& tensor) {
-  return tensor.detach().to(at::kCPU).resolve_conj().resolve_neg().contiguous();
-}
-
 // Returns a tensor of its own memory.
 at::Tensor copy_of(const at::Tensor& tensor) {
-  const at::Tensor plain = plain_of(tensor);
+  const at::Tensor plain = plain_tensor(tensor);
   return plain.storage().is_alias_of(tensor.storage()) ? plain.clone(at::MemoryFormat::Contiguous)
                                                        : plain;
 }
@@ -88,7 +85,7 @@ void write_file(const PlainFile& file) {
   out.write(file.header);
   for (const at::Tensor& tensor : file.tensors) {
     // One at a time, so that a copy made for writing is freed before the next.
-    const at::Tensor plain = plain_of(tensor);
+    const at::Tensor plain = plain_tensor(tensor);
     if (plain.numel() > 0) out.write(plain.const_data_ptr(), plain.nbytes());
   }
   out.commit();

@@ -26,17 +26,11 @@ AppendedFile::AppendedFile(std::filesystem::path path) : path_(std::move(path)) 
 }
 
 void AppendedFile::append(std::string_view bytes) {
-  while (!bytes.empty() && file_.get() >= 0) {
-    const ssize_t written = ::write(file_.get(), bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) {
-      log_line(str("hasten: cannot write ", path_.string(), ": ",
-                   std::generic_category().message(errno),
-                   ". The run continues, and this file gets nothing more"));
-      return file_.close();
-    }
-    bytes.remove_prefix(static_cast<std::size_t>(written));
-  }
+  if (file_.get() < 0 || write_all(file_.get(), bytes)) return;
+  log_line(str("hasten: cannot write ", path_.string(), ": ",
+               std::generic_category().message(errno),
+               ". The run continues, and this file gets nothing more"));
+  file_.close();
 }
 
 double seconds_since_epoch() {

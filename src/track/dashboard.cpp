@@ -48,13 +48,9 @@ FoundTerminal terminal_of_launcher() {
     return {.why = "the launcher does not run in the foreground of the terminal"};
   }
   // Only the foreground may read keys.
-  sigset_t set, before;
-  sigemptyset(&set);
-  sigaddset(&set, SIGTTOU);
-  pthread_sigmask(SIG_BLOCK, &set, &before);
-  const bool is_in_front = tcsetpgrp(found.file.get(), getpgrp()) == 0;
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (!is_in_front) return {.why = "the launcher's terminal belongs to another session"};
+  const TerminalOutputAllowed allowed;
+  if (tcsetpgrp(found.file.get(), getpgrp()) != 0)
+    return {.why = "the launcher's terminal belongs to another session"};
   found.group = group;
   return found;
 }

@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/descriptor.h"
 #include "base/utf8.h"
 #include "hasten/base/text.h"
 
@@ -39,31 +40,6 @@ struct State {
 State state;
 static_assert(std::atomic<bool>::is_always_lock_free, "a handler may not wait for a lock");
 
-void write_all(int file, const char* bytes, std::size_t size) {
-  while (size > 0) {
-    const ssize_t written = write(file, bytes, size);
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return;
-    bytes += written;
-    size -= static_cast<std::size_t>(written);
-  }
-}
-
-// Changing the terminal from the background would stop the process.
-class TerminalOutputAllowed {
- public:
-  TerminalOutputAllowed() {
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGTTOU);
-    pthread_sigmask(SIG_BLOCK, &set, &before_);
-  }
-  ~TerminalOutputAllowed() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_{};
-};
-
 void wait_for_drawing() {
   for (int i = 0; i < 20 && state.is_drawing; ++i) {
     const timespec pause{.tv_sec = 0, .tv_nsec = 5'000'000};
@@ -77,7 +53,7 @@ void print_kept() {
   for (;;) {
     const ssize_t size = pread(state.kept, bytes, sizeof bytes, at);
     if (size <= 0) return;
-    write_all(STDERR_FILENO, bytes, static_cast<std::size_t>(size));
+    write_all(STDERR_FILENO, {bytes, static_cast<std::size_t>(size)});
     at += size;
   }
 }
@@ -100,6 +76,15 @@ int redirect(int stream) {
 }
 
 }  // namespace
+
+TerminalOutputAllowed::TerminalOutputAllowed() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTTOU);
+  pthread_sigmask(SIG_BLOCK, &set, &before_);
+}
+
+TerminalOutputAllowed::~TerminalOutputAllowed() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
 
 bool use_terminal(const TerminalUse& use) {
   if (state.in_use) return false;
@@ -134,7 +119,7 @@ void restore_terminal() noexcept {
   wait_for_drawing();
   const TerminalOutputAllowed allowed;
   if (state.terminal >= 0) {
-    write_all(state.terminal, state.restoring.data(), state.restoring_size);
+    write_all(state.terminal, {state.restoring.data(), state.restoring_size});
     if (state.has_modes) tcsetattr(state.terminal, TCSADRAIN, &state.modes);
     if (state.group != 0) tcsetpgrp(state.terminal, state.group);
   }

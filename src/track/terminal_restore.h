@@ -11,6 +11,8 @@
 // any thread; one use at a time.
 #pragma once
 
+#include <signal.h>
+
 #include <sys/types.h>
 
 #include <string>
@@ -27,6 +29,18 @@ struct TerminalUse {
   std::string restoring;
   // The process group that gets the terminal back; 0: it has it.
   pid_t group = 0;
+};
+
+// Lets this thread change the terminal from the background, which would stop the process otherwise.
+class TerminalOutputAllowed {
+ public:
+  TerminalOutputAllowed();
+  TerminalOutputAllowed(const TerminalOutputAllowed&) = delete;
+  TerminalOutputAllowed& operator=(const TerminalOutputAllowed&) = delete;
+  ~TerminalOutputAllowed();
+
+ private:
+  sigset_t before_{};
 };
 
 // Notes the terminal's modes, and keeps what the process prints to its standard streams. False if

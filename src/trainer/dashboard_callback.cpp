@@ -1,15 +1,14 @@
 #include "hasten/trainer/dashboard_callback.h"
 
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
 #include <optional>
 #include <vector>
 
+#include "base/process_state.h"
 #include "device/device.h"
 #include "device/loadable_module.h"
 #include "hasten/accelerator.h"
@@ -40,11 +39,6 @@ double processor_seconds() {
     return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
   };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
 // Opens the terminal of this process, or says why that is not possible.
@@ -87,7 +81,8 @@ class DashboardCallback::Impl {
   }
   ~Impl() { close(); }
 
-  // What is shown without a dashboard; with one, the lines alone, which are printed at its end.
+  // Shows the progress where there is no dashboard. With one it prints only lines, which appear when
+  // the dashboard closes.
   ProgressCallback& lines() { return lines_; }
   bool is_shown() const { return is_shown_; }
 

@@ -21,12 +21,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string sha256_of(const std::string& text) {
-  Sha256 digest;
-  digest.add(text);
-  return digest.hex();
-}
-
 [[noreturn]] void throw_write_error(const fs::path& file) {
   throw IoError("io.write", {.what = "cannot write " + file.string(),
                              .got = std::generic_category().message(errno),
@@ -37,14 +31,8 @@ std::string sha256_of(const std::string& text) {
 void append_synced(const fs::path& file, std::string line) {
   line += '\n';
   const Descriptor out(::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
-  if (out.get() < 0) throw_write_error(file);
-  for (std::string_view rest = line; !rest.empty();) {
-    const ssize_t written = ::write(out.get(), rest.data(), rest.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) throw_write_error(file);
-    rest.remove_prefix(static_cast<std::size_t>(written));
-  }
-  if (::fdatasync(out.get()) != 0) throw_write_error(file);
+  if (out.get() < 0 || !write_all(out.get(), line) || ::fdatasync(out.get()) != 0)
+    throw_write_error(file);
 }
 
 }  // namespace
@@ -88,7 +76,7 @@ void RunHashes::add_rows(TrainerBatch batch) {
   });
   std::string text = rows_;
   for (const auto& [place, hash] : tensor_hashes(tensors)) text += str(' ', place, ' ', hash);
-  rows_ = sha256_of(text);
+  rows_ = sha256_of_text(text);
 }
 
 void RunHashes::end_step(std::int64_t step, double loss, const torch::nn::Module& module,
@@ -98,7 +86,7 @@ void RunHashes::end_step(std::int64_t step, double loss, const torch::nn::Module
   HashLink link{.step = step,
                 .num_processes = group_.size(),
                 .previous = previous_,
-                .rows = sha256_of(join(position().rows, " ")),
+                .rows = sha256_of_text(join(position().rows, " ")),
                 .loss = loss,
                 .weights = {},
                 .optimizer = {}};

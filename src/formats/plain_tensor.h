@@ -1,0 +1,20 @@
+// File: formats/plain_tensor.h (internal)
+// The values of a tensor as the bytes of a file or a message.
+//
+//   const at::Tensor plain = plain_tensor(tensor);
+//   out.write(plain.const_data_ptr(), plain.nbytes());
+//
+// Thread rule: pure function.
+#pragma once
+
+#include <ATen/ATen.h>
+
+namespace hasten {
+
+// Returns the values without gradient on the CPU, one after another in the order of the dimensions.
+// The result shares the tensor's memory if that already holds them so.
+inline at::Tensor plain_tensor(const at::Tensor& tensor) {
+  return tensor.detach().to(at::kCPU).resolve_conj().resolve_neg().contiguous();
+}
+
+}  // namespace hasten
