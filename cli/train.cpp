@@ -9,6 +9,7 @@
 #include "hasten/accelerator.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
+#include "hasten/checkpoint/checkpoint_folders.h"
 #include "hasten/device/memory.h"
 #include "hasten/formats/safetensors.h"
 #include "hasten/launch/worker.h"
@@ -181,7 +182,7 @@ class KeepsConfiguration : public TrainerCallback {
   }
   void on_train_begin(const TrainerEvent& event, TrainerControl&) override {
     if (event.args.hash_chain_steps == 0 || !event.state.is_world_process_zero) return;
-    write_file_atomically(std::filesystem::path(event.args.output_dir) / "hash_chain_config.yaml",
+    write_file_atomically(std::filesystem::path(event.args.output_dir) / kHashChainConfigFile,
                           text_);
   }
   bool reads_gradients() const override { return false; }

@@ -11,6 +11,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
+#include "hasten/checkpoint/checkpoint_folders.h"
 #include "light_commands.h"
 
 namespace hasten::cli {
@@ -18,8 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kChain = "hash_chain.jsonl";
-constexpr const char* kConfiguration = "hash_chain_config.yaml";
 constexpr auto kPoll = std::chrono::milliseconds(200);
 constexpr auto kStopTimeout = std::chrono::minutes(10);
 
@@ -42,14 +41,14 @@ LastLink last_link(const fs::path& file) {
 
 // Throws unless the run has what a repetition needs.
 void check_run(const fs::path& run, std::int64_t from) {
-  for (const fs::path& file : {run / kChain, run / kConfiguration}) {
+  for (const fs::path& file : {run / kHashChainFile, run / kHashChainConfigFile}) {
     if (fs::exists(file)) continue;
     throw DataError("checkpoint.no-chain", {.what = file.string(),
                                             .got = "no such file",
                                             .expected = "the output_dir of a run with a hash chain",
                                             .hint = "train with --hash_chain_steps 100"});
   }
-  const fs::path checkpoint = run / str("checkpoint-", from);
+  const fs::path checkpoint = run / str(kCheckpointPrefix, from);
   if (from == 0 || fs::is_directory(checkpoint)) return;
   throw ConfigError("checkpoint.no-step", {.what = str("--from ", from),
                                            .got = "no folder " + checkpoint.string(),
@@ -66,7 +65,7 @@ std::vector<std::string> training_words(const std::string& program, const fs::pa
       words.push_back(word);
   }
   for (const std::string& word :
-       {std::string("train"), std::string("--config_file"), (run / kConfiguration).string(),
+       {std::string("train"), std::string("--config_file"), (run / kHashChainConfigFile).string(),
         std::string("--output_dir"), output.string(), std::string("--save_strategy"),
         std::string("no"), std::string("--load_best_model_at_end"), std::string("false"),
         std::string("--report_to"), std::string("none"), std::string("--disable_tqdm"),
@@ -74,7 +73,7 @@ std::vector<std::string> training_words(const std::string& program, const fs::pa
     words.push_back(word);
   if (from > 0) {
     words.push_back("--resume_from_checkpoint");
-    words.push_back((run / str("checkpoint-", from)).string());
+    words.push_back((run / str(kCheckpointPrefix, from)).string());
   }
   return words;
 }
@@ -113,10 +112,10 @@ int verify(int argc, char** argv) {
   }
   check_run(command.run, command.from);
   const std::string program = fs::read_symlink("/proc/self/exe").string();
-  const LastLink last = last_link(fs::path(command.run) / kChain);
+  const LastLink last = last_link(fs::path(command.run) / kHashChainFile);
   const TemporaryDirectory folder;
   repeat(training_words(program, command.run, command.from, folder.path(), last.num_processes),
-         folder.path() / kChain, last.step);
+         folder.path() / kHashChainFile, last.step);
   Child comparison(
       {program, "diff", command.run, folder.path().string(), "--from", str(command.from + 1)}, {});
   while (!comparison.is_at_end()) {

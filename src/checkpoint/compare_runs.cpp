@@ -95,9 +95,8 @@ std::map<std::int64_t, HashLink> links_of(const fs::path& run) {
 std::map<std::int64_t, fs::path> checkpoints_of_run(const fs::path& run) {
   std::map<std::int64_t, fs::path> found;
   for (const fs::path& folder : checkpoints(run)) found[step_of_checkpoint(folder)] = folder;
-  constexpr const char* kOfProject = "checkpoint_";
-  for (const fs::path& folder : checkpoints(run / "checkpoints", kOfProject))
-    found[step_of_checkpoint(folder, kOfProject)] = folder;
+  for (const fs::path& folder : checkpoints(run / "checkpoints", kProjectPrefix))
+    found[step_of_checkpoint(folder, kProjectPrefix)] = folder;
   return found;
 }
 

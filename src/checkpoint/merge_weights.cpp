@@ -1,6 +1,7 @@
 #include "hasten/checkpoint/merge_weights.h"
 
 #include <ATen/ops/empty.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <limits>
@@ -23,12 +24,15 @@ namespace fs = std::filesystem;
 
 using RecordsByFile = std::map<std::string, TensorRecords>;
 
+// True for model.safetensors, its shards, and the weights of further models.
+bool is_weights_file(const std::string& name) {
+  return starts_with(name, "model") && ends_with(name, ".safetensors");
+}
+
 // The records of the files of weights, and whether one of them holds a part of a tensor.
 RecordsByFile weight_records(const fs::path& folder, bool& has_slices) {
   RecordsByFile records = records_of_checkpoint(folder);
-  std::erase_if(records, [](const auto& item) {
-    return !starts_with(item.first, "model") || !ends_with(item.first, ".safetensors");
-  });
+  std::erase_if(records, [](const auto& item) { return !is_weights_file(item.first); });
   for (const auto& [file, tensors] : records) {
     has_slices = has_slices || std::any_of(tensors.begin(), tensors.end(), [](const auto& item) {
                    return !item.second.offset.empty();
@@ -61,12 +65,6 @@ bool overlap(const TensorRecord& a, const TensorRecord& b) {
   return true;
 }
 
-std::int64_t elements(const std::vector<std::int64_t>& sizes) {
-  std::int64_t product = 1;
-  for (const std::int64_t size : sizes) product *= size;
-  return product;
-}
-
 // Puts a tensor together. Its parts must have one type and shape, and cover it once.
 at::Tensor joined(const fs::path& folder, const std::string& name, const std::vector<Part>& parts) {
   const TensorRecord& first = *parts.front().record;
@@ -81,10 +79,11 @@ at::Tensor joined(const fs::path& folder, const std::string& name, const std::ve
     for (std::size_t j = 0; j < i; ++j) {
       if (overlap(record, *parts[j].record)) throw_bad_slices(folder, name, "slices that overlap");
     }
-    covered += elements(record.sizes_in_file());
+    covered += c10::multiply_integers(record.sizes_in_file());
   }
-  if (covered != elements(first.shape))
-    throw_bad_slices(folder, name, str(covered, " of ", elements(first.shape), " elements"));
+  const std::int64_t elements = c10::multiply_integers(first.shape);
+  if (covered != elements)
+    throw_bad_slices(folder, name, str(covered, " of ", elements, " elements"));
   if (first.offset.empty()) return parts.front().values;
   at::Tensor whole = at::empty(first.shape, parts.front().values.options());
   for (const Part& part : parts) {
@@ -124,8 +123,7 @@ SafetensorsMetadata metadata_of(const fs::path& folder) {
   SafetensorsMetadata metadata = {{"format", "pt"}};
   std::error_code ignored;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
-    const std::string name = entry.path().filename().string();
-    if (!starts_with(name, "model") || !ends_with(name, ".safetensors")) continue;
+    if (!is_weights_file(entry.path().filename().string())) continue;
     const SafetensorsFile file(entry.path());
     for (const auto& [key, value] : file.metadata()) metadata.emplace(key, value);
   }

@@ -27,7 +27,6 @@ using Json = nlohmann::json;
 
 constexpr const char* kStateFile = "accelerator_state.json";
 constexpr const char* kRandomFile = "random_state.safetensors";
-constexpr const char* kProjectPrefix = "checkpoint_";
 
 // Returns "model.safetensors", "model_1.safetensors" and so on, as Accelerate names its files.
 std::string numbered_file(const char* what, std::size_t number) {

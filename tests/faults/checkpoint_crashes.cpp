@@ -342,7 +342,7 @@ void check_error(const std::string& name, const Run& run, long call, Fault fault
   const fs::path state = folder / "state";
   const bool is_one = fs::exists(state);
   const fs::path all = fs::exists(folder / "checkpoints") ? folder / "checkpoints" : folder;
-  const std::string prefix = all == folder ? kCheckpointPrefix : "checkpoint_";
+  const std::string prefix = all == folder ? kCheckpointPrefix : kProjectPrefix;
   const auto found = is_one ? std::vector{state} : checkpoints(all, prefix);
   for (const fs::path& each : found) {
     try {

@@ -31,7 +31,13 @@
 
 namespace hasten {
 
+// The Trainer's checkpoints are checkpoint-STEP, and those of an Accelerator's project checkpoint_NUMBER.
 inline constexpr const char* kCheckpointPrefix = "checkpoint-";
+inline constexpr const char* kProjectPrefix = "checkpoint_";
+// A run with --hash_chain_steps writes its hashes (hasten/checkpoint/hash_chain.h) and its options to
+// these files in output_dir.
+inline constexpr const char* kHashChainFile = "hash_chain.jsonl";
+inline constexpr const char* kHashChainConfigFile = "hash_chain_config.yaml";
 
 // What happens to the other checkpoints when a new one has been saved.
 struct CheckpointRotation {

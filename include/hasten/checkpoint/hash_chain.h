@@ -22,11 +22,10 @@
 #include <vector>
 
 #include "hasten/base/export.h"
+#include "hasten/checkpoint/checkpoint_folders.h"
 #include "hasten/formats/tensor_dict.h"
 
 namespace hasten {
-
-inline constexpr const char* kHashChainFile = "hash_chain.jsonl";
 
 // SHA-256 by name, 64 hexadecimal digits each.
 using TensorHashes = std::map<std::string, std::string>;
@@ -42,7 +41,7 @@ struct HashLink {
 
 using HashChain = std::vector<HashLink>;
 
-// What the first link has as its previous hash: 64 zeros.
+// Returns the previous hash of the first link: 64 zeros.
 HASTEN_API std::string first_hash();
 // The hash of a link.
 HASTEN_API std::string hash_of(const HashLink& link);
