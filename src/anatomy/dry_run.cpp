@@ -10,6 +10,7 @@
 #include "anatomy/dry_gpu.h"
 #include "anatomy/dry_plan.h"
 #include "anatomy/dry_tensor.h"
+#include "anatomy/operand_casts.h"
 #include "anatomy/workspaces.h"
 #include "hasten/anatomy/anatomy.h"
 #include "hasten/base/error.h"
@@ -131,21 +132,6 @@ std::vector<IValue> meta_results(const c10::OperatorHandle& op, const OperatorPl
   return meta;
 }
 
-// Returns the bytes that the CPU takes to cast numbers among the operands to the operation's type.
-std::int64_t scalar_cast_bytes(const std::vector<IValue>& arguments,
-                               const std::vector<IValue>& results) {
-  if (results.empty() || !results[0].isTensor() || !results[0].toTensor().defined()) return 0;
-  const at::ScalarType type = results[0].toTensor().scalar_type();
-  std::int64_t bytes = 0;
-  for (const IValue& each : arguments) {
-    if (!each.isTensor() || !each.toTensor().defined()) continue;
-    const Tensor& x = each.toTensor();
-    if (x.unsafeGetTensorImpl()->is_wrapped_number() && x.scalar_type() != type)
-      bytes += static_cast<std::int64_t>(c10::elementSize(type));
-  }
-  return bytes;
-}
-
 // Gives the results the strides of the kernel: a convolution, for example, keeps channels last.
 void take_layouts(const AllocationTrace& trace, std::vector<IValue>& results) {
   for (std::size_t i = 0; i < std::min(trace.layouts.size(), results.size()); ++i) {
@@ -201,7 +187,7 @@ void run_by_shapes(const c10::OperatorHandle& op, const OperatorPlan& plan, Stac
   }
   if (device.is_cpu()) {
     if (trace.results.empty()) replay(trace, device);
-    dry_memory(scalar_cast_bytes(arguments, results), device);
+    dry_memory(operand_cast_bytes(op, arguments, results), device);
   } else if (plan.gpu_workspace) {
     for (const auto& held : plan.gpu_workspace(arguments, DryGpu::active()->gpu()))
       dry_workspaces(held, device);

@@ -292,6 +292,58 @@ std::vector<Case> cases() {
                    return std::get<0>(at::gru(x[0], x[1], {x[2], x[3], x[4], x[5]}, true, 1, 0.0,
                                               true, false, false));
                  }});
+  // An element-wise operation casts each operand that does not have the common type.
+  const auto operands = [](at::ScalarType first, at::ScalarType second) {
+    return [=] {
+      return std::vector{leaf({30, 40}, first),
+                         at::isFloatingType(second) ? leaf({40}, second) : at::ones({40}, second)};
+    };
+  };
+  const auto of_types = [&](const std::string& types, at::ScalarType first, at::ScalarType second) {
+    const auto both = operands(first, second);
+    const auto add = [&](const std::string& name, auto run) {
+      all.push_back({name + types, both, run});
+    };
+    add("sum of ", [](const auto& x) { return x[0] + x[1]; });
+    add("product of ", [](const auto& x) { return x[0] * x[1]; });
+    add("quotient of ", [](const auto& x) { return x[0] / x[1]; });
+    add("comparison of ", [](const auto& x) { return x[0] > x[1]; });
+    add("choice between ", [](const auto& x) { return at::where(x[1] > 0, x[0], x[1]); });
+    add("logical and of ", [](const auto& x) { return at::logical_and(x[0], x[1]); });
+    add("addcmul of ", [](const auto& x) { return at::addcmul(x[0].detach(), x[0], x[1]); });
+    add("sum in place of ",
+        [](const auto& x) { return x[0].detach().clone().add_(x[1].detach()); });
+  };
+  of_types("bf16 and float", at::kBFloat16, at::kFloat);
+  of_types("float and bf16", at::kFloat, at::kBFloat16);
+  of_types("float and float", at::kFloat, at::kFloat);
+  of_types("float and integers", at::kFloat, at::kLong);
+  of_types("bf16 and booleans", at::kBFloat16, at::kBool);
+  all.push_back({"a number added to bf16",
+                 [] {
+                   return std::vector{leaf({30, 40}, at::kBFloat16)};
+                 },
+                 [](const auto& x) { return x[0] + 0.5; }});
+  all.push_back({"a number compared",
+                 [] {
+                   return std::vector{leaf({30, 40})};
+                 },
+                 [](const auto& x) { return x[0] > 0.5; }});
+  all.push_back({"root of integers",
+                 [] {
+                   return std::vector{at::ones({30, 40}, at::kLong)};
+                 },
+                 [](const auto& x) { return x[0].sqrt(); }});
+  all.push_back({"integers divided",
+                 [] {
+                   return std::vector{at::ones({30, 40}, at::kLong)};
+                 },
+                 [](const auto& x) { return x[0] / 3; }});
+  all.push_back({"masked fill",
+                 [] {
+                   return std::vector{leaf({30, 40}, at::kBFloat16), at::ones({40}, at::kBool)};
+                 },
+                 [](const auto& x) { return x[0].masked_fill(x[1], -1.0); }});
   return all;
 }
 
