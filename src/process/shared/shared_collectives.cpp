@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include "hasten/base/error.h"
@@ -31,28 +33,50 @@ struct Term {
   double factor = 1.0;
 };
 
-// Writes the sum of all terms to each of `outs`, which may be the data of terms. Products are
-// rounded to T, as they are when a rank writes them for another one to read.
+constexpr std::int64_t kBlock = 2048;  // numbers that are summed at once
+
+// Writes the sum of the numbers from `at` on of some terms to `sums`: the first half of the terms, the
+// larger one if their number is odd, plus the second half. With a power of two these are neighbours
+// first. `scratch` has a block for each further level of the tree. Products are rounded to T, as they
+// are when a rank writes them for another one to read.
+template <class T, class Sum>
+void add_block(std::span<const Term> terms, std::int64_t at, std::int64_t count, Sum* sums,
+               Sum* scratch, bool adds = false) {
+  if (terms.size() == 1) {
+    const T* const term = reinterpret_cast<const T*>(terms[0].data) + at;
+    const Sum factor = static_cast<Sum>(terms[0].factor);
+    const auto value = [&](std::int64_t i) {
+      return static_cast<Sum>(static_cast<T>(static_cast<Sum>(term[i]) * factor));
+    };
+    if (adds) {
+      for (std::int64_t i = 0; i < count; ++i) sums[i] += value(i);
+    } else {
+      for (std::int64_t i = 0; i < count; ++i) sums[i] = value(i);
+    }
+    return;
+  }
+  if (adds) {
+    add_block<T>(terms, at, count, scratch, scratch + kBlock);
+    for (std::int64_t i = 0; i < count; ++i) sums[i] += scratch[i];
+    return;
+  }
+  const std::size_t half = (terms.size() + 1) / 2;
+  add_block<T>(terms.first(half), at, count, sums, scratch);
+  add_block<T>(terms.subspan(half), at, count, sums, scratch, /*adds=*/true);
+}
+
+// Writes the sum of all terms to each of `outs`, which may be the data of terms.
 template <class T>
 void add_up(const std::vector<std::byte*>& outs, const std::vector<Term>& terms,
             std::int64_t count) {
   using Sum = at::opmath_type<T>;
-  constexpr std::int64_t kBlock = 2048;
   std::array<Sum, kBlock> sums;
+  // Fewer terms have no second half to be summed on its own.
+  const std::size_t levels = terms.size() < 4 ? 0 : std::bit_width(terms.size());
+  std::vector<Sum> scratch(levels * static_cast<std::size_t>(kBlock));
   for (std::int64_t at = 0; at < count; at += kBlock) {
     const std::int64_t here = std::min(kBlock, count - at);
-    for (std::size_t t = 0; t < terms.size(); ++t) {
-      const T* const term = reinterpret_cast<const T*>(terms[t].data) + at;
-      const Sum factor = static_cast<Sum>(terms[t].factor);
-      const auto value = [&](std::int64_t i) {
-        return static_cast<Sum>(static_cast<T>(static_cast<Sum>(term[i]) * factor));
-      };
-      if (t == 0) {
-        for (std::int64_t i = 0; i < here; ++i) sums[i] = value(i);
-      } else {
-        for (std::int64_t i = 0; i < here; ++i) sums[i] += value(i);
-      }
-    }
+    add_block<T>(std::span<const Term>(terms), at, here, sums.data(), scratch.data());
     T* const first = reinterpret_cast<T*>(outs[0]) + at;
     for (std::int64_t i = 0; i < here; ++i) first[i] = static_cast<T>(sums[i]);
     for (std::size_t o = 1; o < outs.size(); ++o)

@@ -57,12 +57,19 @@ at::Tensor part_of(std::int64_t rank, std::int64_t count, at::ScalarType type) {
   return at::randint(0, 20, {count}, generator, at::kLong).to(type);
 }
 
-// The sum from rank 0 to the last rank; half and bfloat16 are summed in float.
-at::Tensor expected_of(std::int64_t ranks, std::int64_t count, at::ScalarType type) {
+// The sum along the tree of the ranks from `first` on: of their first half, the larger one, and of the
+// second half.
+at::Tensor tree_of(std::int64_t first, std::int64_t ranks, std::int64_t count,
+                   at::ScalarType type) {
   const bool narrow = type == at::kHalf || type == at::kBFloat16;
-  at::Tensor sum = part_of(0, count, type).to(narrow ? at::kFloat : type);
-  for (std::int64_t rank = 1; rank < ranks; ++rank) sum += part_of(rank, count, type);
-  return sum.to(type);
+  if (ranks == 1) return part_of(first, count, type).to(narrow ? at::kFloat : type);
+  const std::int64_t half = (ranks + 1) / 2;
+  return tree_of(first, half, count, type) + tree_of(first + half, ranks - half, count, type);
+}
+
+// The sum over all ranks; half and bfloat16 are summed in float.
+at::Tensor expected_of(std::int64_t ranks, std::int64_t count, at::ScalarType type) {
+  return tree_of(0, ranks, count, type).to(type);
 }
 
 void fork(int processes, const std::function<void()>& body) {
@@ -71,8 +78,8 @@ void fork(int processes, const std::function<void()>& body) {
 
 }  // namespace
 
-TEST_CASE("shared collectives: every type and size gives the bits of adding rank by rank") {
-  for (const int ranks : {2, 3, 5}) {
+TEST_CASE("shared collectives: every type and size gives the bits of a tree of the ranks") {
+  for (const int ranks : {2, 3, 4, 7}) {
     fork(ranks, [] {
       const Group group = form_group();
       const auto shared = SharedCollectives::create(*store_of(group), rank_in(group));
