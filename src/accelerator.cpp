@@ -31,7 +31,7 @@ AccumulateScope::AccumulateScope(std::shared_ptr<AcceleratorState> state,
   state_->begin_micro_batch(models);
 }
 
-AccumulateScope::~AccumulateScope() { state_->accumulation.end_micro_batch(); }
+AccumulateScope::~AccumulateScope() { state_->end_micro_batch(); }
 
 ProfileScope::ProfileScope(std::filesystem::path trace) : trace_(std::move(trace)) {
   namespace profiler = torch::autograd::profiler;
@@ -116,6 +116,32 @@ void place(const Device& device, const Worker& worker, ProcessState& process,
     backend = from_name<ProcessGroupBackend>(own->name()).value();
 }
 
+// Throws for options whose results would depend on the number of processes.
+ElasticOptions elastic_options_of(const AcceleratorOptions& options, const ProcessState& process) {
+  if (options.elastic_ranks == 0) return {};
+  const ElasticOptions elastic = {.ranks = options.elastic_ranks,
+                                  .steps = options.gradient_accumulation_steps,
+                                  .threads = options.elastic_threads};
+  ElasticRanks::check(elastic, process.num_processes, process.device);
+  const auto refuse = [](bool is_set, const char* option, const char* expected) {
+    if (!is_set) return;
+    throw ConfigError("prepare.elastic", {.what = str(option, ", with elastic_ranks"),
+                                          .expected = expected,
+                                          .hint = "leave one of them out"});
+  };
+  const DataLoaderConfiguration& loaders = options.dataloader_config;
+  refuse(loaders.split_batches, "split_batches", "a batch_size for each virtual rank");
+  refuse(loaders.dispatch_batches.value_or(false), "dispatch_batches",
+         "processes that read their own batches");
+  refuse(!loaders.even_batches, "even_batches = false", "virtual ranks with equally many batches");
+  refuse(options.ddp.comm_hook != CommunicationHook::no ||
+             options.ddp.comm_wrapper != CommunicationWrapper::no,
+         "a comm_hook or comm_wrapper", "gradients that are exchanged as they are");
+  refuse(!options.ddp.broadcast_buffers, "broadcast_buffers = false",
+         "the buffers of virtual rank 0 in all processes");
+  return elastic;
+}
+
 std::shared_ptr<AcceleratorState> state_of(const AcceleratorOptions& options) {
   if (hasten_accelerator_begins != nullptr) hasten_accelerator_begins();
   const config::Environment environment = config::whole_environment();
@@ -144,12 +170,13 @@ std::shared_ptr<AcceleratorState> state_of(const AcceleratorOptions& options) {
       .device = process.device,
       .shared_memory = options.process_group.shared_memory && !is_disabled("HASTEN_SHARED_MEMORY"),
       .encrypt = options.process_group.encrypt};
-  // Throws before the processes meet.
+  // These throw before the processes meet.
   const Precision precision = precision_of(options, environment, traits);
+  const ElasticOptions elastic = elastic_options_of(options, process);
   log_rendezvous_address(worker);
   auto state = std::make_shared<AcceleratorState>(precision, process, Group::form(worker, of_group),
                                                   options.gradient_accumulation_steps, options.ddp,
-                                                  options.dataloader_config);
+                                                  options.dataloader_config, elastic);
   state->placement.moves = options.device_placement;
   state->placement.pads =
       options.dataloader_config.pad_to_static_shapes.value_or(traits.needs_static_shapes);
@@ -281,21 +308,30 @@ LoadedNames Accelerator::load_module(torch::nn::Module& module, const std::files
 
 bool Accelerator::sync_gradients() const { return state_->accumulation.sync_gradients(); }
 
+double Accelerator::elastic_loss() const {
+  if (state_->elastic) return state_->elastic->loss();
+  throw UsageError("prepare.elastic-loop",
+                   {.what = "elastic_loss()", .got = "an Accelerator without elastic_ranks"});
+}
+
 void Accelerator::stepped() { state_->accumulation.mark_gradients_used(); }
 
 std::int64_t Accelerator::gradient_accumulation_steps() const {
-  return state_->accumulation.steps();
+  return state_->accumulation_steps();
 }
 
 void Accelerator::set_gradient_accumulation_steps(std::int64_t steps) {
+  state_->refuse_with_elastic_ranks("set_gradient_accumulation_steps()");
   state_->accumulation.set_steps(steps);
 }
 
 SynchronizationScope Accelerator::hold_back(const torch::nn::Module* model) const {
+  state_->refuse_with_elastic_ranks("no_sync()");
   return {state_, model, Synchronization::later};
 }
 
 SynchronizationScope Accelerator::exchange_now(const torch::nn::Module* model) const {
+  state_->refuse_with_elastic_ranks("trigger_sync_in_backward()");
   return {state_, model, Synchronization::now};
 }
 

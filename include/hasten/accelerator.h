@@ -110,6 +110,14 @@ struct AcceleratorOptions {
   std::filesystem::path logging_dir;
   // The folder and the number of the checkpoints of save_state(); see hasten/prepare/save_state.h.
   ProjectConfiguration project_config;
+  // The number of virtual ranks, a power of two; 0: none. With them a run has the same bits on any
+  // number of processes that divides it, and may change that number at every checkpoint: each process
+  // runs its virtual ranks one after the other in every step (docs/distributed.md, "Elastic ranks").
+  // For CPUs of one kind.
+  std::int64_t elastic_ranks = 0;
+  // The threads that each process uses for one operation if elastic_ranks is set: their number changes
+  // the bits of sums, so it is a part of the run.
+  std::int64_t elastic_threads = 1;
 };
 
 class TrackerSet;
@@ -217,6 +225,10 @@ class HASTEN_API Accelerator {
   }
   // True if the latest micro-batch closes its window, and after a backward() outside accumulate().
   bool sync_gradients() const;
+  // The mean loss of the latest closed window over all virtual ranks, weighted as its gradients: the
+  // same bits for any number of processes. 0 before the first one. Throws UsageError
+  // "prepare.elastic-loop" without AcceleratorOptions::elastic_ranks.
+  double elastic_loss() const;
   // Marks the gradients of the latest window as used. A loop whose optimizer is not prepared calls
   // it after a step.
   void stepped();

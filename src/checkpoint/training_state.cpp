@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/elastic_position.h"
 #include "checkpoint/optimizer_state.h"
 #include "checkpoint/random_state.h"
 #include "hasten/base/error.h"
@@ -88,6 +89,7 @@ void save_training_state(const fs::path& folder, const torch::optim::Optimizer& 
     json["hash_chain"] = {{"previous", position.hash_chain->previous},
                           {"rows", position.hash_chain->rows}};
   }
+  add_elastic(json, position.elastic);
   write_file_atomically(folder / "training_position.json", json.dump(2) + "\n");
 }
 
@@ -128,6 +130,7 @@ TrainingPosition load_training_position(const fs::path& folder) {
       position.hash_chain = {.previous = chain.at("previous").get<std::string>(),
                              .rows = chain.at("rows").get<std::vector<std::string>>()};
     }
+    position.elastic = elastic_of(json);
     return position;
   } catch (const nlohmann::json::exception& error) {
     throw DataError(

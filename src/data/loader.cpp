@@ -1,6 +1,7 @@
 #include "hasten/data/loader.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <numeric>
@@ -36,6 +37,8 @@ struct LoaderCore::Impl {
 
   std::int64_t pass = 0;  // number of the pass; detects iterators of earlier ones
   bool running = false;
+  // Whether the pass, or between two passes the next one, is divided between virtual ranks.
+  bool is_elastic = false;
   // For map datasets, one past the last batch number of the pass: in this process, and in any.
   std::int64_t own_end = 0, end = 0;
   EpochOrder order;
@@ -46,8 +49,15 @@ struct LoaderCore::Impl {
 
   bool stream() const { return source->is_stream(); }
   bool reads_ahead() const { return stream() || dispatch; }
-  std::int64_t world() const { return share.group.size(); }
+  // The ranks that share a step: virtual ones if the pass is divided between them.
+  std::int64_t world() const { return is_elastic ? share.elastic.ranks : share.group.size(); }
   std::int64_t rank() const { return share.group.rank(); }
+  // The virtual ranks of this process.
+  std::int64_t turns() const { return share.elastic.ranks / share.group.size(); }
+  // Call it before anything that depends on the kind of the next pass.
+  void choose_kind() {
+    if (!running) is_elastic = share.elastic.ranks > 0 && c10::GradMode::is_enabled();
+  }
   // Rows of a batch of this process.
   std::int64_t own_rows() const {
     return share.configuration.split_batches ? options.batch_size / world() : options.batch_size;
@@ -91,6 +101,7 @@ struct LoaderCore::Impl {
   void open();
   void start_order();
   std::unique_ptr<BatchProducer> own_producer();
+  BatchResult make_turn(std::int64_t batch);
   std::unique_ptr<BatchProducer> reading_producer();
   std::unique_ptr<BatchProducer> sending_producer();
   std::unique_ptr<BatchProducer> receiving_producer();
@@ -290,9 +301,32 @@ std::unique_ptr<BatchProducer> LoaderCore::Impl::own_producer() {
   open();
   const std::int64_t threads =
       stream() ? std::min<std::int64_t>(options.num_workers, 1) : options.num_workers;
+  if (is_elastic) {
+    return make_producer([this](std::int64_t batch) { return make_turn(batch); }, 0,
+                         (end - pass_start.batch) * turns(), threads,
+                         options.num_workers * options.prefetch_factor);
+  }
   return make_producer(
       [this](std::int64_t number) { return make_part(number, rank(), rows_of_step(number)); },
       pass_start.batch, own_end, threads, options.num_workers * options.prefetch_factor);
+}
+
+// Makes a batch of this process in a pass that is divided between virtual ranks: for each optimizer
+// step the batches of its first virtual rank, then those of the next.
+BatchResult LoaderCore::Impl::make_turn(std::int64_t batch) {
+  const std::int64_t in_full = share.elastic.steps * turns(), position = batch % in_full,
+                     first = pass_start.batch + batch / in_full * share.elastic.steps,
+                     steps = std::min(share.elastic.steps, end - first), turn = position / steps,
+                     number = first + position % steps, of_rank = rank() * turns() + turn;
+  BatchResult part = make_part(number, of_rank, rows_of_step(number));
+  part.info.elastic = ElasticPlace{.virtual_rank = of_rank,
+                                   .step = number,
+                                   .position = position,
+                                   .begins_turn = position % steps == 0,
+                                   .ends_turn = position % steps == steps - 1,
+                                   .ends_window = position == steps * turns() - 1,
+                                   .key = context_of(number, of_rank).key()};
+  return part;
 }
 
 // On rank 0: reads the steps of all processes.
@@ -378,11 +412,17 @@ void LoaderCore::Impl::advance_to_next() {
     std::rethrow_exception(next.error);
   }
   if (reads_ahead()) ahead = producer->next();
-  ++batches_returned;
-  rows_returned += next.step_rows;
+  if (!is_elastic) {
+    ++batches_returned;
+    rows_returned += next.step_rows;
+  } else if (next.info.elastic->ends_window) {  // until then, the position is the window's start
+    batches_returned = next.info.elastic->step + 1;
+    rows_returned = std::min(step_start(batches_returned), order.size());
+  }
   finished = reads_ahead() ? !ahead.batch && !ahead.error : batches_returned == own_end;
   current = std::move(next);
   current.info.is_last = current.info.may_be_padded = current.batch && at_last_step();
+  if (is_elastic) current.info.may_be_padded = current.info.elastic->step == end - 1;
 }
 
 void LoaderCore::Impl::stop() {
@@ -429,6 +469,8 @@ LoaderCore::LoaderCore(std::unique_ptr<BatchSource> source, LoaderOptions option
 LoaderCore::~LoaderCore() { impl_->stop(); }
 
 std::int64_t LoaderCore::start_pass() {
+  impl_->stop();
+  impl_->choose_kind();
   impl_->start(impl_->next_start());
   return impl_->pass;
 }
@@ -462,11 +504,15 @@ std::int64_t LoaderCore::epoch() const {
   return impl_->current.batch ? impl_->epoch : impl_->next_start().epoch;
 }
 std::int64_t LoaderCore::batch() const {
-  return impl_->current.batch ? impl_->batches_returned - 1 : impl_->next_start().batch;
+  const Impl& own = *impl_;
+  if (own.current.info.elastic) return own.current.info.elastic->step;
+  return own.current.batch ? own.batches_returned - 1 : own.next_start().batch;
 }
 std::optional<std::int64_t> LoaderCore::batches() const {
+  impl_->choose_kind();
   const auto rows = impl_->rows_of_epoch();
-  return rows ? std::optional(impl_->own_batches_of(*rows)) : std::nullopt;
+  if (!rows) return std::nullopt;
+  return impl_->own_batches_of(*rows) * (impl_->is_elastic ? impl_->turns() : 1);
 }
 std::optional<std::int64_t> LoaderCore::rows() const { return impl_->dataset_rows(); }
 const LoaderOptions& LoaderCore::options() const { return impl_->options; }
@@ -474,10 +520,9 @@ const LoaderOptions& LoaderCore::options() const { return impl_->options; }
 // The processes compare what may differ between them before they check what is the same in all of
 // them, so either all throw or none does.
 void LoaderCore::share(const LoaderShare& share) {
-  const std::int64_t world = share.group.size();
-  if (world == 1) return;
+  if (share.group.size() == 1 && share.elastic.ranks == 0) return;
   Impl& own = *impl_;
-  const bool again = own.world() > 1;
+  const bool again = own.share.group.size() > 1 || own.share.elastic.ranks > 0;
   if (!again) own.share.configuration = share.configuration;
   check_same_loader(own.description() + (again ? ", already prepared" : ""),
                     "prepare() the same loaders of the same data in the same order in every "
@@ -488,10 +533,12 @@ void LoaderCore::share(const LoaderShare& share) {
                       {.what = "a loader is prepared twice", .hint = "prepare() it once"});
   }
   check_divisible(own.options, share);
+  if (share.elastic.ranks > 0) check_elastic(own.stream());
   const bool dispatch = share.configuration.dispatch_batches.value_or(own.stream());
   if (dispatch) check_packable(*own.source);
   own.stop();
   own.share = share;
+  own.choose_kind();
   if (dispatch) {
     const std::int64_t rows = own.rows_of_epoch().value_or(-1);
     const std::int64_t ahead =
@@ -516,6 +563,7 @@ void LoaderCore::set_even_batches(bool even) {
 }
 
 LoaderState LoaderCore::state() const {
+  impl_->choose_kind();
   const Impl& own = *impl_;
   if (own.pending) return own.resolved(*own.pending);
   // If other processes have one more batch, the epoch lasts until the pass ends here.
@@ -527,7 +575,10 @@ LoaderState LoaderCore::state() const {
           .rows = own.rows_returned};
 }
 
-void LoaderCore::load_state(const LoaderState& state) { impl_->pending = impl_->checked(state); }
+void LoaderCore::load_state(const LoaderState& state) {
+  impl_->choose_kind();
+  impl_->pending = impl_->checked(state);
+}
 
 void LoaderCore::set_epoch(std::int64_t epoch) {
   if (impl_->pending && impl_->pending->epoch == epoch) return;
@@ -535,6 +586,7 @@ void LoaderCore::set_epoch(std::int64_t epoch) {
 }
 
 void LoaderCore::seek(std::int64_t batch) {
+  impl_->choose_kind();
   LoaderState state = impl_->next_start();
   state.batch = batch;
   state.rows = -1;

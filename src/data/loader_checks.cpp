@@ -70,6 +70,14 @@ void check_packable(const BatchSource& source) {
                              "(hasten/data/pack.h), or set dispatch_batches = false"});
 }
 
+void check_elastic(bool stream) {
+  if (!stream) return;
+  throw ConfigError("data.share",
+                    {.what = "a stream, with elastic_ranks",
+                     .expected = "a dataset with size() and get(index)",
+                     .hint = "leave out elastic_ranks, or give the dataset get(index)"});
+}
+
 void check_same_loader(const std::string& description, const std::string& hint,
                        const Group& group) {
   check_same_text(

@@ -12,6 +12,8 @@ void check_options(const LoaderOptions& options, bool stream);
 void check_lengths(const Rebalance& rebalance, std::int64_t rows);
 void check_divisible(const LoaderOptions& options, const LoaderShare& share);
 void check_packable(const BatchSource& source);
+// Throws for a stream: its rows cannot be read once for each virtual rank.
+void check_elastic(bool stream);
 // A collective. Throws unless all processes describe the loader alike.
 void check_same_loader(const std::string& description, const std::string& hint, const Group& group);
 

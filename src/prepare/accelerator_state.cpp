@@ -15,14 +15,19 @@ namespace hasten {
 AcceleratorState::AcceleratorState(Precision precision, ProcessState process, Group group,
                                    std::int64_t accumulation_steps,
                                    DistributedDataParallelKwargs ddp,
-                                   DataLoaderConfiguration loader_configuration)
+                                   DataLoaderConfiguration loader_configuration,
+                                   ElasticOptions elastic_options)
     : precision(precision),
       process(process),
       group(std::move(group)),
       placement{.device = this->process.device, .shapes = loader_configuration.static_shapes},
       loaders(std::move(loader_configuration)),
-      accumulation(accumulation_steps),
+      accumulation(accumulation_steps *
+                   (elastic_options.ranks > 0 ? elastic_options.ranks / this->group.size() : 1)),
       gradients(this->group, ddp),
+      elastic(elastic_options.ranks > 0
+                  ? std::make_unique<ElasticRanks>(this->group, elastic_options)
+                  : nullptr),
       fork_hazard_(std::make_shared<ForkHazardMark>(ForkHazard::accelerator)),
       logger_("hasten", LogLevel::passive, this->process, this->group),
       background_save(this->group, [this](const std::string& text) { logger_.warning(text); }) {}
@@ -33,6 +38,7 @@ void AcceleratorState::add_model(const std::shared_ptr<torch::nn::Module>& modul
     placement.shapes.max_length = traits->max_length();
   drop_destroyed();
   accumulation.add_model(module);
+  if (elastic) return elastic->add_model(*module);
   gradients.add_model(module);
 }
 
@@ -44,6 +50,7 @@ void AcceleratorState::remove_model(const torch::nn::Module* module) {
 
 void AcceleratorState::drop_windows() {
   accumulation.drop_windows();
+  if (elastic) elastic->drop();
   drop_destroyed();
 }
 
@@ -55,8 +62,22 @@ void AcceleratorState::drop_destroyed() {
 void AcceleratorState::begin_micro_batch(const Models& models) {
   accumulation.check_not_inside();
   drop_destroyed();
-  gradients.check_not_abandoned(accumulation.enter(models));
-  accumulation.begin_micro_batch(loaders.at_last_batch());
+  if (!elastic) {
+    gradients.check_not_abandoned(accumulation.enter(models));
+    return accumulation.begin_micro_batch(loaders.at_last_batch());
+  }
+  const ElasticPlace place = elastic->place_of(loaders.current(), loaders.passes());
+  // A loop that is left inside a window begins the window again.
+  if (place.position == 0) accumulation.drop_windows();
+  if (accumulation.enter(models).begun() == 0 && place.position > 0)
+    refuse_with_elastic_ranks("accumulate() of other models inside a window");
+  accumulation.begin_micro_batch(place.ends_window);
+  elastic->begin_micro_batch(place, models);
+}
+
+void AcceleratorState::end_micro_batch() {
+  accumulation.end_micro_batch();
+  if (elastic) elastic->end_micro_batch();
 }
 
 void AcceleratorState::backward(BackwardPass pass) {
@@ -75,11 +96,18 @@ void AcceleratorState::backward(BackwardPass pass) {
   check_create_graph(pass);
   if (!accumulation.is_inside()) accumulation.drop_abandoned_windows(pass);
   gradients.forget_weight_share();
-  const PhaseScope phase(observers, StepPhase::backward);
   AccumulationWindow* const window = accumulation.current();
+  run_backward(pass, window);
+  if (elastic && window->is_due()) close_elastic(*window);
+}
+
+void AcceleratorState::run_backward(const BackwardPass& pass, AccumulationWindow* window) {
+  const PhaseScope phase(observers, StepPhase::backward);
   const auto before = window ? window->counts() : AccumulationWindow::Counts{};
   try {
-    if (gradients.is_local(pass, window)) {
+    if (elastic) {
+      backward_elastic(pass, window);
+    } else if (gradients.is_local(pass, window)) {
       backward_local(pass, window);
     } else {
       gradients.exchange(pass, window);
@@ -109,7 +137,7 @@ void AcceleratorState::check(const BackwardPass& pass) const {
 
 void AcceleratorState::check_create_graph(const BackwardPass& pass) const {
   if (!pass.create_graph) return;
-  const bool divides = accumulation.is_inside() && accumulation.steps() > 1;
+  const bool divides = elastic || (accumulation.is_inside() && accumulation.steps() > 1);
   if (!divides && gradients.is_local(pass, accumulation.current())) return;
   throw UsageError(
       "prepare.create-graph",
@@ -146,8 +174,47 @@ void AcceleratorState::backward_local(const BackwardPass& pass, AccumulationWind
   window->close();
 }
 
+void AcceleratorState::backward_elastic(const BackwardPass& pass, AccumulationWindow* window) {
+  if (window == nullptr) refuse_with_elastic_ranks("backward() outside accumulate()");
+  if (window->is_closed() || !window->count_pass(pass.weight))
+    refuse_with_elastic_ranks("a second backward() in a micro-batch");
+  if (pass.weight > 0) gradients.add_gradients(pass, pass.weight);
+  elastic->add_pass(pass.weight, pass.loss);
+}
+
+// Gives the models the gradients of all virtual ranks.
+void AcceleratorState::close_elastic(AccumulationWindow& window) {
+  elastic->close();
+  window.close();
+}
+
+std::int64_t AcceleratorState::accumulation_steps() const {
+  return elastic ? elastic->steps() : accumulation.steps();
+}
+
+void AcceleratorState::refuse_with_elastic_ranks(const char* call) const {
+  if (!elastic) return;
+  throw UsageError(
+      "prepare.elastic-loop",
+      {.what = str(call, " with elastic_ranks"),
+       .expected = "accumulate(), backward() and step() for each batch",
+       .hint = "leave out elastic_ranks, or see docs/distributed.md, \"Elastic ranks\""});
+}
+
+void AcceleratorState::check_forward(const torch::nn::Module& module) const {
+  if (elastic && module.is_training() && at::GradMode::is_enabled() && !accumulation.is_inside())
+    refuse_with_elastic_ranks("a training pass of a prepared model outside accumulate()");
+}
+
 bool AcceleratorState::close_due_windows(const std::vector<at::Tensor>& parameters) {
   if (accumulation.has_incomplete_window(parameters)) return false;
+  if (elastic) {
+    elastic->check_parameters(parameters);
+    for (const auto& window : accumulation.due_windows_of(parameters)) {
+      if (!window->is_closed()) close_elastic(*window);
+    }
+    return true;
+  }
   gradients.throw_if_unexchanged(parameters);
   for (const auto& window : accumulation.due_windows_of(parameters))
     gradients.close(*window, parameters);

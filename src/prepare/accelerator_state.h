@@ -23,6 +23,7 @@
 #include "hasten/process/logger.h"
 #include "prepare/accumulation.h"
 #include "prepare/batch_placement.h"
+#include "prepare/elastic_ranks.h"
 #include "prepare/gradient_sync.h"
 #include "prepare/loader_registry.h"
 #include "prepare/saved_objects.h"
@@ -34,7 +35,7 @@ class AcceleratorState {
  public:
   AcceleratorState(Precision precision, ProcessState process, Group group = Group::single(),
                    std::int64_t accumulation_steps = 1, DistributedDataParallelKwargs ddp = {},
-                   DataLoaderConfiguration loader_configuration = {});
+                   DataLoaderConfiguration loader_configuration = {}, ElasticOptions elastic = {});
 
   // Adds a prepared model. With several processes its gradients are summed over all of them from
   // now on; its weights become equal to rank 0's, and the call is a collective.
@@ -46,8 +47,9 @@ class AcceleratorState {
   // Counts a scope in the Accelerator's precision. A backward pass under mixed precision before the
   // first one belongs to a forward pass without autocast.
   void note_forward() { ++forwards_; }
-  // Begins a micro-batch of these models.
+  // Begins and ends a micro-batch of these models.
   void begin_micro_batch(const Models& models);
+  void end_micro_batch();
   // Runs the backward pass, and closes the window if it is due. The pass's inputs are the user's.
   // Inside accumulate() it does not change the gradients of prepared models that the scope was not
   // given, and outside it those of models with an open window.
@@ -60,6 +62,13 @@ class AcceleratorState {
   // Warns once if a step of these parameters does not change some that the losses inside
   // accumulate() reach, because their model was not given to accumulate().
   void warn_about_untrained(const std::vector<at::Tensor>& parameters);
+  // The most micro-batches of a window in one rank.
+  std::int64_t accumulation_steps() const;
+  // Throws UsageError "prepare.elastic-loop" if there are elastic ranks, with which `call` has no
+  // meaning.
+  void refuse_with_elastic_ranks(const char* call) const;
+  // Throws if a forward pass of this module now would draw random numbers of no virtual rank.
+  void check_forward(const torch::nn::Module& module) const;
 
   const Precision precision;
   const ProcessState process;
@@ -70,14 +79,19 @@ class AcceleratorState {
   SyncedStates synced_states;
   SavedObjects saved;
   Accumulation accumulation;
+  // Has no models if there are elastic ranks, which exchange gradients themselves.
   GradientSync gradients;
+  std::unique_ptr<ElasticRanks> elastic;  // null: none
   // Set by Accelerator::set_trigger.
   bool trigger = false;
 
  private:
   void check(const BackwardPass& pass) const;
   void check_create_graph(const BackwardPass& pass) const;
+  void run_backward(const BackwardPass& pass, AccumulationWindow* window);
   void backward_local(const BackwardPass& pass, AccumulationWindow* window);
+  void backward_elastic(const BackwardPass& pass, AccumulationWindow* window);
+  void close_elastic(AccumulationWindow& window);
   void drop_destroyed();
 
   std::int64_t forwards_ = 0;

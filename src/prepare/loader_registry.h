@@ -11,6 +11,7 @@
 // Thread rule: that of the Accelerator.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -33,8 +34,13 @@ class LoaderRegistry {
   void set_even_batches(std::optional<bool> even) { even_batches_ = even; }
 
   // Adds the info of a pass's batches, which stays valid, and current, until the end of the pass.
-  void begin_pass(const BatchInfo& info) { passes_.push_back(&info); }
+  void begin_pass(const BatchInfo& info) {
+    passes_.push_back(&info);
+    ++begun_;
+  }
   void end_pass(const BatchInfo& info) { std::erase(passes_, &info); }
+  // The number of passes that have begun.
+  std::int64_t passes() const { return begun_; }
   // The innermost pass's; null outside of all loops over prepared loaders.
   const BatchInfo* current() const { return passes_.empty() ? nullptr : passes_.back(); }
   // True if the innermost loop is at its last batch.
@@ -44,6 +50,7 @@ class LoaderRegistry {
   DataLoaderConfiguration configuration_;
   std::optional<bool> even_batches_;
   std::vector<const BatchInfo*> passes_;  // the innermost last
+  std::int64_t begun_ = 0;
 };
 
 }  // namespace hasten

@@ -57,7 +57,9 @@ void prepare_optimizer(AcceleratorState& state, torch::optim::Optimizer& optimiz
 }
 
 LoaderShare share_of(const AcceleratorState& state) {
-  return {.group = state.group, .configuration = state.loaders.configuration()};
+  return {.group = state.group,
+          .configuration = state.loaders.configuration(),
+          .elastic = state.elastic ? state.elastic->share() : ElasticShare{}};
 }
 
 void check_same_batches(std::optional<std::int64_t> batches, const Group& group) {

@@ -13,6 +13,7 @@ namespace hasten {
 
 detail::ForwardScope::ForwardScope(AcceleratorState& state, const torch::nn::Module& module)
     : state_(state) {
+  state_.check_forward(module);
   state_.note_forward();
   state_.gradients.sync_buffers(&module);
   state_.observers.notify(&StepObserver::enter, StepPhase::forward);
@@ -55,6 +56,7 @@ void PreparedOptimizer::step() {
 at::Tensor PreparedOptimizer::step(const std::function<at::Tensor()>& closure) {
   // An evaluation reports the phases of a step itself, so the optimizer's phase is left meanwhile.
   std::optional<PhaseScope> phase;
+  state_->refuse_with_elastic_ranks("optimizer.step(closure)");
   const auto evaluation = [&] {
     phase.reset();
     const at::Tensor loss = evaluate(closure);

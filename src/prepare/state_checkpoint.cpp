@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "checkpoint/elastic_position.h"
 #include "checkpoint/optimizer_options.h"
 #include "checkpoint/optimizer_state.h"
 #include "checkpoint/random_state.h"
@@ -74,13 +75,15 @@ detail::SavedPosition position_of_json(const Json& json, std::size_t number,
                        generator == generators.end() ? at::Tensor() : generator->second.clone()}};
 }
 
-Contents contents_of(AcceleratorState& state, const std::vector<TensorDict>& random, Json windows) {
+Contents contents_of(AcceleratorState& state, const std::vector<TensorDict>& random, Json windows,
+                     const std::optional<ElasticPosition>& elastic) {
   Contents contents;
   Json& json = contents.json;
   json = {{"models", state.saved.models().size()}, {"num_processes", state.group.size()},
           {"objects", state.saved.objects.size()}, {"optimizers", Json::array()},
           {"schedulers", Json::array()},           {"loaders", Json::array()},
           {"windows", std::move(windows)}};
+  add_elastic(json, elastic);
   const auto optimizers = state.saved.optimizers();
   for (std::size_t i = 0; i < optimizers.size(); ++i) {
     torch::optim::Optimizer& optimizer = optimizers[i]->optimizer();
@@ -161,6 +164,14 @@ fs::path next_folder(AcceleratorState& state, const fs::path& all) {
   return all / str(kProjectPrefix, state.saved.iteration + 1);
 }
 
+// Returns the generators that a checkpoint keeps: those of all processes, or of the main process if
+// there are elastic ranks. A collective.
+std::vector<TensorDict> saved_random_states(const AcceleratorState& state) {
+  std::vector<TensorDict> random = random_states(state.group);
+  if (state.elastic) random.resize(1);
+  return random;
+}
+
 // The contents of a checkpoint's files, read and compared with what is prepared before anything
 // changes.
 class LoadedState {
@@ -176,6 +187,7 @@ class LoadedState {
 
   void apply() {
     restore_window_state(state_, windows_);
+    if (elastic_) state_.elastic->restore(*elastic_);
     const auto models = state_.saved.models();
     for (std::size_t i = 0; i < models.size(); ++i)
       load_weights(*models[i], folder_ / numbered_file("model", i));
@@ -223,6 +235,8 @@ class LoadedState {
 
   void check() {
     SavedObjects& saved = state_.saved;
+    elastic_ = elastic_of(json_);
+    ElasticRanks::check_same_run(elastic_, state_.elastic.get(), folder_.string());
     check_count("models", "prepared", saved.models().size(), json_.at("models"));
     check_count("optimizers", "prepared", saved.optimizers().size(), json_.at("optimizers").size());
     check_count("schedulers", "prepared", saved.schedulers().size(), json_.at("schedulers").size());
@@ -282,7 +296,8 @@ class LoadedState {
     for (const auto& [name, tensor] : saved) {
       if (!starts_with(name, "loader.")) generators.emplace(name, tensor);
     }
-    const std::int64_t rank = state_.group.rank();
+    // Outside of micro-batches elastic ranks draw the same numbers.
+    const std::int64_t rank = elastic_ ? 0 : state_.group.rank();
     const TensorDict own = random_state_of(generators, rank);
     if (!own.empty()) return restore_random_state(own);
     if (rank >= json_.at("num_processes").get<std::int64_t>()) {
@@ -304,6 +319,7 @@ class LoadedState {
   fs::path folder_;
   Json json_;
   WindowState windows_;
+  std::optional<ElasticPosition> elastic_;
 };
 
 }  // namespace
@@ -340,13 +356,15 @@ fs::path save_state_checkpoint(AcceleratorState& state, const ProjectConfigurati
     return save->path().string();
   });
   once(group, true, [&] { call_all(state.saved.before_save, staged); });
-  const std::vector<TensorDict> random = random_states(group);
+  const std::vector<TensorDict> random = saved_random_states(state);
+  const auto elastic = state.elastic ? std::optional(state.elastic->position()) : std::nullopt;
   Json windows = Json::array();
   for (const std::string& of_rank : group.gather_object(window.windows.dump()))
     windows.push_back(Json::parse(of_rank));
   const auto write = [&] {
     if (window.is_open()) save_safetensors(staged / gradients_file(group.rank()), window.gradients);
-    if (is_main) write_contents(state, contents_of(state, random, std::move(windows)), staged);
+    if (is_main)
+      write_contents(state, contents_of(state, random, std::move(windows), elastic), staged);
   };
   CheckpointRotation rotation;
   if (folder.empty())

@@ -90,9 +90,18 @@ WindowState window_state_of(AcceleratorState& state) {
                       .hint = "save at the end of the loop's body: a run that resumes begins with "
                               "the next micro-batch"});
   }
+  const auto incomplete = state.accumulation.incomplete_windows();
+  if (state.elastic && !incomplete.empty()) {
+    throw UsageError("checkpoint.open-window",
+                     {.what = "save_state() with elastic_ranks",
+                      .got = "a call inside an accumulation window",
+                      .expected = "a call after optimizer.step() has made a step",
+                      .hint = "save if accelerator.sync_gradients() is true: another number of "
+                              "processes divides the window differently"});
+  }
   WindowState own;
   const Models models = state.saved.models();
-  for (const auto& window : state.accumulation.incomplete_windows()) {
+  for (const auto& window : incomplete) {
     Json numbers = Json::array();
     for (std::size_t i = 0; i < models.size(); ++i) {
       if (window->has_model(models[i].get())) numbers.push_back(i);

@@ -19,6 +19,7 @@
 
 #include <torch/optim/optimizer.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -73,10 +74,18 @@ struct HashChainPosition {
   std::vector<std::string> rows;  // of each process: the hash of its rows since that link
 };
 
+// What a run with elastic ranks keeps the same on every number of processes
+// (AcceleratorOptions::elastic_ranks).
+struct ElasticPosition {
+  std::int64_t ranks = 0;    // the virtual ranks
+  std::int64_t threads = 1;  // of an operation, in each process
+  std::uint64_t seed = 0;    // of the random numbers of micro-batches
+};
+
 struct TrainingPosition {
   std::string optimizer;  // its name, which save_training_state fills in
   std::int64_t scheduler_step = 0;
-  std::int64_t num_processes = 1;  // the processes that trained
+  std::int64_t num_processes = 1;  // the processes, or elastic ranks, that trained
   LoaderState loader;
   std::optional<LossPosition> losses = {};
   std::optional<DataIdentity> data = {};
@@ -84,6 +93,7 @@ struct TrainingPosition {
   // That of each process, in rank order; empty between two steps.
   std::vector<WindowPosition> windows = {};
   std::optional<HashChainPosition> hash_chain = {};
+  std::optional<ElasticPosition> elastic = {};
 };
 
 // The parameters by the names under which their state is stored: the model's names.

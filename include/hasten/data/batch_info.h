@@ -12,10 +12,23 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
 namespace hasten {
+
+// The place of a batch in an optimizer step of a run with elastic ranks
+// (AcceleratorOptions::elastic_ranks).
+struct ElasticPlace {
+  std::int64_t virtual_rank = 0;  // the rank that the batch belongs to
+  std::int64_t step = 0;          // its step of all virtual ranks in the epoch, from 0
+  std::int64_t position = 0;      // its number in this process's part of the window, from 0
+  bool begins_turn = false;       // the first batch of its virtual rank in the window
+  bool ends_turn = false;         // the last one
+  bool ends_window = false;       // the last batch of this process in the window
+  std::uint64_t key = 0;          // follows from the seed of the loader, the epoch and the rows
+};
 
 struct BatchInfo {
   // The rows of this process's batch; -1: not known.
@@ -27,6 +40,8 @@ struct BatchInfo {
   bool is_last = false;
   // True if rows of this batch, or of another process's in the same step, may not count.
   bool may_be_padded = false;
+  // Set in a training pass of a loader whose Accelerator has elastic ranks.
+  std::optional<ElasticPlace> elastic = {};
 };
 
 // A batch and what is known of it.

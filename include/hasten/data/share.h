@@ -8,6 +8,7 @@
 // Source: names and defaults of Accelerate's DataLoaderConfiguration.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
 #include "hasten/data/static_shapes.h"
@@ -30,10 +31,21 @@ struct DataLoaderConfiguration {
   StaticShapes static_shapes;
 };
 
+// How a loader is divided between virtual ranks (AcceleratorOptions::elastic_ranks). A training pass,
+// which is one that begins while gradients are enabled, divides each step between `ranks` virtual
+// ranks as between so many processes, and returns the batches of this process's virtual ranks: for
+// each optimizer step the batches of the first one, then those of the next. Any other pass divides
+// its steps between the processes.
+struct ElasticShare {
+  std::int64_t ranks = 0;  // 0: there are no virtual ranks
+  std::int64_t steps = 1;  // the most steps of a virtual rank in an optimizer step
+};
+
 // A process's share: its group, and how the rows are divided.
 struct LoaderShare {
   Group group = Group::single();
   DataLoaderConfiguration configuration;
+  ElasticShare elastic = {};
 };
 
 }  // namespace hasten

@@ -1,0 +1,28 @@
+// File: checkpoint/elastic_position.h (internal)
+// The place of ElasticPosition (hasten/checkpoint/training_state.h) in the JSON files of checkpoints.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "hasten/checkpoint/training_state.h"
+
+namespace hasten {
+
+// Sets the key `elastic` of the object, if there is a position.
+inline void add_elastic(nlohmann::json& json, const std::optional<ElasticPosition>& position) {
+  if (!position) return;
+  json["elastic"] = {
+      {"ranks", position->ranks}, {"threads", position->threads}, {"seed", position->seed}};
+}
+
+// Throws nlohmann::json::exception.
+inline std::optional<ElasticPosition> elastic_of(const nlohmann::json& json) {
+  if (!json.contains("elastic")) return std::nullopt;
+  const nlohmann::json& saved = json.at("elastic");
+  return ElasticPosition{.ranks = saved.at("ranks").get<std::int64_t>(),
+                         .threads = saved.at("threads").get<std::int64_t>(),
+                         .seed = saved.at("seed").get<std::uint64_t>()};
+}
+
+}  // namespace hasten

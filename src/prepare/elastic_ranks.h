@@ -1,0 +1,118 @@
+// File: prepare/elastic_ranks.h (internal)
+// The virtual ranks of a run that computes the same bits on any number of processes that divides their
+// number (docs/design/023). Each process runs its virtual ranks one after the other in every
+// accumulation window: the turn of a virtual rank is its micro-batches of the window.
+//
+//   ElasticRanks elastic(group, {.ranks = 4, .steps = 2, .threads = 1});
+//   elastic.begin_micro_batch(place, models);      // random numbers are those of the micro-batch
+//   elastic.add_pass(weight, loss);                // after its backward pass
+//   if (place.ends_window) elastic.close();        // a collective: gradients, losses, buffers
+//   elastic.end_micro_batch();
+//
+// Random numbers in a micro-batch depend on the seed of the run, the seed of the loader, the epoch and
+// the rows of the batch. Sums follow a binary tree of the virtual ranks. After a window the buffers of
+// models are those of virtual rank 0; every turn begins with those from before the window. Throws
+// ConfigError "prepare.elastic", UsageError "prepare.elastic-loop". Thread rule: that of the
+// Accelerator.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hasten/checkpoint/training_state.h"
+#include "hasten/data/batch_info.h"
+#include "hasten/data/share.h"
+#include "hasten/process/group.h"
+#include "prepare/accumulation_window.h"
+#include "prepare/tree_sum.h"
+#include "process/group/tree_all_reduce.h"
+
+namespace hasten {
+
+struct ElasticOptions {
+  std::int64_t ranks = 0;    // virtual ranks; 0: none
+  std::int64_t steps = 1;    // micro-batches of a virtual rank in a full window
+  std::int64_t threads = 1;  // of an operation
+};
+
+class ElasticRanks {
+ public:
+  // Throws unless the number of virtual ranks is a power of two that the processes divide, and the
+  // number of threads is positive.
+  static void check(const ElasticOptions& options, std::int64_t processes, at::Device device);
+
+  // Sets the number of threads of LibTorch's operations.
+  ElasticRanks(Group group, ElasticOptions options);
+  ~ElasticRanks() { end_micro_batch(); }
+
+  std::int64_t ranks() const { return options_.ranks; }
+  std::int64_t steps() const { return options_.steps; }
+  // The virtual ranks of each process.
+  std::int64_t turns() const { return options_.ranks / group_.size(); }
+  ElasticShare share() const { return {.ranks = options_.ranks, .steps = options_.steps}; }
+
+  // Checks that all processes have the same model, and gives them rank 0's weights. A collective.
+  void add_model(torch::nn::Module& module) const;
+
+  // Returns the place of the batch of the innermost loop, in the pass of that number. Throws unless it
+  // is the next one of the window, or the first one of a window.
+  ElasticPlace place_of(const BatchInfo* batch, std::int64_t pass);
+  // Begins the micro-batch of that place. A collective in the first one of a run.
+  void begin_micro_batch(const ElasticPlace& place, const Models& models);
+  // Leaves the random numbers of the micro-batch.
+  void end_micro_batch();
+  // Counts a backward pass, which has added its loss times its weight to the gradients.
+  void add_pass(double weight, const at::Tensor& loss);
+  // Ends the last turn, and gives the models the gradients and the buffers of all virtual ranks. A
+  // collective.
+  void close();
+  // Forgets an open window.
+  void drop();
+
+  // Throws if one of these parameters has a gradient that belongs to no window, and was not summed.
+  void check_parameters(const std::vector<at::Tensor>& parameters) const;
+  // The mean loss of the latest closed window.
+  double loss() const { return loss_; }
+
+  // What a checkpoint keeps. A collective before the first micro-batch of a run.
+  ElasticPosition position();
+  void restore(const ElasticPosition& saved) { seed_ = saved.seed; }
+  // Throws ConfigError "checkpoint.elastic" unless the checkpoint is of a run like this one; null:
+  // without elastic ranks.
+  static void check_same_run(const std::optional<ElasticPosition>& saved, const ElasticRanks* now,
+                             const std::string& checkpoint);
+
+ private:
+  void begin_window(const Models& models);
+  void end_turn();
+  void fix_seed();
+  void use_random_numbers_of(const ElasticPlace& place);
+  void clear_gradients() const;
+  void set_gradients(TensorList sums, const double* has_gradient, double total_weight);
+  void set_buffers(const double* has_changed);
+
+  const Group group_;
+  const ElasticOptions options_;
+  std::optional<std::uint64_t> seed_;  // fixed by the first micro-batch
+  TreeAllReduce all_reduce_;
+  double loss_ = 0;
+  // The latest batch that had a micro-batch, by its key and the number of its pass.
+  std::pair<std::uint64_t, std::int64_t> latest_batch_ = {0, -1};
+
+  // Of the open window.
+  std::optional<ElasticPlace> place_;         // of the latest micro-batch
+  std::vector<at::Tensor> parameters_;        // that require gradients
+  std::vector<at::Tensor> buffers_;           // of the models
+  TensorList buffers_before_, buffers_of_0_;  // before the window, and after virtual rank 0's turn
+  TreeSum gradients_;                         // of ended turns
+  std::vector<double> weights_, losses_;      // of each turn
+  // The state of LibTorch's generator outside of micro-batches; undefined between two of them.
+  at::Tensor generator_outside_;
+};
+
+}  // namespace hasten
