@@ -22,6 +22,7 @@
 #include "hasten/trainer/task_data.h"
 #include "hasten/trainer/trainer.h"
 #include "torch_commands.h"
+#include "trainer/plan.h"
 
 namespace hasten::cli {
 namespace {
@@ -60,9 +61,11 @@ void print_loaded_model(const LoadedModel& loaded, const TrainOptions& options) 
 void print_plan(const TrainingArguments& args, std::int64_t rows, std::int64_t processes) {
   print_line(str("***** Running training *****\n  Num examples = ", grouped(rows),
                  "\n  Processes = ", processes,
+                 args.elastic_ranks > 0 ? str("\n  Virtual ranks = ", args.elastic_ranks) : "",
                  "\n  Instantaneous batch size per device = ", args.per_device_train_batch_size,
                  "\n  Total train batch size (with processes and accumulation) = ",
-                 args.per_device_train_batch_size * args.gradient_accumulation_steps * processes,
+                 args.per_device_train_batch_size * args.gradient_accumulation_steps *
+                     data_ranks(args, processes),
                  "\n  Matrix products by ", ops::matrix_product_engine()));
 }
 

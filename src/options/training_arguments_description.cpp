@@ -287,6 +287,13 @@ void several_processes(ArgumentDescriber& d) {
   d("ddp_timeout", &TrainingArguments::ddp_timeout,
     "Wait at most this many seconds for other processes.")
       .at_least(1);
+  d("elastic_ranks", &TrainingArguments::elastic_ranks,
+    "Divide each step between this many virtual ranks, a power of two, so that any number of "
+    "processes that divides it computes the same bits and can continue from a checkpoint of "
+    "another "
+    "number (docs/distributed.md). per_device_train_batch_size is that of a virtual rank. Needs "
+    "use_cpu; num_threads is 1 unless it is set. 0 means none.")
+      .at_least(0);
 }
 
 }  // namespace

@@ -297,6 +297,22 @@ void check_output(const TrainingArguments& arguments) {
   }
 }
 
+// What depends on the number of processes is refused.
+void check_elastic_ranks(const TrainingArguments& arguments) {
+  const std::int64_t ranks = arguments.elastic_ranks;
+  if (ranks <= 0) return;
+  if ((ranks & (ranks - 1)) != 0)
+    throw_out_of_range("elastic_ranks", str(ranks), "0, or a power of two");
+  if (arguments.optim == OptimizerName::lbfgs) {
+    throw_conflict("elastic_ranks and optim lbfgs, which computes the loss of a step several times",
+                   "use --elastic_ranks 0");
+  }
+  if (arguments.auto_find_batch_size) {
+    throw_conflict("elastic_ranks and auto_find_batch_size, which changes the rows of a rank",
+                   "use --auto_find_batch_size false");
+  }
+}
+
 struct EvaluatedDefaults {
   std::string_view factor, threshold, threshold_mode, min_lr;
 };
@@ -477,6 +493,7 @@ void check_contradictions(const TrainingArguments& arguments) {
   check_intervals(arguments);
   check_best(arguments);
   check_loading(arguments);
+  check_elastic_ranks(arguments);
   check_schedule_kwargs(arguments);
   check_optimizer_args(arguments);
 }

@@ -6,6 +6,8 @@
 #include <array>
 #include <vector>
 
+#include "prepare/tree_sum.h"
+
 namespace hasten {
 namespace {
 
@@ -15,7 +17,39 @@ constexpr std::int64_t kFasterAtMost = 4;
 
 at::Tensor tensor_of(const std::vector<double>& values) { return at::tensor(values, at::kDouble); }
 
+constexpr std::array kTotals = {&StepTotals::loss, &StepTotals::items, &StepTotals::tokens,
+                                &StepTotals::flos};
+
+// Returns one of the totals of each process, in rank order: [ranks, own].
+at::Tensor gathered(const Group& group, const std::vector<StepTotals>& own,
+                    double StepTotals::*total) {
+  std::vector<double> values;
+  for (const StepTotals& each : own) values.push_back(each.*total);
+  return group.gather(tensor_of(values).unsqueeze(0));
+}
+
+std::vector<double> values_of(const at::Tensor& tensor) {
+  const at::Tensor values = tensor.contiguous();
+  const double* const data = values.const_data_ptr<double>();
+  return {data, data + values.numel()};
+}
+
 }  // namespace
+
+StepTotals sum_of_turns(const Group& group, const std::vector<StepTotals>& own) {
+  StepTotals sums;
+  for (const auto total : kTotals) sums.*total = tree_sum(values_of(gathered(group, own, total)));
+  return sums;
+}
+
+// Each step of an evaluation has a batch for each process, in rank order.
+StepTotals sum_of_batches(const Group& group, const std::vector<StepTotals>& own) {
+  StepTotals sums;
+  for (const auto total : kTotals) {
+    for (const double value : values_of(gathered(group, own, total).t())) sums.*total += value;
+  }
+  return sums;
+}
 
 StepTotals sum_over(const Group& group, StepTotals totals) {
   sum_in_place(group, {&totals.loss, &totals.items, &totals.tokens, &totals.flos});

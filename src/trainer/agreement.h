@@ -22,6 +22,14 @@ struct StepTotals {
 // Returns the sums over all processes.
 StepTotals sum_over(const Group& group, StepTotals own);
 
+// Returns the sums over all virtual ranks of a run with elastic ranks, of which each process gives its
+// own, in order: the same bits for any number of processes.
+StepTotals sum_of_turns(const Group& group, const std::vector<StepTotals>& own);
+
+// Returns the sums over the batches of an evaluation, of which each process gives its own, in the order
+// of the data: the same bits for any number of processes.
+StepTotals sum_of_batches(const Group& group, const std::vector<StepTotals>& own);
+
 // Replaces each count by its sum over all processes.
 void sum_in_place(const Group& group, const std::vector<double*>& counts);
 

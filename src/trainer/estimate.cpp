@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "hasten/accelerator.h"
@@ -52,7 +53,8 @@ TrainingArguments arguments_of(const EstimateOptions& options,
 
 std::int64_t rows_of(const EstimateOptions& options) {
   const TrainingArguments& args = options.arguments;
-  return options.steps * args.per_device_train_batch_size * args.gradient_accumulation_steps;
+  return options.steps * args.per_device_train_batch_size * args.gradient_accumulation_steps *
+         std::max<std::int64_t>(1, args.elastic_ranks);
 }
 
 template <class Model>

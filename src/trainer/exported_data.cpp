@@ -17,6 +17,7 @@
 #include "hasten/tokenizers/bert_tokenizer.h"
 #include "trainer/data_files.h"
 #include "trainer/exported_rows.h"
+#include "trainer/plan.h"
 
 namespace hasten {
 namespace {
@@ -337,21 +338,23 @@ std::vector<fs::path> ExportedFiles::extra_files() const {
 
 void ExportedFiles::check_batches(const TrainingArguments& arguments,
                                   std::int64_t processes) const {
-  const auto check = [&](const TrainerDataset& data, std::int64_t batch, bool drops_last,
-                         const std::string& name, const std::string& hint) {
+  const auto check = [&](const TrainerDataset& data, std::int64_t batch, std::int64_t ranks,
+                         bool drops_last, const std::string& name, const std::string& hint) {
     if (!data) return;
-    const std::int64_t step = batch * processes, rest = data.size() % step;
+    const std::int64_t step = batch * ranks, rest = data.size() % step;
     if (data.size() >= batch) impl_->check_rows(data, batch, str("a batch of ", name), "");
     if (drops_last) return;
     const std::string last = str("the last batch of ", name, " (", data.size(), " rows)");
     if (rest % batch != 0) impl_->check_rows(data, rest % batch, last, hint);
-    // A process without rows of its own computes with one that does not count.
-    if (rest != 0 && rest <= (processes - 1) * batch) impl_->check_rows(data, 1, last, hint);
+    // A rank without rows of its own computes with one that does not count.
+    if (rest != 0 && rest <= (ranks - 1) * batch) impl_->check_rows(data, 1, last, hint);
   };
   const std::string dynamic = "export the model for batches of every size from 1";
-  check(impl_->train, arguments.per_device_train_batch_size, arguments.dataloader_drop_last,
-        impl_->options.data, "set --dataloader_drop_last, or " + dynamic);
-  check(impl_->eval, arguments.per_device_eval_batch_size, false, impl_->options.eval_data,
+  check(impl_->train, arguments.per_device_train_batch_size, data_ranks(arguments, processes),
+        arguments.dataloader_drop_last, impl_->options.data,
+        "set --dataloader_drop_last, or " + dynamic);
+  check(impl_->eval, arguments.per_device_eval_batch_size, processes, false,
+        impl_->options.eval_data,
         "set --per_device_eval_batch_size to a divisor of the number of rows, or " + dynamic);
 }
 

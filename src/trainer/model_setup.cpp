@@ -9,10 +9,10 @@ namespace hasten {
 Trainer::Impl::ModelSetup::ModelSetup(Impl& trainer, torch::optim::Optimizer& optimizer)
     : trainer_(trainer) {
   const TrainingArguments& args = trainer.args;
-  // Sparse gradients are exact in hasten::AdamW. Over an accumulation window dense ones add up
-  // faster, and some devices have no sparse tensors.
+  // Sparse gradients are exact in hasten::AdamW. Over an accumulation window and over virtual ranks
+  // dense ones add up faster, and some devices have no sparse tensors.
   set_sparse_gradients(dynamic_cast<AdamW*>(&optimizer) != nullptr &&
-                       args.gradient_accumulation_steps == 1 &&
+                       args.gradient_accumulation_steps == 1 && !trainer.is_elastic() &&
                        trainer.traits().has_sparse_tensors);
   trainer.averaging = dynamic_cast<AveragesWeights*>(&optimizer);
   if (trainer.averaging != nullptr) check_rate_of_averaging();

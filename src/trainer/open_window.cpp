@@ -46,6 +46,18 @@ void Trainer::Impl::save_gradients(const std::filesystem::path& folder) const {
                    window_state_of(*accelerator.state_).gradients);
 }
 
+std::optional<ElasticPosition> Trainer::Impl::elastic_position() const {
+  ElasticRanks* const elastic = accelerator.state_->elastic.get();
+  return elastic ? std::optional(elastic->position()) : std::nullopt;
+}
+
+void Trainer::Impl::restore_elastic(const std::optional<ElasticPosition>& saved,
+                                    const std::filesystem::path& checkpoint) const {
+  ElasticRanks* const elastic = accelerator.state_->elastic.get();
+  ElasticRanks::check_same_run(saved, elastic, checkpoint.string());
+  if (elastic) elastic->restore(*saved);
+}
+
 void Trainer::Impl::restore_window(const std::vector<WindowPosition>& windows,
                                    const std::filesystem::path& folder) {
   Json of_ranks = Json::array();

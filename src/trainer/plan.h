@@ -15,7 +15,12 @@ struct Plan {
   std::int64_t logging_steps, eval_steps, save_steps;
 };
 
-// `batches` is the number in one epoch, in each of `processes` processes.
+// The ranks that share the rows of a step: virtual ones if there are any.
+inline std::int64_t data_ranks(const TrainingArguments& args, std::int64_t processes) {
+  return args.elastic_ranks > 0 ? args.elastic_ranks : processes;
+}
+
+// `batches` is the number in one epoch, in each of `processes` processes or virtual ranks.
 Plan plan_of(const TrainingArguments& args, std::int64_t rows, std::int64_t batches,
              std::int64_t processes);
 

@@ -61,7 +61,8 @@ Trainer::Impl::Resume::Resumed Trainer::Impl::Resume::restore() {
   }
   if (!has_training_state(from)) throw_no_training_state(from);
   const CheckpointToResume checkpoint(from);
-  check_resumable(checkpoint, trainer_.args, trainer_.group().size(),
+  trainer_.restore_elastic(checkpoint.position.elastic, from);
+  check_resumable(checkpoint, trainer_.args, trainer_.data_ranks(),
                   trainer_.parts.train_dataset.size());
   restore_parts(checkpoint);
   TrainerState before = checkpoint.state;
@@ -85,7 +86,7 @@ void Trainer::Impl::Resume::restore_parts(const CheckpointToResume& checkpoint) 
                                                    .expected = "every weight of the model"});
   }
   if (!load_training_state(checkpoint.folder, run_.optimizer.unwrap(), run_.parameters.by_name(),
-                           trainer_.group().rank())) {
+                           trainer_.is_elastic() ? 0 : trainer_.group().rank())) {
     trainer_.logger.info(
         str("the checkpoint is from ", position.num_processes, " processes: rank ",
             trainer_.group().rank(), " has no saved random state and starts with a new one"),

@@ -73,8 +73,7 @@ void Trainer::Impl::RunCheckpoints::save(const StepTotals& window, std::int64_t 
   note_best_checkpoint();
   const TrainingPosition now = position(window, micro_batches);
   trainer_.use_evaluated_weights();
-  const std::vector<TensorDict> random =
-      trainer_.args.save_only_model ? std::vector<TensorDict>{} : random_states(trainer_.group());
+  const std::vector<TensorDict> random = generators();
   before_ = newest_;
   newest_ = {.step = state.global_step, .micro_batches = micro_batches};
   state_of_save_ = state;
@@ -98,6 +97,15 @@ void Trainer::Impl::RunCheckpoints::save(const StepTotals& window, std::int64_t 
     return complete(false);
   }
   complete(true);
+}
+
+// Returns the generators of all processes. Elastic ranks draw the same numbers outside of micro-batches.
+// A collective.
+std::vector<TensorDict> Trainer::Impl::RunCheckpoints::generators() const {
+  if (trainer_.args.save_only_model) return {};
+  std::vector<TensorDict> of_ranks = random_states(trainer_.group());
+  if (trainer_.is_elastic()) of_ranks.resize(1);
+  return of_ranks;
 }
 
 void Trainer::Impl::RunCheckpoints::finish() {
@@ -152,9 +160,10 @@ void Trainer::Impl::RunCheckpoints::note_best_checkpoint() const {
 // Returns what a checkpoint keeps of the position. A collective.
 TrainingPosition Trainer::Impl::RunCheckpoints::position(const StepTotals& window,
                                                          std::int64_t micro_batches) {
-  TrainingPosition position{.num_processes = trainer_.group().size(),
+  TrainingPosition position{.num_processes = trainer_.data_ranks(),
                             .loader = run_.loader->state(),
-                            .losses = run_.losses.position()};
+                            .losses = run_.losses.position(),
+                            .elastic = trainer_.elastic_position()};
   run_.schedule.save_in(position, trainer_.state.global_step);
   if (micro_batches > 0) position.windows = trainer_.windows_of_all(window, run_.losses.open_sum());
   if (run_.hashes) position.hash_chain = run_.hashes->position();

@@ -59,6 +59,7 @@ class Trainer::Impl::RunCheckpoints {
   std::uintmax_t bytes() const;
   void note_best_checkpoint() const;
   TrainingPosition position(const StepTotals& window, std::int64_t micro_batches);
+  std::vector<TensorDict> generators() const;
   // True if the files are to be written in the background. A collective.
   bool is_asynchronous() const;
   // The folder that this process writes its files to. A collective.

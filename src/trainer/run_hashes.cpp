@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <system_error>
 
@@ -37,12 +38,12 @@ void append_synced(const fs::path& file, std::string line) {
 
 }  // namespace
 
-RunHashes::RunHashes(fs::path output_dir, std::int64_t every, Group group)
+RunHashes::RunHashes(fs::path output_dir, std::int64_t every, Group group, std::int64_t turns)
     : file_(std::move(output_dir) / kHashChainFile),
       every_(every),
       group_(std::move(group)),
       previous_(first_hash()),
-      rows_(first_hash()) {}
+      rows_(static_cast<std::size_t>(turns), first_hash()) {}
 
 void RunHashes::start() {
   once(group_, writes(), [&] { keep_links_until(0); });
@@ -52,8 +53,10 @@ void RunHashes::resume(std::int64_t step, const std::optional<HashChainPosition>
   once(group_, writes(), [&] { keep_links_until(step); });
   if (!position) return;  // the run had no chain before
   previous_ = position->previous;
-  const auto rank = static_cast<std::size_t>(group_.rank());
-  if (rank < position->rows.size()) rows_ = position->rows[rank];
+  const std::size_t first = static_cast<std::size_t>(group_.rank()) * rows_.size();
+  for (std::size_t turn = 0; turn < rows_.size(); ++turn) {
+    if (first + turn < position->rows.size()) rows_[turn] = position->rows[first + turn];
+  }
 }
 
 void RunHashes::keep_links_until(std::int64_t step) const {
@@ -69,14 +72,15 @@ void RunHashes::keep_links_until(std::int64_t step) const {
   write_file_atomically(file_, kept);
 }
 
-void RunHashes::add_rows(TrainerBatch batch) {
+void RunHashes::add_rows(TrainerBatch batch, std::int64_t turn) {
   TensorDict tensors;
   visit_tensors(batch, [&](at::Tensor& tensor) {
     if (tensor.defined()) tensors[str(tensors.size())] = tensor;
   });
-  std::string text = rows_;
+  std::string& rows = rows_[static_cast<std::size_t>(turn)];
+  std::string text = rows;
   for (const auto& [place, hash] : tensor_hashes(tensors)) text += str(' ', place, ' ', hash);
-  rows_ = sha256_of_text(text);
+  rows = sha256_of_text(text);
 }
 
 void RunHashes::end_step(std::int64_t step, double loss, const torch::nn::Module& module,
@@ -84,7 +88,7 @@ void RunHashes::end_step(std::int64_t step, double loss, const torch::nn::Module
                          const ParameterNames& parameters) {
   if (step % every_ != 0) return;
   HashLink link{.step = step,
-                .num_processes = group_.size(),
+                .num_processes = group_.size() * std::ssize(rows_),
                 .previous = previous_,
                 .rows = sha256_of_text(join(position().rows, " ")),
                 .loss = loss,
@@ -96,13 +100,12 @@ void RunHashes::end_step(std::int64_t step, double loss, const torch::nn::Module
     return hash_of(link);
   });
   once(group_, writes(), [&] { append_synced(file_, line_of(link)); });
-  rows_ = first_hash();
+  std::fill(rows_.begin(), rows_.end(), first_hash());
 }
 
 HashChainPosition RunHashes::position() const {
-  const std::vector<std::string> rows =
-      group_.size() == 1 ? std::vector<std::string>{rows_} : group_.gather_object(rows_);
-  return {.previous = previous_, .rows = rows};
+  const auto joined = group_.gather_object(join(rows_, " "));
+  return {.previous = previous_, .rows = split(join(joined, " "), ' ')};
 }
 
 }  // namespace hasten

@@ -1,12 +1,12 @@
 // File: trainer/run_hashes.h (internal)
 // Writes the hash chain of a training run (hasten/checkpoint/hash_chain.h).
 //
-//   RunHashes hashes(output_dir, /*every=*/100, group);
+//   RunHashes hashes(output_dir, /*every=*/100, group, /*turns=*/1);
 //   hashes.start();                                  // or resume(step, position of the checkpoint)
-//   hashes.add_rows(batch);                          // each micro-batch, before it is used
+//   hashes.add_rows(batch, turn);                    // each micro-batch, before it is used
 //   hashes.end_step(step, loss, module, optimizer, parameters);   // a collective
 //
-// Every process hashes the rows that it uses. The main process hashes the weights and the state of
+// Every process hashes the rows that it uses, those of each of its virtual ranks on their own. The main process hashes the weights and the state of
 // the optimizer, and writes. Throws IoError "io.*", DataError "checkpoint.broken-chain". Thread rule: the
 // training thread.
 #pragma once
@@ -18,6 +18,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "hasten/checkpoint/training_state.h"
 #include "hasten/process/group.h"
@@ -27,13 +28,14 @@ namespace hasten {
 
 class RunHashes {
  public:
-  RunHashes(std::filesystem::path output_dir, std::int64_t every, Group group);
+  // `turns` is the number of virtual ranks of each process, or 1.
+  RunHashes(std::filesystem::path output_dir, std::int64_t every, Group group, std::int64_t turns);
 
   // Begins a chain, and deletes that of an earlier run.
   void start();
   // Continues the chain at a checkpoint. Links of later steps are deleted.
   void resume(std::int64_t step, const std::optional<HashChainPosition>& position);
-  void add_rows(TrainerBatch batch);
+  void add_rows(TrainerBatch batch, std::int64_t turn);
   // Writes a link if one is due at this step.
   void end_step(std::int64_t step, double loss, const torch::nn::Module& module,
                 const torch::optim::Optimizer& optimizer, const ParameterNames& parameters);
@@ -49,7 +51,7 @@ class RunHashes {
   std::int64_t every_;
   Group group_;
   std::string previous_;
-  std::string rows_;  // the hash of this process's rows since the previous link
+  std::vector<std::string> rows_;  // of each turn: the hash of its rows since the previous link
 };
 
 }  // namespace hasten

@@ -22,15 +22,16 @@ Trainer::Impl::RunParts::RunParts(Impl& trainer, LossRecord::Listener on_nonfini
       losses(trainer.args, trainer.group(), trainer.accelerator.device(),
              trainer.traits().reads_scalars_late && !trainer.args.stop_on_nonfinite_loss,
              std::move(on_nonfinite_loss)),
-      plan(plan_of(trainer.args, trainer.parts.train_dataset.size(), loader.size(),
-                   trainer.group().size())),
+      plan(plan_of(trainer.args, trainer.parts.train_dataset.size(),
+                   loader.size() / trainer.turns(), trainer.data_ranks())),
       optimizer(std::get<0>(trainer.accelerator.prepare(make_optimizer(trainer, plan.max_steps)))),
       schedule(trainer.trainer, optimizer.unwrap(), plan.max_steps,
                static_cast<bool>(trainer.parts.eval_dataset)),
       trained(parameters.with_gradients()),
       data_(trainer.parts.train_dataset) {
   if (trainer.args.hash_chain_steps > 0)
-    hashes.emplace(trainer.args.output_dir, trainer.args.hash_chain_steps, trainer.group());
+    hashes.emplace(trainer.args.output_dir, trainer.args.hash_chain_steps, trainer.group(),
+                   trainer.turns());
 }
 
 std::unique_ptr<torch::optim::Optimizer> Trainer::Impl::RunParts::make_optimizer(

@@ -64,10 +64,9 @@ Loader<TrainerBatch> Trainer::get_train_dataloader() {
                   .steps = args.gradient_accumulation_steps};
   }
   if (args.train_sampling_strategy == SamplingStrategy::group_by_length) {
-    options.order =
-        length_grouped_order(impl_->parts.train_dataset.lengths(args.length_column_name),
-                             args.per_device_train_batch_size * args.gradient_accumulation_steps *
-                                 impl_->group().size());
+    options.order = length_grouped_order(
+        impl_->parts.train_dataset.lengths(args.length_column_name),
+        args.per_device_train_batch_size * args.gradient_accumulation_steps * impl_->data_ranks());
   }
   options.drop_last = args.dataloader_drop_last;
   return impl_->parts.train_dataset.loader(options);

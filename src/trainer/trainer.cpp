@@ -49,7 +49,9 @@ AcceleratorOptions accelerator_options(const TrainingArguments& args,
           .ddp = data_parallel_options(args),
           .dataloader_config = {.static_shapes = {.labels = label_column(args),
                                                   .max_length = max_length}},
-          .process_group = {.timeout = std::chrono::seconds(args.ddp_timeout)}};
+          .process_group = {.timeout = std::chrono::seconds(args.ddp_timeout)},
+          .elastic_ranks = args.elastic_ranks,
+          .elastic_threads = std::max<std::int64_t>(1, args.num_threads)};
 }
 
 // The Trainer logs little of its own, so it is shown unless log_level says otherwise.
@@ -88,6 +90,15 @@ void check_batch_types(const TrainerParts& parts, const ComputeLoss& forward) {
 at::Tensor gather_padded_rows(const Accelerator& accelerator, const at::Tensor& rows) {
   if (accelerator.group().size() == 1) return rows;
   return accelerator.gather_rows(accelerator.pad_across_processes(rows, 1, kIgnoredLabel));
+}
+
+StepTotals sum_of(const std::vector<StepTotals>& totals) {
+  StepTotals sum;
+  for (const StepTotals& each : totals) {
+    sum.loss += each.loss;
+    sum.items += each.items;
+  }
+  return sum;
 }
 
 // Adds the scores under the prefix. A name that has the prefix already stays as it is.
@@ -154,13 +165,14 @@ Trainer::Impl::Impl(Trainer& owner, std::shared_ptr<torch::nn::Module> module,
                       .expected = "one name",
                       .hint = "several label columns are not supported yet"});
   }
-  if (!args.average_tokens_across_devices && group().size() > 1) {
-    throw ConfigError("trainer.average-tokens",
-                      {.what = "average_tokens_across_devices",
-                       .got = str("false, with ", group().size(), " processes"),
-                       .expected = "true, because a loss is the mean over the labels of all "
-                                   "processes",
-                       .hint = "leave out average_tokens_across_devices"});
+  if (!args.average_tokens_across_devices && data_ranks() > 1) {
+    throw ConfigError(
+        "trainer.average-tokens",
+        {.what = "average_tokens_across_devices",
+         .got = str("false, with ", data_ranks(), is_elastic() ? " virtual ranks" : " processes"),
+         .expected = "true, because a loss is the mean over the labels of all "
+                     "processes",
+         .hint = "leave out average_tokens_across_devices"});
   }
   if (args.auto_find_batch_size && group().size() > 1) {
     throw ConfigError("trainer.batch-size-search",
@@ -184,8 +196,9 @@ Trainer::Impl::Impl(Trainer& owner, std::shared_ptr<torch::nn::Module> module,
   if (args.num_threads > 0) at::set_num_threads(static_cast<int>(args.num_threads));
   if (args.full_determinism)
     at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
-  // Each process draws its own dropout masks, as each row of a larger batch does.
-  set_seed(args.seed + accelerator.process().process_index);
+  // Each process draws its own dropout masks, as each row of a larger batch does. With elastic ranks
+  // the Accelerator does this.
+  set_seed(args.seed + (is_elastic() ? 0 : accelerator.process().process_index));
   if (!expanded_tracker_names(args.report_to).empty()) {
     parts.callbacks.push_back(std::make_shared<TrackingCallback>());
   } else if (!args.run_name.empty()) {
@@ -326,7 +339,7 @@ std::optional<double> Trainer::Impl::evaluation_loop(
     bool training;
     ~Restore() { model.train(training); }
   } const restore{*model, was_training};
-  double loss = 0, rows = 0;
+  std::vector<StepTotals> totals;  // of each batch
   for (const auto& callback : parts.callbacks) callback->on_evaluate_begin(event(), loader.size());
   try {
     for (const auto& [host_batch, info] : with_info(loader)) {
@@ -336,12 +349,12 @@ std::optional<double> Trainer::Impl::evaluation_loop(
       const ModelOutput out = trainer.prediction_step(batch);
       const at::Tensor labels = labels_of(traits().needs_static_shapes ? real.batch : batch);
       const at::Tensor mean = out.loss;  // some models compute it without labels
+      totals.emplace_back();
       // The mean over no labels is NaN, as in a batch of short texts without a masked token.
       if (mean.defined() && real.count > 0 && count_items(real) > 0) {
         const auto count =
             static_cast<double>(labels.defined() && labels.dim() > 0 ? labels.size(0) : real.count);
-        loss += mean.item<double>() * count;
-        rows += count;
+        totals.back() = {.loss = mean.item<double>() * count, .items = count};
       }
       each(counted(logits_of(out, real.batch), real.count), counted(labels, real.count));
       notify_callbacks(&TrainerCallback::on_prediction_step);
@@ -352,13 +365,28 @@ std::optional<double> Trainer::Impl::evaluation_loop(
       explain_out_of_memory(error.what_without_backtrace(), args, "an evaluation batch");
     throw;
   }
-  const StepTotals all = sum_over(group(), {.loss = loss, .items = rows});
+  const StepTotals all =
+      is_elastic() ? sum_of_batches(group(), totals) : sum_over(group(), sum_of(totals));
   return all.items > 0 ? std::make_optional(all.loss / all.items) : std::nullopt;
 }
 
-// A metric whose counts are summed gets this process's rows; any other gets the rows of all.
+// A metric whose counts are summed gets this process's rows; any other gets the rows of all. With
+// elastic ranks a metric gets each batch of all processes, as one process would give it.
 void Trainer::Impl::add_to_metric(const at::Tensor& logits, const at::Tensor& labels) const {
   EvalMetric& metric = *parts.compute_metrics;
+  if (group().size() > 1 && is_elastic()) {
+    const at::Tensor of_ranks = group().gather(at::scalar_tensor(logits.size(0), at::kLong)),
+                     all_logits = gather_padded_rows(accelerator, logits),
+                     all_labels = gather_padded_rows(accelerator, labels);
+    std::int64_t first = 0;
+    for (std::int64_t rank = 0; rank < group().size(); ++rank) {
+      const auto rows = of_ranks[rank].item<std::int64_t>();
+      if (rows > 0)
+        metric.add(all_logits.narrow(0, first, rows), all_labels.narrow(0, first, rows));
+      first += rows;
+    }
+    return;
+  }
   if (group().size() > 1 && metric.counts().empty())
     return metric.add(gather_padded_rows(accelerator, logits),
                       gather_padded_rows(accelerator, labels));
@@ -367,7 +395,7 @@ void Trainer::Impl::add_to_metric(const at::Tensor& logits, const at::Tensor& la
 
 Metrics Trainer::Impl::computed_metrics() const {
   EvalMetric& metric = *parts.compute_metrics;
-  sum_in_place(group(), metric.counts());
+  if (!is_elastic()) sum_in_place(group(), metric.counts());
   return metric.compute();
 }
 

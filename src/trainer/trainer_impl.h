@@ -10,6 +10,7 @@
 #include "hasten/trainer/trainer.h"
 #include "trainer/agreement.h"
 #include "trainer/memory_tracker.h"
+#include "trainer/plan.h"
 #include "trainer/rows.h"
 
 namespace hasten {
@@ -62,6 +63,10 @@ struct Trainer::Impl {
   const TrainingTraits* model_traits() const { return traits_of(*model); }
 
   const Group& group() const { return accelerator.group(); }
+  bool is_elastic() const { return args.elastic_ranks > 0; }
+  std::int64_t data_ranks() const { return hasten::data_ranks(args, group().size()); }
+  // Those of this process.
+  std::int64_t turns() const { return data_ranks() / group().size(); }
   const DeviceTraits& traits() const { return device_of(accelerator.device()).traits(); }
   // True if this process writes the files that all share.
   bool writes() const;
@@ -77,6 +82,11 @@ struct Trainer::Impl {
   std::vector<WindowPosition> windows_of_all(const StepTotals& totals, double loss) const;
   // Saves the gradients of this process.
   void save_gradients(const std::filesystem::path& folder) const;
+  // What a checkpoint keeps of elastic ranks; unset: the run has none. A collective.
+  std::optional<ElasticPosition> elastic_position() const;
+  // Throws ConfigError "checkpoint.elastic" unless the checkpoint is of a run with as many.
+  void restore_elastic(const std::optional<ElasticPosition>& saved,
+                       const std::filesystem::path& checkpoint) const;
   // Continues the window of a checkpoint once the model is prepared.
   void restore_window(const std::vector<WindowPosition>& windows,
                       const std::filesystem::path& folder);

@@ -123,9 +123,11 @@ class Trainer::Run {
     if (!resumed_.windows.empty())
       trainer_.restore_window(std::exchange(resumed_.windows, {}), resumed_.folder);
     for (const auto& [batch, info] : with_info(run_.loader)) {
-      micro_batch(real_rows(batch, info));
-      // A signal cannot wait for the end of a long window, and a checkpoint keeps what it has.
-      if (control_.stops_on_signal()) break;
+      const ElasticPlace place = info.elastic.value_or(ElasticPlace{});
+      micro_batch(real_rows(batch, info), place.virtual_rank % trainer_.turns(), place.ends_turn);
+      // A signal cannot wait for the end of a long window, and a checkpoint keeps what it has. With
+      // elastic ranks it is saved between steps only.
+      if (control_.stops_on_signal() && !trainer_.is_elastic()) break;
       if (window_batches_ == 0 && (control_.stops_training() || control_.stops_epoch())) break;
     }
     check_parameters();
@@ -136,8 +138,10 @@ class Trainer::Run {
     log_evaluate_save();
   }
 
-  void micro_batch(RealRows real) {
-    if (run_.hashes) run_.hashes->add_rows(real.batch);
+  // `turn` is the number of the batch's virtual rank in this process, whose last batch of the step it
+  // may be; without elastic ranks 0 and false.
+  void micro_batch(RealRows real, std::int64_t turn, bool ends_turn) {
+    if (run_.hashes) run_.hashes->add_rows(real.batch, turn);
     TrainerBatch batch = trainer_.to_device(real.batch, args_.per_device_train_batch_size);
     if (evaluates_closure_) {
       closure_step(batch, real);
@@ -154,9 +158,17 @@ class Trainer::Run {
       window_.items += items;
     });
     work_.count(real, window_);
+    if (ends_turn) end_turn();
     if (!trainer_.accelerator.sync_gradients()) return end_substep();
     optimizer_step();
     after_step();
+  }
+
+  // Keeps the sums of a virtual rank, which are added up along a tree.
+  void end_turn() {
+    window_.loss = run_.losses.of_step();
+    run_.losses.restore_open_sum(0);
+    turns_.push_back(std::exchange(window_, {}));
   }
 
   // Does what is due after an optimizer step.
@@ -194,11 +206,12 @@ class Trainer::Run {
     end_step(*totals);
   }
 
-  // A callback may ask for a checkpoint inside the window; logs and evaluations wait for the step.
+  // A callback may ask for a checkpoint inside the window; logs and evaluations wait for the step, and
+  // with elastic ranks checkpoints too.
   void end_substep() {
     trainer_.notify_callbacks(&TrainerCallback::on_substep_end);
     agree();
-    if (!trainer_.control.should_save) return;
+    if (!trainer_.control.should_save || trainer_.is_elastic()) return;
     trainer_.control.should_save = false;
     save();
   }
@@ -254,6 +267,7 @@ class Trainer::Run {
 
   // Returns the sums of the window over all processes.
   StepTotals totals_of_window() {
+    if (trainer_.is_elastic()) return sum_of_turns(trainer_.group(), std::exchange(turns_, {}));
     window_.loss = run_.losses.of_step();
     return sum_over(trainer_.group(), std::exchange(window_, {}));
   }
@@ -435,6 +449,7 @@ class Trainer::Run {
   std::int64_t started_at_step_ = 0;
   std::int64_t window_batches_ = 0;  // of the open accumulation window
   StepTotals window_;                // what this process contributes to it
+  std::vector<StepTotals> turns_;    // with elastic ranks: what its virtual ranks contribute
   Impl::Resume::Resumed resumed_;    // what is restored once the model is prepared
   DeferredScalar grad_norm_;         // of the last step
   double learning_rate_ = 0;

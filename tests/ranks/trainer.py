@@ -19,27 +19,14 @@ import time
 
 from checks import check, exit_code
 from clean import CLEAN
+from rows import texts, write_rows
 
 HASTEN, MODEL = (pathlib.Path(path).resolve() for path in sys.argv[1:3])
 ENVIRONMENT = CLEAN | {"OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 FOLDER = pathlib.Path(tempfile.mkdtemp())
 EXPORTED = MODEL.parents[1] / "exported"
-IGNORED = -100
 CLOSE = 1e-5
 SMOOTH = "1e-4"  # some gradients are zero except for rounding, which AdamW would turn into steps
-
-
-def write_rows(file, columns):
-    """Writes columns of equal rows as a safetensors file of int64."""
-    header, body = {}, b""
-    for name, rows in columns.items():
-        flat = [value for row in rows for value in row] if isinstance(rows[0], list) else rows
-        shape = [len(rows)] + ([len(rows[0])] if isinstance(rows[0], list) else [])
-        data = array.array("q", flat).tobytes()
-        header[name] = {"dtype": "I64", "shape": shape, "data_offsets": [len(body), len(body) + len(data)]}
-        body += data
-    text = json.dumps(header).encode()
-    file.write_bytes(struct.pack("<Q", len(text)) + text + body)
 
 
 def tensors(file):
@@ -53,19 +40,6 @@ def tensors(file):
         begin, end = tensor["data_offsets"]
         found[name] = tensor["shape"], array.array(kinds[tensor["dtype"]], content[8 + size + begin:8 + size + end])
     return found
-
-
-def texts(rows, seed, with_gaps):
-    """Rows of 12 ids, some with padding; a label for each row, or for a part of the rows."""
-    draw = random.Random(seed)
-    ids, mask, labels = [], [], []
-    for _ in range(rows):
-        length = draw.randint(4, 12)
-        words = [draw.randint(5, 60) for _ in range(length)]
-        ids.append(words + [0] * (12 - length))
-        mask.append([1] * length + [0] * (12 - length))
-        labels.append(IGNORED if with_gaps and draw.random() < 0.3 else sum(words) % 3)
-    return {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
 
 def launch(processes, words, by="hasten", environment=None):

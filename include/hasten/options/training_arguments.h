@@ -171,6 +171,9 @@ struct TrainingArguments {
   std::optional<bool> ddp_broadcast_buffers;
   std::optional<bool> ddp_static_graph;
   std::int64_t ddp_timeout = 1800;  // Seconds that processes wait for each other.
+  // hasten's own: virtual ranks, so that any number of processes that divides it computes the same
+  // bits; 0: none.
+  std::int64_t elastic_ranks = 0;
 };
 
 // Validates the arguments and fills in derived values: do_eval, eval_steps, metric_for_best_model,

@@ -1,0 +1,189 @@
+#!/usr/bin/env python3
+"""hasten train with elastic ranks computes the same bits in one, two and four processes, and any of them continues from a checkpoint of another,
+also after kill -9.
+
+    elastic.py HASTEN MODEL
+"""
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from checks import check, exit_code
+from clean import CLEAN
+from rows import texts, write_rows
+
+HASTEN, MODEL = (pathlib.Path(path).resolve() for path in sys.argv[1:3])
+FOLDER = pathlib.Path(tempfile.mkdtemp())
+VIRTUAL = 4
+# These change with the clock.
+TIMES = ("runtime", "per_second")
+
+
+def with_dropout():
+    other = FOLDER / "model"
+    shutil.copytree(MODEL, other)
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps(config | {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}))
+    return other
+
+
+def command(processes, words):
+    start = [] if processes == 1 else [HASTEN, "launch", "-n", processes, "--no_config_file"]
+    return [str(word) for word in [*start, HASTEN, "train", *words]]
+
+
+def launch(processes, words, threads="2"):
+    # Each number of processes would have other threads; elastic ranks have their own number.
+    return subprocess.run(command(processes, words), env=CLEAN | {"OMP_NUM_THREADS": threads}, capture_output=True, text=True, timeout=300)
+
+
+def session(leader):
+    """The living processes of a session."""
+    members = []
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (process / "stat").read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue  # it has ended meanwhile
+        if int(fields[3]) == leader and fields[0] != "Z":
+            members.append(int(process.name))
+    return members
+
+
+def kill_after(file, processes, words):
+    """Starts a run, and kills all of its processes once the file exists. Returns True unless the run ended before."""
+    run = subprocess.Popen(command(processes, words), env=CLEAN, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    while run.poll() is None and not file.exists():
+        time.sleep(0.001)
+    was_running = run.poll() is None
+    while left := session(run.pid):
+        for process in left:
+            try:
+                os.kill(process, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        run.poll()
+    run.wait()
+    return was_running
+
+
+def words_of(name, data, *words, model=None):
+    return ["--use_cpu", "--disable_tqdm", "--model", model or FOLDER / "model", *data, "--output_dir", FOLDER / name, "--logging_steps", 1, "--max_steps", 10,
+            "--per_device_train_batch_size", 2, "--per_device_eval_batch_size", 3, "--gradient_accumulation_steps", 2, "--learning_rate", "2e-3",
+            "--eval_strategy", "steps", "--eval_steps", 4, "--save_steps", 2, "--hash_chain_steps", 3, "--max_grad_norm", "0.5", "--lr_scheduler_type", "cosine",
+            "--warmup_steps", 2, "--dataloader_num_workers", 1, "--elastic_ranks", VIRTUAL, *words]
+
+
+def train(name, processes, data, *words, model=None):
+    """Returns what two runs are compared by, and the folder."""
+    done = launch(processes, words_of(name, data, *words, model=model), threads=str(processes % 3 + 1))
+    if done.returncode != 0:
+        sys.exit(f"{name} ended with {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+    return result_of(FOLDER / name), FOLDER / name
+
+
+def result_of(folder):
+    log = [{key: value for key, value in entry.items() if not key.endswith(TIMES)} for entry in json.loads((folder / "trainer_state.json").read_text())["log_history"]]
+    states = {name: (folder / "checkpoint-10" / name).read_bytes() for name in ("optimizer.safetensors", "random_state.safetensors")}
+    return {"log": log, "chain": (folder / "hash_chain.jsonl").read_bytes(), **states}
+
+
+def check_equal(what, result, expected):
+    differing = [name for name in expected if result[name] != expected[name]]
+    check(not differing, f"{what}: logs, hash chain (with all weights) and states are equal", f"different: {differing}\n{result['log']}\n{expected['log']}")
+
+
+def refused(what, done, code, text):
+    check(done.returncode in (2, 3) and f"error[{code}]" in done.stderr and text in done.stderr, f"{what} is refused", done.stderr[-2000:])
+
+
+def on_cpu():
+    with_dropout()
+    rows, unseen = FOLDER / "train.safetensors", FOLDER / "eval.safetensors"
+    write_rows(rows, texts(61, 1, with_gaps=True))   # four steps in an epoch, the last one of 13 rows: some virtual ranks have none
+    write_rows(unseen, texts(23, 2, with_gaps=False))
+    data = ["--data", rows, "--eval_data", unseen]
+    whole, folder = train("four", 4, data)
+    losses = [entry["loss"] for entry in whole["log"] if "loss" in entry]
+    check(len(losses) == 10 and len(set(losses)) == 10 and sum("eval_loss" in entry for entry in whole["log"]) >= 2, "ten steps and two evaluations are logged", str(whole["log"]))
+    for processes in (1, 2):
+        check_equal(f"{processes} of 4 processes", train(f"again{processes}", processes, data)[0], whole)
+    # 4 -> 2 -> 1 -> 4, in the middle of epochs.
+    shutil.copytree(folder, FOLDER / "moving")
+    for processes, start in ((2, 2), (1, 4), (4, 8)):
+        result, moving = train("moving", processes, data, "--resume_from_checkpoint", FOLDER / "moving" / f"checkpoint-{start}")
+        check_equal(f"{processes} processes continue from step {start}", result, whole)
+    # 4 -> kill -> 2 -> kill -> 4.
+    again = FOLDER / "killed"
+    killed = [kill_after(again / "checkpoint-2", 4, words_of("killed", data)),
+              kill_after(again / "checkpoint-6", 2, words_of("killed", data, "--resume_from_checkpoint", "true"))]
+    check(any(killed), "a run was killed before its end")
+    check_equal("4 processes continue what 2 and 4 have left behind", train("killed", 4, data, "--resume_from_checkpoint", "true")[0], whole)
+    check(json.loads((folder / "checkpoint-4" / "training_position.json").read_text())["elastic"] == {"ranks": 4, "seed": 42, "threads": 1}, "the checkpoint names the virtual ranks")
+    for words, code, text in ((["--elastic_ranks", 2], "checkpoint.elastic", "expected 4, as in the checkpoint"),
+                              (["--elastic_ranks", 0], "checkpoint.elastic", "expected 4, as in the checkpoint"),
+                              (["--num_threads", 2], "checkpoint.elastic", "got 2, expected 1, as in the checkpoint")):
+        refused(" ".join(map(str, words)), launch(1, words_of("moving", data, *words, "--resume_from_checkpoint", "true", "--max_steps", 12)), code, text)
+    refused("a number of processes that does not divide it", launch(3, words_of("no", data)), "prepare.elastic", "expected a multiple of 3, the number of processes")
+    refused("a number that is no power of two", launch(1, words_of("no", data, "--elastic_ranks", 6)), "config.out-of-range", "expected 0, or a power of two")
+    refused("lbfgs", launch(1, words_of("no", data, "--optim", "lbfgs", "--gradient_accumulation_steps", 1)), "config.contradiction", "elastic_ranks and optim lbfgs")
+    refused("buffers of each process", launch(1, words_of("no", data, "--ddp_broadcast_buffers", "false")), "prepare.elastic", "broadcast_buffers = false")
+    check(not (FOLDER / "no").exists() or not any((FOLDER / "no").iterdir()), "a refused run writes nothing")
+
+
+def stopped_by_signal():
+    """A signal inside a window stops the run at the end of its step, where any number of processes can continue."""
+    words = ["--data", FOLDER / "train.safetensors", "--eval_strategy", "no", "--max_steps", 120, "--logging_steps", 40, "--hash_chain_steps", 10, "--save_steps", 1000,
+             "--enable_jit_checkpoint"]
+    straight, stopped = (FOLDER / name / "hash_chain.jsonl" for name in ("straight", "stopped"))
+    done = launch(1, words_of("straight", words))
+    check(done.returncode == 0, "one process trains", done.stderr[-2000:])
+    run = subprocess.Popen(command(2, words_of("stopped", words)), env=CLEAN, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    while run.poll() is None and not (stopped.exists() and stopped.read_text()):
+        time.sleep(0.01)
+    run.terminate()
+    check("was received" in run.communicate(timeout=60)[1] and run.returncode == 143, "a signal stops two processes")
+    done = launch(1, words_of("stopped", words, "--resume_from_checkpoint", "true"))
+    check(done.returncode == 0 and stopped.read_bytes() == straight.read_bytes(), "one process continues what a signal has stopped in two: the hash chains are equal",
+          done.stderr[-2000:])
+
+
+def exported_program():
+    """A program that Python has exported, for batches of at least two rows; 46 rows leave a virtual rank of a step without any."""
+    model, data, draw = MODEL.parents[1] / "exported" / "transformer.pt2", FOLDER / "exported.safetensors", random.Random(5)
+    ids = [[draw.randint(0, 10) for _ in range(6)] for _ in range(46)]
+    write_rows(data, {"input_ids": ids, "attention_mask": [[1] * 6 for _ in ids], "labels": [sum(row) % 3 for row in ids]})
+    words = ["--data", data, "--eval_strategy", "no", "--gradient_accumulation_steps", 1]
+    refused("a last step that leaves a virtual rank too few rows", launch(1, words_of("no", words, model=model)), "exported.inputs", "set --dataloader_drop_last")
+    whole = train("exported4", 4, words, "--dataloader_drop_last", model=model)[0]
+    check_equal("an exported program in 1 process", train("exported1", 1, words, "--dataloader_drop_last", model=model)[0], whole)
+
+
+def estimate():
+    """A process that runs V virtual ranks has log2(V) + 1 gradients at most, as it predicts."""
+    def memory(virtual, *words):
+        done = subprocess.run([str(word) for word in [HASTEN, "estimate", FOLDER / "model", "--batch", 2, "--seq", 12, "--elastic_ranks", virtual, "--json", *words]],
+                              env=CLEAN, capture_output=True, text=True, timeout=100)
+        found = json.loads(done.stdout)["memory"]
+        return {key: found[key] for key in ("peak", "most", "before", "after", "trained_parameters")}
+    for virtual, gradients in ((2, 2), (4, 3), (8, 4)):
+        predicted = memory(virtual)
+        check(predicted["most"]["gradients"] == gradients * 4 * predicted["trained_parameters"], f"{virtual} virtual ranks have {gradients} gradients", str(predicted))
+    check(memory(4) == memory(4, "--measure"), "the estimate equals the measurement")
+
+
+try:
+    on_cpu()
+    stopped_by_signal()
+    exported_program()
+    estimate()
+finally:
+    shutil.rmtree(FOLDER, ignore_errors=True)
+sys.exit(exit_code())
