@@ -197,6 +197,11 @@ void check_project(const ProjectConfiguration& project) {
                                                  .got = str(*project.total_limit),
                                                  .expected = "at least 1, or unset"});
   }
+  if (project.keep_every < 0) {
+    throw ConfigError("checkpoint.keep-every", {.what = "project_config.keep_every",
+                                                .got = str(project.keep_every),
+                                                .expected = "at least 0"});
+  }
   if (project.automatic_checkpoint_naming && project.project_dir.empty()) {
     throw ConfigError("checkpoint.project-dir",
                       {.what = "project_config.automatic_checkpoint_naming",

@@ -113,13 +113,20 @@ CheckpointSave::CheckpointSave(const fs::path& target, std::string prefix)
     : prefix_(std::move(prefix)), staged_(cleaned(target, prefix_)) {}
 
 void CheckpointSave::commit(const CheckpointRotation& rotation) {
-  const fs::path output_dir = folder_above(staged_.target());
+  publish(rotation);
+  rotate(rotation);
+}
+
+void CheckpointSave::publish(const CheckpointRotation& rotation) {
   write_manifest(staged_.path());
   // Renames later checkpoints first, so that the highest step is never an abandoned one.
   if (rotation.abandon_after)
-    abandon_checkpoints_after(output_dir, *rotation.abandon_after, prefix_);
+    abandon_checkpoints_after(folder_above(staged_.target()), *rotation.abandon_after, prefix_);
   staged_.commit(Existing::replace);
-  if (rotation.limit) rotate_checkpoints(output_dir, *rotation.limit, rotation.keep, prefix_);
+}
+
+void CheckpointSave::rotate(const CheckpointRotation& rotation) const {
+  rotate_checkpoints(folder_above(staged_.target()), rotation, prefix_);
 }
 
 std::int64_t step_of_checkpoint(const fs::path& folder, const std::string& prefix) {
@@ -181,17 +188,22 @@ void abandon_checkpoints_after(const fs::path& output_dir, std::int64_t step,
   }
 }
 
-void rotate_checkpoints(const fs::path& output_dir, std::int64_t limit, const fs::path& keep,
+void rotate_checkpoints(const fs::path& output_dir, const CheckpointRotation& rotation,
                         const std::string& prefix) {
+  if (!rotation.limit) return;
   std::vector<fs::path> oldest_first = abandoned_checkpoints(output_dir, prefix);
-  const auto current = checkpoints(output_dir, prefix);
+  auto current = checkpoints(output_dir, prefix);
   const fs::path newest = current.empty() ? fs::path() : current.back();
+  std::erase_if(current, [&](const fs::path& folder) {
+    return rotation.keep_every > 0 && step_of_checkpoint(folder, prefix) % rotation.keep_every == 0;
+  });
   oldest_first.insert(oldest_first.end(), current.begin(), current.end());
-  std::int64_t excess = static_cast<std::int64_t>(oldest_first.size()) - limit;
+  std::int64_t excess = static_cast<std::int64_t>(oldest_first.size()) - *rotation.limit;
   for (const fs::path& folder : oldest_first) {
     if (excess <= 0) return;
     std::error_code error;
-    if (folder == newest || folder == keep || fs::equivalent(folder, keep, error)) continue;
+    if (folder == newest || folder == rotation.keep || fs::equivalent(folder, rotation.keep, error))
+      continue;
     --excess;
     try {
       remove_directory(folder);

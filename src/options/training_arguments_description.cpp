@@ -216,6 +216,10 @@ void checkpoints(ArgumentDescriber& d) {
     "Keep at most this many checkpoints. Older ones are deleted, but never the newest or the best. "
     "If unset, all are kept.")
       .at_least(1);
+  d("save_keep_every", &TrainingArguments::save_keep_every,
+    "Never delete the checkpoints whose step is a multiple of this number. They do not count for "
+    "save_total_limit. 0 keeps none.")
+      .at_least(0);
   d("save_only_model", &TrainingArguments::save_only_model,
     "Save only the weights. Checkpoints are smaller, but no run can resume from them.");
   d("async_save", &TrainingArguments::async_save,

@@ -368,7 +368,9 @@ fs::path save_state_checkpoint(AcceleratorState& state, const ProjectConfigurati
   };
   CheckpointRotation rotation;
   if (folder.empty())
-    rotation = {.limit = project.total_limit, .abandon_after = state.saved.iteration};
+    rotation = {.limit = project.total_limit,
+                .keep_every = project.keep_every,
+                .abandon_after = state.saved.iteration};
   const auto commit = [save, rotation = std::move(rotation)] { save->commit(rotation); };
   if (options.asynchronous) {
     state.background_save.start(write, is_main, commit);

@@ -79,6 +79,7 @@ void Trainer::Impl::RunCheckpoints::save(const StepTotals& window, std::int64_t 
   state_of_save_ = state;
   const CheckpointRotation rotation{.limit = trainer_.args.save_total_limit,
                                     .keep = state.best_model_checkpoint,
+                                    .keep_every = trainer_.args.save_keep_every,
                                     .abandon_after = last_saved_};
   const bool asynchronous = is_asynchronous(), writes = trainer_.writes();
   try {

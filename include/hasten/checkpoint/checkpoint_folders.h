@@ -41,10 +41,12 @@ inline constexpr const char* kHashChainConfigFile = "hash_chain_config.yaml";
 
 // What happens to the other checkpoints when a new one has been saved.
 struct CheckpointRotation {
-  // The most checkpoints that remain; unset: all.
+  // The most checkpoints that remain, apart from those of keep_every; unset: all.
   std::optional<std::int64_t> limit = std::nullopt;
   // A checkpoint that stays beside them, such as the best one.
   std::filesystem::path keep = {};
+  // The checkpoints whose step is a multiple of this number are never deleted; 0: none.
+  std::int64_t keep_every = 0;
   // Renames the checkpoints of later steps than this one before the new one appears.
   std::optional<std::int64_t> abandon_after = std::nullopt;
 };
@@ -65,6 +67,10 @@ class HASTEN_API CheckpointSave {
   // checkpoint of this name. Then deletes what rotation says. If it throws before the folder has
   // its name, the other checkpoints are unchanged, apart from abandoned ones.
   void commit(const CheckpointRotation& rotation = {});
+  // The two halves of commit(). Machines with folders of their own delete nothing before all of them
+  // have the new checkpoint.
+  void publish(const CheckpointRotation& rotation = {});
+  void rotate(const CheckpointRotation& rotation) const;
 
  private:
   std::string prefix_;
@@ -101,10 +107,11 @@ HASTEN_API void abandon_checkpoints_after(const std::filesystem::path& output_di
                                           std::int64_t step,
                                           const std::string& prefix = kCheckpointPrefix);
 
-// Deletes abandoned checkpoints and then the oldest of the others until `limit` of both together
-// remain. It never deletes the newest, nor `keep`. A folder that cannot be deleted is skipped.
-HASTEN_API void rotate_checkpoints(const std::filesystem::path& output_dir, std::int64_t limit,
-                                   const std::filesystem::path& keep,
+// Deletes abandoned checkpoints and then the oldest of the others until `rotation.limit` of both
+// together remain, besides those of `rotation.keep_every`. It never deletes the newest, nor
+// `rotation.keep`. A folder that cannot be deleted is skipped. Does nothing without a limit.
+HASTEN_API void rotate_checkpoints(const std::filesystem::path& output_dir,
+                                   const CheckpointRotation& rotation,
                                    const std::string& prefix = kCheckpointPrefix);
 
 // Deletes the incomplete checkpoints and models of processes that were killed while they wrote them

@@ -146,6 +146,8 @@ struct TrainingArguments {
   SaveStrategy save_strategy = SaveStrategy::steps;
   double save_steps = 500;                       // Steps; below 1: a share of all steps.
   std::optional<std::int64_t> save_total_limit;  // Checkpoints to keep; unset: all.
+  // hasten's own: the checkpoints of every so many steps are never deleted; 0: none.
+  std::int64_t save_keep_every = 0;
   bool save_only_model = false;    // Without optimizer, schedule and random state: not resumable.
   std::optional<bool> async_save;  // Write checkpoints while training goes on; unset: if it fits.
   bool enable_jit_checkpoint = false;  // Also save when a signal stops the run.

@@ -45,6 +45,12 @@ struct ProjectConfiguration {
   bool automatic_checkpoint_naming = false;
   // The most checkpoints to keep; unset: all. The oldest are deleted after a new one is saved.
   std::optional<std::int64_t> total_limit = std::nullopt;
+  // The checkpoints whose number is a multiple of this one are never deleted, and do not count for
+  // total_limit; 0: none. hasten's own.
+  std::int64_t keep_every = 0;
+  // The first process of each machine writes a whole checkpoint to its own disk, for machines
+  // without a shared folder. Otherwise only the main process of the job writes.
+  bool save_on_each_node = false;
 };
 
 struct SaveStateOptions {

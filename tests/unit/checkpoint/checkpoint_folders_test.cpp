@@ -72,10 +72,34 @@ TEST_CASE("checkpoints: they are listed by step, without partial and foreign fol
 
 TEST_CASE("checkpoints: rotation deletes the oldest and never the one to keep") {
   const Checkpoints five({1, 2, 3, 4, 5});
-  rotate_checkpoints(five.folder.path(), 2, five.folder.path() / "checkpoint-1");
+  const fs::path best = five.folder.path() / "checkpoint-1";
+  rotate_checkpoints(five.folder.path(), {.limit = 2, .keep = best});
   CHECK(five.names() == FolderNames{"checkpoint-1", "checkpoint-5"});
-  rotate_checkpoints(five.folder.path(), 1, five.folder.path() / "checkpoint-1");
+  rotate_checkpoints(five.folder.path(), {.limit = 1, .keep = best});
   CHECK(five.names() == FolderNames{"checkpoint-1", "checkpoint-5"});
+}
+
+TEST_CASE("checkpoints: every K-th one stays, besides the last ones and the best one") {
+  const Checkpoints run({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11});
+  const fs::path& folder = run.folder.path();
+  rotate_checkpoints(folder, {.keep_every = 4});  // without a limit, all remain
+  REQUIRE(run.names().size() == 11);
+  rotate_checkpoints(folder, {.limit = 3, .keep = folder / "checkpoint-2", .keep_every = 4});
+  CHECK(names_in_order(checkpoints(folder)) == FolderNames{"checkpoint-2", "checkpoint-4",
+                                                           "checkpoint-8", "checkpoint-10",
+                                                           "checkpoint-11"});
+  // The best one may be such a checkpoint, and then takes no other one's place.
+  rotate_checkpoints(folder, {.limit = 2, .keep = folder / "checkpoint-4", .keep_every = 4});
+  CHECK(names_in_order(checkpoints(folder)) ==
+        FolderNames{"checkpoint-4", "checkpoint-8", "checkpoint-10", "checkpoint-11"});
+}
+
+TEST_CASE("checkpoints: an abandoned one is deleted, whatever its step is") {
+  const Checkpoints run({4, 8});
+  abandon_checkpoints_after(run.folder.path(), 4);
+  run.write(6, "second run");
+  rotate_checkpoints(run.folder.path(), {.limit = 1, .keep_every = 4});
+  CHECK(run.names() == FolderNames{"checkpoint-4", "checkpoint-6"});
 }
 
 TEST_CASE("checkpoints: those of later steps are abandoned, and rotation deletes them first") {
@@ -87,7 +111,7 @@ TEST_CASE("checkpoints: those of later steps are abandoned, and rotation deletes
         FolderNames{"abandoned-checkpoint-90", "abandoned-checkpoint-100"});
   CHECK(last_checkpoint(folder).filename() == "checkpoint-20");
   run.write(30, "second run");
-  rotate_checkpoints(folder, 3, {});
+  rotate_checkpoints(folder, {.limit = 3});
   CHECK(run.names() == FolderNames{"checkpoint-10", "checkpoint-20", "checkpoint-30"});
 }
 
@@ -181,7 +205,7 @@ TEST_CASE("checkpoints: damaged ones are set aside and named, and the one before
 TEST_CASE("checkpoints: rotation orders by number, not by time, and has its own series") {
   const Checkpoints run({100, 20, 3});  // written in this order
   fs::create_directory(run.folder.path() / "checkpoint_1");
-  rotate_checkpoints(run.folder.path(), 1, {});
+  rotate_checkpoints(run.folder.path(), {.limit = 1});
   CHECK(run.names() == FolderNames{"checkpoint-100", "checkpoint_1"});
   CHECK(names_in_order(checkpoints(run.folder.path(), "checkpoint_")) ==
         FolderNames{"checkpoint_1"});

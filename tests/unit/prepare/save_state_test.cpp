@@ -512,6 +512,8 @@ TEST_CASE("save_state: the names and the folder of a project are checked") {
   CHECK(code_of([&] {
           Accelerator({.cpu = true, .project_config = {.automatic_checkpoint_naming = true}});
         }) == "checkpoint.project-dir");
+  CHECK(code_of([&] { Accelerator({.cpu = true, .project_config = {.keep_every = -1}}); }) ==
+        "checkpoint.keep-every");
   CHECK(code_of([&] { Accelerator({.cpu = true, .project_config = {.total_limit = 0}}); }) ==
         "checkpoint.total-limit");
   const AcceleratorOptions options{

@@ -144,6 +144,23 @@ TEST_CASE("resume: a limit of one keeps the best checkpoint beside the newest") 
   CHECK(run(args, rows(20), 0, eval).best == (elsewhere.path / "checkpoint-2").string());
 }
 
+TEST_CASE(
+    "resume: the checkpoints of every sixth step stay, and the run continues from the newest") {
+  const Folder folder;
+  TrainingArguments args = ten_steps(folder.path);
+  args.save_total_limit = 1;
+  args.save_keep_every = 6;
+  args.save_steps = 1;
+  args.max_steps = 7;
+  run(args);
+  CHECK(names_of_folders(checkpoints(folder.path)) == FolderNames{"checkpoint-6", "checkpoint-7"});
+  args.resume_from_checkpoint = "true";
+  args.max_steps = 14;
+  CHECK(contains(run(args).log, "checkpoint-7 at step 7"));
+  CHECK(names_of_folders(checkpoints(folder.path)) ==
+        FolderNames{"checkpoint-6", "checkpoint-12", "checkpoint-14"});
+}
+
 TEST_CASE("resume: a different gradient_accumulation_steps is refused with both values") {
   const Folder folder;
   TrainingArguments args = ten_steps(folder.path);

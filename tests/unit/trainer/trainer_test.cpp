@@ -140,7 +140,7 @@ TEST_CASE("trainer: rotation keeps the newest and the best checkpoint") {
     std::ofstream(folder.path / str("checkpoint-", step) / "trainer_state.json") << "{}";
     write_manifest(folder.path / str("checkpoint-", step));
   }
-  rotate_checkpoints(folder.path, 2, folder.path / "checkpoint-5");
+  rotate_checkpoints(folder.path, {.limit = 2, .keep = folder.path / "checkpoint-5"});
   std::vector<std::string> left;
   for (const auto& path : checkpoints(folder.path)) left.push_back(path.filename().string());
   CHECK(left == std::vector<std::string>{"checkpoint-5", "checkpoint-20"});
