@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/did_you_mean.h"
+#include "commands/convert_options.h"
 #include "commands/diff_options.h"
 #include "commands/estimate_options.h"
 #include "commands/inspect_options.h"
@@ -103,6 +104,14 @@ int inspect(int argc, char** argv) {
   cli::exec_torch_program(argv);
 }
 
+int convert(int argc, char** argv) {
+  if (parse_convert({argv + 2, argv + argc}).help) {
+    print(convert_help());
+    return 0;
+  }
+  cli::exec_torch_program(argv);
+}
+
 int diff(int argc, char** argv) {
   if (parse_diff({argv + 2, argv + argc}).help) {
     print(diff_help());
@@ -122,6 +131,7 @@ int merge_weights(int argc, char** argv) {
 constexpr Command commands[] = {
     {"anatomy", "show where a program's steps spend memory and time", anatomy},
     {"config", "write or update the configuration file of hasten launch", cli::configure},
+    {"convert", "convert weights that PyTorch has pickled to safetensors", convert},
     {"diff", "find the first step and tensor in which two runs differ", diff},
     {"env", "print facts about this machine for a problem report", cli::environment},
     {"estimate", "predict the memory and time of a training step", estimate},

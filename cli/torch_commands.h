@@ -8,6 +8,7 @@ namespace hasten::cli {
 int train(int argc, char** argv);
 int estimate(int argc, char** argv);
 int inspect(int argc, char** argv);
+int convert(int argc, char** argv);
 int diff(int argc, char** argv);
 int merge_weights(int argc, char** argv);
 int test_rank(int argc, char** argv);  // one of the ranks that `hasten test` starts

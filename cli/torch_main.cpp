@@ -24,6 +24,8 @@ int main(int argc, char** argv) {
       code = hasten::cli::estimate(argc, argv);
     } else if (word == "inspect") {
       code = hasten::cli::inspect(argc, argv);
+    } else if (word == "convert") {
+      code = hasten::cli::convert(argc, argv);
     } else if (word == "diff") {
       code = hasten::cli::diff(argc, argv);
     } else if (word == "merge-weights") {

@@ -2,17 +2,13 @@
 
 #include <algorithm>
 
+#include "commands/two_paths.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "options/sources.h"
 
 namespace hasten {
 namespace {
-
-bool asks_for_help(const std::vector<std::string>& words) {
-  return std::any_of(words.begin(), words.end(),
-                     [](const std::string& word) { return word == "--help" || word == "-h"; });
-}
 
 // Reads the options behind the first words, and returns those words.
 std::vector<std::string> read_from(const std::vector<std::string>& words, std::int64_t& from) {

@@ -11,7 +11,7 @@ namespace hasten {
 namespace {
 
 // Returns the programs to be used, the one for training first.
-std::vector<std::string> chosen_programs(const exported::ZipArchive& archive) {
+std::vector<std::string> chosen_programs(const ZipArchive& archive) {
   const std::vector<std::string> names = exported::program_names(archive);
   const auto has = [&](const char* name) {
     return std::find(names.begin(), names.end(), name) != names.end();

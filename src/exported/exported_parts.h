@@ -13,7 +13,7 @@
 
 #include "exported/payloads.h"
 #include "exported/program.h"
-#include "exported/zip_archive.h"
+#include "formats/zip_archive.h"
 #include "hasten/exported/exported_module.h"
 
 namespace hasten {
@@ -21,7 +21,7 @@ namespace hasten {
 struct ExportedModule::Parts {
   Parts(const std::filesystem::path& path, const ExportedOptions& options);
 
-  exported::ZipArchive archive;
+  ZipArchive archive;
   // One program, or one for training and one for evaluation.
   std::vector<std::shared_ptr<const exported::Program>> programs;
   // For each program, the tensors that state_dict() contains, and the other ones.

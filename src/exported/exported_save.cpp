@@ -40,7 +40,7 @@ TensorDict ExportedModule::state_dict() const {
 
 void ExportedModule::save(const std::filesystem::path& path) const {
   const torch::NoGradGuard no_grad;
-  const exported::ZipArchive& archive = parts_->archive;
+  const ZipArchive& archive = parts_->archive;
   AtomicFile file(path);
   caffe2::serialize::PyTorchStreamWriter writer([&file](const void* bytes, std::size_t size) {
     file.write(bytes, size);

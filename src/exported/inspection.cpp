@@ -143,7 +143,7 @@ std::string program_text(const ExportedProgramContents& program) {
 ExportedContents inspect_exported(const std::filesystem::path& path,
                                   const ExportedOptions& options) {
   for (const std::filesystem::path& library : options.libraries) load_operator_library(library);
-  const exported::ZipArchive archive(path);
+  const ZipArchive archive(path);
   ExportedContents contents;
   contents.file = archive.file();
   const std::vector<std::string> names = exported::program_names(archive);

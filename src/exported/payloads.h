@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "exported/zip_archive.h"
+#include "formats/zip_archive.h"
 #include "hasten/formats/tensor_dict.h"
 
 namespace hasten::exported {

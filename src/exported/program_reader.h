@@ -16,7 +16,7 @@
 
 #include "exported/json_cursor.h"
 #include "exported/program.h"
-#include "exported/zip_archive.h"
+#include "formats/zip_archive.h"
 
 namespace hasten::exported {
 

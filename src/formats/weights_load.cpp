@@ -4,6 +4,7 @@
 
 #include "base/unique_keys.h"
 #include "formats/safetensors_header.h"
+#include "formats/weights_index.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
@@ -36,8 +37,9 @@ json parse_without_duplicates(const fs::path& path) {
   }
 }
 
-// Returns the tensors that the index lists for each file name.
-std::map<std::string, std::set<std::string>> read_index(const fs::path& path) {
+}  // namespace
+
+std::map<std::string, std::set<std::string>> read_weights_index(const fs::path& path) {
   const json index = parse_without_duplicates(path);
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
     fail_index(path, "there is no object \"weight_map\"");
@@ -58,6 +60,8 @@ std::map<std::string, std::set<std::string>> read_index(const fs::path& path) {
   }
   return files;
 }
+
+namespace {
 
 void check_names(const fs::path& shard, const SafetensorsFile& file,
                  const std::set<std::string>& listed) {
@@ -82,7 +86,7 @@ void check_names(const fs::path& shard, const SafetensorsFile& file,
 
 TensorDict load_index(const fs::path& index) {
   TensorDict weights;
-  const auto files = read_index(index);
+  const auto files = read_weights_index(index);
   const std::string download = download_command(index.parent_path());
   for (const auto& [name, listed] : files) {
     const fs::path shard = index.parent_path() / name;
@@ -107,9 +111,8 @@ std::string hint_for_folder(const fs::path& folder) {
   for (const char* pickle : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
     if (fs::exists(folder / pickle, ignored)) {
       return std::string(pickle) +
-             " is in the folder, but hasten does not read pickle files: load it in Python and save "
-             "it "
-             "with save_pretrained";
+             " is in the folder, which is a pickle: if you trust it, call hasten convert " +
+             folder.string() + " NEW_FOLDER --allow_pickle";
     }
   }
   const std::string download = download_command(folder);

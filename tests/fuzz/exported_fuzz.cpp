@@ -17,7 +17,7 @@
 #include "exported/payloads.h"
 #include "exported/program_reader.h"
 #include "exported/size_expression.h"
-#include "exported/zip_archive.h"
+#include "formats/zip_archive.h"
 #include "hasten/base/error.h"
 
 using namespace hasten;
@@ -73,7 +73,7 @@ void read_archive(const std::string& bytes) {
     int file;
     ~Closer() { ::close(file); }
   } closer{file};
-  const exported::ZipArchive archive("/proc/self/fd/" + std::to_string(file));
+  const ZipArchive archive("/proc/self/fd/" + std::to_string(file));
   for (const std::string& name : archive.names()) {
     try {
       archive.record(name);

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "base/crc32.h"
-#include "exported/zip_archive.h"
+#include "formats/zip_archive.h"
 #include "hasten/base/files.h"
 
 namespace hasten {
@@ -18,7 +18,7 @@ struct EditedArchive {
   std::string folder = "model";
 
   explicit EditedArchive(const std::filesystem::path& path) {
-    const exported::ZipArchive archive(path);
+    const ZipArchive archive(path);
     for (const std::string& name : archive.names()) records[name] = archive.record(name);
   }
 

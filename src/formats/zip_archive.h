@@ -1,14 +1,14 @@
-// File: exported/zip_archive.h (internal)
-// Reads the zip archive that torch.export.save writes: records that are stored without compression
-// below one common folder.
+// File: formats/zip_archive.h (internal)
+// Reads the zip archives that torch.export.save, torch.save and torch::save write: records that are
+// stored without compression below one common folder.
 //
 //   const ZipArchive archive("model.pt2");
 //   std::string_view graph = archive.record("models/model.json");  // without the common folder
 //
 // The file is mapped, and records are views of it. The whole directory is checked when the archive
-// is opened: compressed, encrypted, overlapping and repeated records, sizes that reach past the end,
+// is opened: compressed (of torch.save, when it is read), encrypted, overlapping and repeated records, sizes that reach past the end,
 // and names such as "../x" are refused, so no record can inflate or lie outside of the file.
-// Throws DataError "exported.archive", IoError "io.*". Thread rule: immutable, safe on any thread.
+// Throws DataError with the code of the kind, IoError "io.*". Thread rule: immutable, safe on any thread.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,22 @@
 
 #include "formats/mapped_file.h"
 
-namespace hasten::exported {
+namespace hasten {
+
+// The function whose files are read, for messages.
+struct ArchiveKind {
+  const char* code;  // of the errors
+  const char* writer;
+  // The archive may have compressed records, such as LibTorch's code, which cannot be read.
+  bool may_compress;
+};
+inline constexpr ArchiveKind kExportedArchive{"exported.archive", "torch.export.save", false};
+inline constexpr ArchiveKind kPickleArchive{"pickle.archive", "torch.save", true};
 
 class ZipArchive {
  public:
-  explicit ZipArchive(const std::filesystem::path& path);
+  explicit ZipArchive(const std::filesystem::path& path,
+                      const ArchiveKind& kind = kExportedArchive);
 
   // The path as it was given, for messages.
   const std::string& file() const noexcept { return file_; }
@@ -37,11 +48,14 @@ class ZipArchive {
   bool contains(const std::string& name) const { return records_.contains(name); }
   // Returns the bytes of a record, which must exist. Checks them against the record's checksum.
   std::string_view record(const std::string& name) const;
+  // The same bytes for tensors, which may write to them: the mapping is copied on write.
+  char* mutable_record(const std::string& name) const;
 
  private:
   struct Record {
     std::size_t begin = 0, size = 0;
     std::uint32_t checksum = 0;
+    bool is_compressed = false;
   };
 
   struct Directory;
@@ -52,12 +66,14 @@ class ZipArchive {
   void strip_common_folder();
   void check_overlaps() const;
   std::uint64_t number(std::size_t at, int bytes) const;
+  [[noreturn]] void fail_compressed(const std::string& name) const;
   [[noreturn]] void fail(const std::string& what, const std::string& got = "") const;
 
+  ArchiveKind kind_;
   std::string file_, folder_;
   detail::MappedFile mapped_;
   std::vector<std::string> names_;
   std::map<std::string, Record> records_;
 };
 
-}  // namespace hasten::exported
+}  // namespace hasten

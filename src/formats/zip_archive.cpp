@@ -1,4 +1,4 @@
-#include "exported/zip_archive.h"
+#include "formats/zip_archive.h"
 
 #include <algorithm>
 
@@ -7,7 +7,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 
-namespace hasten::exported {
+namespace hasten {
 namespace {
 
 constexpr std::uint32_t kEndSignature = 0x06054b50, kEnd64Signature = 0x06064b50,
@@ -37,7 +37,8 @@ struct ZipArchive::Directory {
   std::uint64_t begin = 0, size = 0, entries = 0;
 };
 
-ZipArchive::ZipArchive(const std::filesystem::path& path) : file_(path.string()), mapped_(path) {
+ZipArchive::ZipArchive(const std::filesystem::path& path, const ArchiveKind& kind)
+    : kind_(kind), file_(path.string()), mapped_(path) {
   const Directory directory = find_directory();
   std::size_t at = directory.begin;
   const std::size_t end = directory.begin + directory.size;
@@ -51,10 +52,15 @@ ZipArchive::ZipArchive(const std::filesystem::path& path) : file_(path.string())
 std::string_view ZipArchive::record(const std::string& name) const {
   const auto found = records_.find(name);
   if (found == records_.end()) fail("the record " + name + " is missing");
+  if (found->second.is_compressed) fail_compressed(name);
   const std::string_view bytes = mapped_.bytes().substr(found->second.begin, found->second.size);
   if (crc32(bytes) != found->second.checksum)
     fail("the bytes of record " + name + " do not match their checksum");
   return bytes;
+}
+
+char* ZipArchive::mutable_record(const std::string& name) const {
+  return mapped_.data() + (record(name).data() - mapped_.data());
 }
 
 ZipArchive::Directory ZipArchive::find_directory() const {
@@ -108,13 +114,10 @@ void ZipArchive::read_entry(std::size_t& at, std::size_t end) {
   if (ends_with(name, "/") && size == 0) return;  // An empty folder.
   if (!is_plain_name(name)) fail("a record has a name that is not allowed", repair_utf8(name));
   if (flags & kEncryptedFlag) fail("the record " + name + " is encrypted");
-  if (method != kStored || packed != size) {
-    throw DataError("exported.archive",
-                    {.what = file_ + ": the record " + name + " is compressed",
-                     .expected = "a file as torch.export.save writes it, without compression",
-                     .hint = "load the file in Python and save it again"});
-  }
-  Record record = locate(name, header, size, end);
+  const bool is_compressed = method != kStored || packed != size;
+  if (is_compressed && !kind_.may_compress) fail_compressed(name);
+  Record record = locate(name, header, packed, end);
+  record.is_compressed = is_compressed;
   record.checksum = checksum;
   if (!records_.emplace(name, record).second) fail("the record " + name + " is there twice");
   names_.push_back(name);
@@ -133,7 +136,7 @@ ZipArchive::Record ZipArchive::locate(const std::string& name, std::uint64_t hea
   if (begin > end || size > end - begin) past_the_end();
   if (mapped_.bytes().substr(header + kHeaderSize, number(header + 26, 2)) != name)
     fail("the record " + name + " has another name in its header");
-  return {static_cast<std::size_t>(begin), static_cast<std::size_t>(size), 0};
+  return {static_cast<std::size_t>(begin), static_cast<std::size_t>(size)};
 }
 
 void ZipArchive::strip_common_folder() {
@@ -167,11 +170,18 @@ std::uint64_t ZipArchive::number(std::size_t at, int bytes) const {
   return value;
 }
 
-void ZipArchive::fail(const std::string& what, const std::string& got) const {
-  throw DataError("exported.archive",
-                  {.what = file_ + ": " + what,
-                   .got = got,
-                   .hint = "expected a file of torch.export.save; fetch or export it again"});
+void ZipArchive::fail_compressed(const std::string& name) const {
+  throw DataError(kind_.code,
+                  {.what = file_ + ": the record " + name + " is compressed",
+                   .expected = str("a file as ", kind_.writer, " writes it, without compression"),
+                   .hint = "load the file in Python and save it again"});
 }
 
-}  // namespace hasten::exported
+void ZipArchive::fail(const std::string& what, const std::string& got) const {
+  throw DataError(kind_.code,
+                  {.what = file_ + ": " + what,
+                   .got = got,
+                   .hint = str("expected a file of ", kind_.writer, "; fetch or save it again")});
+}
+
+}  // namespace hasten

@@ -1,0 +1,17 @@
+// `hasten convert`: writes weights of PyTorch's pickles as safetensors.
+#include "commands/convert_options.h"
+#include "hasten/formats/pytorch_file.h"
+#include "torch_commands.h"
+#include "written_weights.h"
+
+namespace hasten::cli {
+
+int convert(int argc, char** argv) {
+  const ConvertCommand command = parse_convert({argv + 2, argv + argc});
+  report_written(command.to, convert_pytorch_weights(command.from, command.to,
+                                                     {.allow_pickle = command.allow_pickle,
+                                                      .max_shard_size = command.max_shard_size}));
+  return 0;
+}
+
+}  // namespace hasten::cli

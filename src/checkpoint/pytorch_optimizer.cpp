@@ -1,0 +1,231 @@
+#include "hasten/checkpoint/pytorch_optimizer.h"
+
+#include <ATen/ops/scalar_tensor.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "checkpoint/optimizer_options.h"
+#include "checkpoint/optimizer_state.h"
+#include "formats/pytorch_tensors.h"
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
+namespace hasten {
+namespace {
+
+namespace fs = std::filesystem;
+using pickle::Kind;
+using pickle::Value;
+using Members = std::map<std::string, const Value*>;
+using GroupJson = nlohmann::json;
+
+// A file whose root is a dictionary.
+class StateFile {
+ public:
+  StateFile(const fs::path& path, const PyTorchFileOptions& options)
+      : path_(path.string()), archive_(opened(path, options)), tensors_(archive_) {}
+
+  const std::string& path() const { return path_; }
+  Members root() const { return members(archive_->program().root()); }
+
+  Members members(const Value& dict) const {
+    if (dict.kind != Kind::dict) fail("no dictionary");
+    Members found;
+    archive_->program().for_each_member(
+        dict, [&](const std::string& key, const Value& value) { found[key] = &value; });
+    return found;
+  }
+  const Value& member(const Members& members, const std::string& name, Kind kind) const {
+    const auto found = members.find(name);
+    if (found == members.end() || found->second->kind != kind)
+      fail(str("no entry \"", name, "\" of the usual type"));
+    return *found->second;
+  }
+
+  at::Tensor tensor(const Value& value) { return tensors_.tensor(value); }
+  // A whole number, a number, or a tensor of one element.
+  double number(const Value& value) {
+    if (value.kind == Kind::integer || value.kind == Kind::boolean)
+      return static_cast<double>(value.integer);
+    if (value.kind == Kind::real) return value.real;
+    if (value.kind == Kind::tensor && tensor(value).numel() == 1)
+      return tensor(value).item<double>();
+    fail("something else than a number");
+  }
+
+  [[noreturn]] void fail(const std::string& got) const {
+    throw DataError(
+        "checkpoint.pytorch-state",
+        {.what = path_,
+         .got = got,
+         .expected = "the state_dict of an optimizer or a schedule of PyTorch",
+         .hint = "pass optimizer.pt or optimizer.bin, and scheduler.pt or scheduler.bin "
+                 "of a checkpoint"});
+  }
+
+ private:
+  static std::shared_ptr<const PickleArchive> opened(const fs::path& path,
+                                                     const PyTorchFileOptions& options) {
+    require_pickle_allowed(options, path);
+    return std::make_shared<const PickleArchive>(path);
+  }
+
+  std::string path_;
+  std::shared_ptr<const PickleArchive> archive_;
+  PyTorchTensors tensors_;
+};
+
+std::vector<double> numbers_of(StateFile& file, const Members& members, const std::string& name) {
+  const auto found = members.find(name);
+  if (found == members.end()) return {};
+  if (found->second->kind != Kind::list) file.fail(str("no list \"", name, "\""));
+  std::vector<double> numbers;
+  for (const Value* each : found->second->items) numbers.push_back(file.number(*each));
+  return numbers;
+}
+
+[[noreturn]] void throw_other_options(const StateFile& file, std::string got,
+                                      std::string expected) {
+  throw DataError("checkpoint.optimizer-options",
+                  {.what = file.path(),
+                   .got = std::move(got),
+                   .expected = std::move(expected),
+                   .hint = "create the optimizer with the groups and options that Python's had"});
+}
+
+// Returns the value of an option as JSON of the type that the optimizer's option has.
+GroupJson option_of(StateFile& file, const Value& value, const GroupJson& now) {
+  if (value.kind == Kind::none) return GroupJson();
+  if (value.kind == Kind::text) return std::string(value.text);
+  if (value.kind == Kind::tuple || value.kind == Kind::list) {
+    GroupJson list = GroupJson::array();
+    for (const Value* each : value.items) list.push_back(file.number(*each));
+    return list;
+  }
+  if (now.is_boolean()) return file.number(value) != 0;
+  if (now.is_number_integer() && value.kind == Kind::integer) return value.integer;
+  return file.number(value);
+}
+
+// Returns the value of an option. Of a pair such as betas, hasten names the numbers betas_1 and
+// betas_2.
+const Value& option_named(const StateFile& file, const Members& group, const std::string& name) {
+  if (const auto found = group.find(name); found != group.end()) return *found->second;
+  const auto pair = group.find(name.substr(0, name.size() - std::min<std::size_t>(name.size(), 2)));
+  const bool is_of_pair = ends_with(name, "_1") || ends_with(name, "_2");
+  if (is_of_pair && pair != group.end() && pair->second->items.size() == 2)
+    return *pair->second->items[ends_with(name, "_1") ? 0 : 1];
+  throw_other_options(file, str("a group without the option ", name),
+                      "the options of this kind of optimizer");
+}
+
+// The options that change what a step does and that no optimizer of C++ has.
+void check_supported(StateFile& file, const Members& group, const std::string& optimizer) {
+  if (const auto found = group.find("maximize");
+      found != group.end() && file.number(*found->second) != 0)
+    throw_other_options(file, "maximize = True", "an optimizer that minimizes");
+  const auto decoupled = group.find("decoupled_weight_decay");
+  const bool is_adam = optimizer == "Adam", is_adamw = optimizer == "AdamW";
+  if (decoupled == group.end() || !(is_adam || is_adamw)) return;
+  const bool of_adamw = file.number(*decoupled->second) != 0;
+  if (of_adamw == is_adamw) return;
+  throw DataError("checkpoint.optimizer-kind",
+                  {.what = file.path(),
+                   .got = of_adamw ? "the state of AdamW" : "the state of Adam",
+                   .expected = "the state of " + optimizer,
+                   .hint = "load it into the optimizer that the checkpoint was made with"});
+}
+
+// The groups of the file, compared with those of the optimizer.
+class SavedGroups {
+ public:
+  SavedGroups(StateFile& file, const Value& saved, torch::optim::Optimizer& optimizer) {
+    auto& groups = optimizer.param_groups();
+    if (saved.items.size() != groups.size())
+      throw_other_options(file, str(saved.items.size(), " groups of parameters"),
+                          str(groups.size()));
+    options = options_of(optimizer);
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      const Members group = file.members(*saved.items[g]);
+      check_supported(file, group, name_of_optimizer(optimizer));
+      for (auto& [name, now] : options.at(g).items())
+        now = option_of(file, option_named(file, group, name), now);
+      add_parameters(file, file.member(group, "params", Kind::list), groups[g].params(), g);
+    }
+    check_options(optimizer, options, file.path());
+  }
+
+  GroupJson options;
+  ParameterNames parameters;
+  std::map<std::string, std::string> names;  // by the number of the parameter in Python
+
+ private:
+  void add_parameters(const StateFile& file, const Value& numbers,
+                      const std::vector<at::Tensor>& own, std::size_t group) {
+    if (numbers.items.size() != own.size())
+      throw_other_options(file, str(numbers.items.size(), " parameters in group ", group),
+                          str(own.size()));
+    for (std::size_t p = 0; p < own.size(); ++p) {
+      if (numbers.items[p]->kind != Kind::integer) file.fail("a parameter without a number");
+      const std::string name = str("group.", group, ".parameter.", p);
+      parameters.emplace(name, own[p]);
+      if (!names.emplace(str(numbers.items[p]->integer), name).second)
+        file.fail("a parameter that is in two places");
+    }
+  }
+};
+
+TensorDict state_tensors(StateFile& file, const Value& state, const SavedGroups& groups) {
+  TensorDict tensors;
+  for (const auto& [number, of_parameter] : file.members(state)) {
+    const auto name = groups.names.find(number);
+    if (name == groups.names.end()) file.fail(str("the state of parameter ", number));
+    for (const auto& [member, value] : file.members(*of_parameter)) {
+      at::Tensor& tensor = tensors[str(name->second, '.', member)];
+      if (value->kind == Kind::tensor) {
+        tensor = file.tensor(*value);
+      } else if (value->kind == Kind::integer) {
+        tensor = at::scalar_tensor(value->integer, at::kLong);
+      } else if (value->kind == Kind::real) {
+        tensor = at::scalar_tensor(value->real, at::kDouble);
+      } else if (value->kind == Kind::none) {  // a momentum before the first step
+        tensors.erase(str(name->second, '.', member));
+      } else {
+        file.fail(str("the state \"", member, "\", which is neither a tensor nor a number"));
+      }
+    }
+  }
+  return tensors;
+}
+
+}  // namespace
+
+void load_pytorch_optimizer(const fs::path& path, torch::optim::Optimizer& optimizer,
+                            const PyTorchFileOptions& options) {
+  StateFile file(path, options);
+  const Members root = file.root();
+  const SavedGroups groups(file, file.member(root, "param_groups", Kind::list), optimizer);
+  const TensorDict tensors = state_tensors(file, file.member(root, "state", Kind::dict), groups);
+  auto before = std::move(optimizer.state());
+  try {
+    restore_optimizer(optimizer, groups.parameters, tensors, path);
+  } catch (...) {
+    optimizer.state() = std::move(before);
+    throw;
+  }
+  set_options(optimizer, groups.options);
+}
+
+PyTorchSchedule load_pytorch_schedule(const fs::path& path, const PyTorchFileOptions& options) {
+  StateFile file(path, options);
+  const Members root = file.root();
+  return {.last_epoch = file.member(root, "last_epoch", Kind::integer).integer,
+          .base_lrs = numbers_of(file, root, "base_lrs"),
+          .last_lrs = numbers_of(file, root, "_last_lr")};
+}
+
+}  // namespace hasten

@@ -1,0 +1,31 @@
+// File: commands/two_paths.h (internal)
+// The words of a command that reads one path and writes another: FROM TO [--NAME VALUE ...].
+//
+//   const TwoPaths paths(words);
+//   if (!paths.are_complete()) config::throw_missing(...);
+//
+// Needs no torch. Throws ConfigError "config.bad-value". Thread rule: values and pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace hasten {
+
+struct TwoPaths {
+  explicit TwoPaths(const std::vector<std::string>& words);
+  bool are_complete() const { return count == 2; }
+
+  std::size_t count = 0;  // the words before the options
+  std::string from, to;
+  std::vector<std::string> options;
+};
+
+// True if a word is --help or -h.
+bool asks_for_help(const std::vector<std::string>& words);
+
+// Parses a number of bytes, such as 5GB or 200MiB, as Hugging Face writes it.
+std::int64_t parse_shard_size(const std::string& text);
+
+}  // namespace hasten

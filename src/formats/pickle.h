@@ -1,0 +1,92 @@
+// File: formats/pickle.h (internal)
+// Reads the pickles of torch.save and torch::save, and executes nothing. A pickle is a program for a
+// machine with a stack; this machine has only the instructions that PyTorch's own writers use, and
+// the names in them stand for tensors, parameters and ordered dictionaries, never for functions.
+//
+//   const pickle::Program program(text, "model.bin", [&](std::string_view key) {
+//     return archive.record("data/" + std::string(key)).size();
+//   });
+//   const pickle::Value& root = program.root();
+//   if (root.kind == pickle::Kind::dict) ...
+//
+// Every other instruction and name is refused. The values belong to the program; a value may occur
+// at several places, also inside itself, so bound every walk through them (for_each_member). The place
+// and the strides of a tensor are checked against the size of its storage. Values take at most the
+// size of the file and 12 MiB; beyond that the pickle is refused. Needs no torch.
+//
+// Throws DataError "pickle.forbidden" for what a pickle of tensors does not have, and "pickle.damaged"
+// for wrong content. Thread rule: immutable, safe on any thread. Source: pickletools of Python 3.13,
+// torch/serialization.py and torch/csrc/jit/serialization/pickler.cpp of PyTorch 2.11.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace hasten::pickle {
+
+enum class Kind : std::uint8_t {
+  none,
+  boolean,
+  integer,
+  real,
+  text,
+  list,
+  tuple,
+  dict,
+  object,   // a module in an archive of LibTorch: its attributes, as a dict
+  name,     // a name that the pickle refers to
+  storage,  // the bytes of tensors
+  tensor
+};
+
+// The numbers of an element's type.
+struct ElementType {
+  const char* storage;  // the name of the storage's class in Python
+  const char* text;     // as in safetensors
+  std::size_t bytes;
+};
+
+struct Value {
+  Kind kind = Kind::none;
+  const ElementType* type = nullptr;  // of a storage and a tensor
+  std::int64_t integer = 0;           // also a boolean, a storage's elements, a tensor's offset
+  double real = 0;
+  std::string_view text = {};  // also the name of a class, and the key of a storage
+  // The members of a list or tuple; of a dict, each key before its value. A tensor has its sizes
+  // before its strides.
+  std::vector<const Value*> items = {};
+};
+
+class Program {
+ public:
+  // Returns the bytes of a storage by its key.
+  using StorageSize = std::function<std::size_t(std::string_view key)>;
+  Program(std::string_view pickle, std::string file, const StorageSize& storage_size,
+          std::size_t file_size);
+
+  const Value& root() const { return *root_; }
+  // Calls `visit` for each key, which is a text or a whole number, and its value. Throws DataError
+  // "pickle.damaged" if a key occurs twice.
+  void for_each_member(
+      const Value& dict,
+      const std::function<void(const std::string& key, const Value&)>& visit) const;
+  [[noreturn]] void damaged(const std::string& got) const;
+
+ private:
+  class Machine;
+  std::string file_;
+  std::deque<Value> values_;
+  const Value* root_ = nullptr;
+};
+
+// The sizes and strides of a tensor, one after the other.
+std::vector<std::int64_t> sizes_of(const Value& tensor);
+std::vector<std::int64_t> strides_of(const Value& tensor);
+
+}  // namespace hasten::pickle

@@ -1,0 +1,102 @@
+#include "formats/pickle_archive.h"
+
+#include <fstream>
+#include <set>
+
+#include "base/utf8.h"
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
+namespace hasten {
+namespace {
+
+using PickledTensors = std::vector<std::pair<std::string, const pickle::Value*>>;
+
+constexpr int kDeepestModule = 64;
+
+// Returns the path, unless the file was written by a PyTorch before 1.6, which did not use archives.
+const std::filesystem::path& checked_path(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (file.get() != 0x80) return path;
+  throw DataError("pickle.archive", {.what = path.string(),
+                                     .got = "a pickle that is in no archive",
+                                     .expected = "a file of torch.save of PyTorch 1.6 or later",
+                                     .hint = "load it in Python and save it again"});
+}
+
+// Collects the tensors of a module of LibTorch, whose modules are attributes of it.
+class TensorsOfModules {
+ public:
+  TensorsOfModules(const pickle::Program& program, PickledTensors& found)
+      : program_(program), found_(found) {}
+
+  void add(const pickle::Value& object, const std::string& prefix, int depth) {
+    if (depth > kDeepestModule) program_.damaged("modules in modules, more than 64 deep");
+    if (!seen_.insert(&object).second) program_.damaged("a module that is there twice");
+    program_.for_each_member(object, [&](const std::string& key, const pickle::Value& value) {
+      const std::string name = prefix.empty() ? key : str(prefix, '.', key);
+      if (value.kind == pickle::Kind::tensor) found_.emplace_back(name, &value);
+      if (value.kind == pickle::Kind::object) add(value, name, depth + 1);
+    });
+  }
+
+ private:
+  const pickle::Program& program_;
+  PickledTensors& found_;
+  std::set<const pickle::Value*> seen_;
+};
+
+}  // namespace
+
+PickleArchive::PickleArchive(const std::filesystem::path& path)
+    : archive_(checked_path(path), kPickleArchive),
+      program_(
+          checked_pickle(), archive_.file(),
+          [this](std::string_view key) { return storage(key).size(); }, archive_.bytes()) {}
+
+std::string_view PickleArchive::checked_pickle() const {
+  if (archive_.contains("byteorder") && archive_.record("byteorder") != "little") {
+    throw DataError("pickle.archive", {.what = archive_.file(),
+                                       .got = "the file of a big-endian machine",
+                                       .expected = "little endian",
+                                       .hint = "load it in Python and save it again"});
+  }
+  return archive_.record("data.pkl");
+}
+
+PickledTensors PickleArchive::tensors() const {
+  const pickle::Value& root = program_.root();
+  PickledTensors found;
+  if (root.kind == pickle::Kind::object) {
+    TensorsOfModules(program_, found).add(root, "", 0);
+    return found;
+  }
+  if (root.kind != pickle::Kind::dict) program_.damaged("no dictionary of tensors");
+  program_.for_each_member(root, [&](const std::string& key, const pickle::Value& value) {
+    if (value.kind != pickle::Kind::tensor) {
+      throw DataError("pickle.not-weights",
+                      {.what = archive_.file(),
+                       .got = str("the entry \"", key, "\", which is not a tensor"),
+                       .expected = "a state_dict of tensors",
+                       .hint = "save model.state_dict() alone in Python. The state of an optimizer "
+                               "is read by load_pytorch_optimizer"});
+    }
+    found.emplace_back(key, &value);
+  });
+  return found;
+}
+
+char* PickleArchive::bytes_of(const pickle::Value& tensor) const {
+  return archive_.mutable_record(str("data/", tensor.text));
+}
+
+std::size_t PickleArchive::storage_size(const pickle::Value& tensor) const {
+  return storage(tensor.text).size();
+}
+
+std::string_view PickleArchive::storage(std::string_view key) const {
+  if (const auto found = storages_.find(key); found != storages_.end()) return found->second;
+  return storages_.emplace(std::string(key), archive_.record(str("data/", key))).first->second;
+}
+
+}  // namespace hasten

@@ -1,0 +1,117 @@
+#include "hasten/formats/pytorch_file.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "formats/pytorch_tensors.h"
+#include "formats/safetensors_header.h"
+#include "formats/weights_index.h"
+#include "hasten/base/error.h"
+#include "hasten/base/files.h"
+#include "hasten/base/text.h"
+#include "hasten/formats/weights.h"
+
+namespace hasten {
+namespace {
+
+namespace fs = std::filesystem;
+
+TensorDict load_pickle(const fs::path& path) {
+  const auto archive = std::make_shared<const PickleArchive>(path);
+  PyTorchTensors tensors(archive);
+  TensorDict weights;
+  for (const auto& [name, value] : archive->tensors()) weights[name] = tensors.tensor(*value);
+  return weights;
+}
+
+TensorDict load_pickles(const fs::path& index) {
+  TensorDict weights;
+  for (const auto& [file, listed] : read_weights_index(index)) {
+    TensorDict found = load_pickle(index.parent_path() / file);
+    const auto is_listed = [&](const auto& item) { return listed.contains(item.first); };
+    if (found.size() != listed.size() || !std::all_of(found.begin(), found.end(), is_listed)) {
+      throw DataError("weights.index",
+                      {.what = (index.parent_path() / file).string(),
+                       .got = str(found.size(), " tensors"),
+                       .expected = str("the ", listed.size(), " tensors of ", index.string()),
+                       .hint = "fetch the folder again: the index and the files must come from the "
+                               "same save"});
+    }
+    weights.merge(found);
+  }
+  return weights;
+}
+
+}  // namespace
+
+void require_pickle_allowed(const PyTorchFileOptions& options, const fs::path& file) {
+  if (options.allow_pickle) return;
+  throw UsageError("pickle.not-allowed",
+                   {.what = file.string(),
+                    .got = "a pickle",
+                    .expected = "allow_pickle, which is off by default",
+                    .hint = "hasten executes nothing of it; pass --allow_pickle or "
+                            "{.allow_pickle = true} to read its tensors"});
+}
+
+at::Tensor PyTorchTensors::storage(const pickle::Value& value) {
+  at::Tensor& storage = storages_[str(value.type->text, ' ', value.text)];
+  if (storage.defined()) return storage;
+  const at::ScalarType type = safetensors::dtype_named(value.type->text)->type;
+  const std::size_t bytes = archive_->storage_size(value);
+  const auto elements = static_cast<std::int64_t>(bytes / value.type->bytes);
+  const auto options = at::TensorOptions().dtype(type);
+  if (bytes == 0) return storage = at::empty({0}, options);
+  char* const data = archive_->bytes_of(value);
+  if (type == at::kBool &&
+      !std::all_of(data, data + bytes, [](unsigned char byte) { return byte <= 1; }))
+    archive_->program().damaged("a boolean that is neither 0 nor 1");
+  if (reinterpret_cast<std::uintptr_t>(data) % value.type->bytes != 0) {
+    storage = at::empty({elements}, options);
+    std::memcpy(storage.mutable_data_ptr(), data, bytes);
+  } else {
+    storage = at::from_blob(
+        data, {elements}, [archive = archive_](void*) {}, options);
+  }
+  return storage;
+}
+
+at::Tensor PyTorchTensors::tensor(const pickle::Value& value) {
+  return storage(value).as_strided(pickle::sizes_of(value), pickle::strides_of(value),
+                                   value.integer);
+}
+
+TensorDict load_pytorch_weights(const fs::path& file_or_folder, const PyTorchFileOptions& options) {
+  require_pickle_allowed(options, file_or_folder);
+  std::error_code ignored;
+  if (!fs::is_directory(file_or_folder, ignored)) {
+    return file_or_folder.extension() == ".json" ? load_pickles(file_or_folder)
+                                                 : load_pickle(file_or_folder);
+  }
+  const fs::path index = file_or_folder / "pytorch_model.bin.index.json";
+  return fs::exists(index, ignored) ? load_pickles(index)
+                                    : load_pickle(file_or_folder / "pytorch_model.bin");
+}
+
+TensorDict convert_pytorch_weights(const fs::path& file_or_folder, const fs::path& target,
+                                   const PyTorchFileOptions& options) {
+  TensorDict weights = load_pytorch_weights(file_or_folder, options);
+  SafetensorsMetadata metadata = {{"format", "pt"}};
+  for (const auto& [alias, name] : drop_shared(weights)) metadata.emplace(alias, name);
+  if (target.extension() == ".safetensors") {
+    save_safetensors(target, weights, metadata);
+    return weights;
+  }
+  make_directories(target);
+  save_weights(
+      target, weights,
+      {.max_shard_size = options.max_shard_size.value_or(std::numeric_limits<std::int64_t>::max()),
+       .metadata = metadata});
+  return weights;
+}
+
+}  // namespace hasten

@@ -1,0 +1,84 @@
+// A libFuzzer target for the pickles of torch.save, in an archive. CMakeLists.txt builds it without
+// LibTorch.
+//
+// The first byte selects what the others are, so that the fuzzer need not guess checksums: the whole
+// archive, or the pickle of an archive with two storages. Every tensor of an accepted file lies in its
+// storage, and reading takes no more memory than the limit of all readers.
+#include <cstdint>
+#include <cstdlib>
+#include <map>
+#include <string>
+
+#include "base/crc32.h"
+#include "formats/pickle_archive.h"
+#include "hasten/base/error.h"
+#include "parsed_file.h"
+
+using namespace hasten;
+
+namespace {
+
+void require(bool holds) {
+  if (!holds) std::abort();
+}
+
+std::string number(std::uint64_t value, int size) {
+  std::string text;
+  for (int i = 0; i < size; ++i) text += static_cast<char>(i < 8 ? value >> (8 * i) & 0xFF : 0);
+  return text;
+}
+
+std::string archive_of(const std::map<std::string, std::string>& records) {
+  std::string out, directory;
+  for (const auto& [name, content] : records) {
+    const std::size_t offset = out.size();
+    const std::string common = number(20, 2) + number(0, 8) + number(crc32(content), 4) +
+                               number(content.size(), 4) + number(content.size(), 4) +
+                               number(name.size(), 2) + number(0, 2);
+    out += number(0x04034b50, 4) + common + name + content;
+    directory +=
+        number(0x02014b50, 4) + number(20, 2) + common + number(0, 10) + number(offset, 4) + name;
+  }
+  const std::size_t begin = out.size();
+  return out + directory + number(0x06054b50, 4) + number(0, 4) + number(records.size(), 2) +
+         number(records.size(), 2) + number(directory.size(), 4) + number(begin, 4) + number(0, 2);
+}
+
+void check(const PickleArchive& archive, const pickle::Value& tensor) {
+  const auto sizes = pickle::sizes_of(tensor), strides = pickle::strides_of(tensor);
+  require(sizes.size() == strides.size() && tensor.integer >= 0);
+  unsigned __int128 last = static_cast<unsigned __int128>(tensor.integer), elements = 1;
+  for (std::size_t d = 0; d < sizes.size(); ++d) {
+    require(sizes[d] >= 0 && strides[d] >= 0);
+    elements *= static_cast<unsigned __int128>(sizes[d]);
+    if (sizes[d] > 0)
+      last +=
+          static_cast<unsigned __int128>(sizes[d] - 1) * static_cast<unsigned __int128>(strides[d]);
+  }
+  const std::size_t bytes = archive.storage_size(tensor);
+  require(elements * tensor.type->bytes <= bytes);
+  require(elements == 0 || (last + 1) * tensor.type->bytes <= bytes);
+  if (elements > 0) require(archive.bytes_of(tensor) != nullptr);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return 0;
+  std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
+  if (data[0] % 4 != 0) {
+    bytes = archive_of({{"m/byteorder", "little"},
+                        {"m/data.pkl", "\x80\x02" + bytes},
+                        {"m/data/0", std::string(64, '\1')},
+                        {"m/data/1", std::string(8, '\0')}});
+  }
+  static const fuzz::MemoryFile file;
+  file.write(bytes);
+  const fuzz::MemoryLimit limit(bytes.size());
+  try {
+    const PickleArchive archive(file.path());
+    for (const auto& [name, tensor] : archive.tensors()) check(archive, *tensor);
+  } catch (const DataError&) {
+  }
+  return 0;
+}

@@ -1,0 +1,286 @@
+// Files of torch.save and torch::save: what is read, and that every other pickle is refused.
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "hasten/base/error.h"
+#include "hasten/base/files.h"
+#include "hasten/base/text.h"
+#include "hasten/formats/pytorch_file.h"
+#include "hasten/formats/safetensors.h"
+#include "unit/code_of.h"
+#include "unit/exported/edited_archive.h"
+
+namespace formats_pickle_test {
+
+using namespace hasten;
+namespace fs = std::filesystem;
+
+namespace {
+
+const fs::path data = fs::path(HASTEN_TEST_DATA) / "oracle/data/pickles";
+constexpr PyTorchFileOptions kAllowed{.allow_pickle = true};
+
+std::string number(std::uint64_t value, int bytes) {
+  std::string text;
+  for (int i = 0; i < bytes; ++i) text += static_cast<char>(value >> (8 * i) & 0xFF);
+  return text;
+}
+std::string text(const std::string& value) { return 'X' + number(value.size(), 4) + value; }
+std::string integer(std::uint64_t value) { return "\x8a\x08" + number(value, 8); }
+std::string name(const char* module, const char* of) { return str('c', module, '\n', of, '\n'); }
+std::string tuple(const std::string& values) { return '(' + values + 't'; }
+std::string storage(const char* type = "FloatStorage", std::uint64_t elements = 4,
+                    const char* key = "0") {
+  return tuple(text("storage") + name("torch", type) + text(key) + text("cpu") +
+               integer(elements)) +
+         'Q';
+}
+std::string tensor(std::uint64_t offset, const std::string& sizes, const std::string& strides,
+                   const std::string& of = storage()) {
+  return name("torch._utils", "_rebuild_tensor_v2") +
+         tuple(of + integer(offset) + tuple(sizes) + tuple(strides) + "\x89" + "N") + 'R';
+}
+const std::string kFour = tensor(0, integer(4), integer(1));
+
+// A file whose pickle has these instructions, and a storage of four floats.
+struct PickleFile {
+  explicit PickleFile(const std::string& instructions) {
+    EditedArchive archive(data / "zoo.bin");
+    archive.records = {{"data.pkl", "\x80\x02" + instructions}, {"data/0", std::string(16, '\0')}};
+    write_file_atomically(path, archive.bytes());
+  }
+  // Returns the code and the text of the error.
+  std::string error() const {
+    try {
+      load_pytorch_weights(path, kAllowed);
+    } catch (const Error& error) {
+      return error.code() + ": " + error.what();
+    }
+    return "none";
+  }
+  TemporaryDirectory folder;
+  fs::path path = folder.path() / "x.bin";
+};
+
+std::string error_of(const std::string& instructions) { return PickleFile(instructions).error(); }
+std::string error_of_value(const std::string& value) {
+  return error_of("}" + text("a") + value + "s.");
+}
+bool begins_with(const std::string& text, const std::string& begin) {
+  return text.compare(0, begin.size(), begin) == 0;
+}
+
+struct ChildImpl : torch::nn::Module {
+  ChildImpl() : linear(register_module("linear", torch::nn::Linear(2, 3))) {
+    norm = register_module("norm", torch::nn::BatchNorm1d(3));
+    scale = register_parameter("scale", torch::full({2}, 1.5));
+  }
+  torch::nn::Linear linear;
+  torch::nn::BatchNorm1d norm{nullptr};
+  torch::Tensor scale;
+};
+TORCH_MODULE(Child);
+
+}  // namespace
+
+TEST_CASE("pickle: every tensor of torch.save is read with its type, sizes and strides") {
+  const TensorDict read = load_pytorch_weights(data / "zoo.bin", kAllowed);
+  const TensorDict expected = load_safetensors(data / "zoo.safetensors");
+  REQUIRE(read.size() == expected.size());
+  for (const auto& [name, tensor] : expected) {
+    CAPTURE(name);
+    const at::Tensor& own = take(read, name);
+    CHECK((own.scalar_type() == tensor.scalar_type()));
+    REQUIRE(own.sizes() == tensor.sizes());
+    CHECK((own.contiguous().view(-1).view(at::kByte).equal(tensor.view(-1).view(at::kByte))));
+  }
+  CHECK(take(read, "transposed").strides() == at::IntArrayRef({1, 3}));
+}
+
+TEST_CASE("pickle: reading it is off unless asked for") {
+  CHECK(code_of([] { load_pytorch_weights(data / "zoo.bin"); }) == "pickle.not-allowed");
+  const TemporaryDirectory folder;
+  CHECK(code_of([&] {
+          convert_pytorch_weights(data / "zoo.bin", folder.path() / "x.safetensors");
+        }) == "pickle.not-allowed");
+  CHECK(fs::is_empty(folder.path()));
+}
+
+TEST_CASE("pickle: a module that torch::save wrote has the names of its tensors") {
+  const TemporaryDirectory folder;
+  const Child child;
+  child->norm->running_mean.fill_(0.25);
+  torch::save(child, (folder.path() / "child.pt").string());
+  const TensorDict read = load_pytorch_weights(folder.path() / "child.pt", kAllowed);
+  std::size_t tensors = 0;
+  for (const auto& list : {child->named_parameters(), child->named_buffers()}) {
+    for (const auto& item : list) {
+      CAPTURE(item.key());
+      CHECK(take(read, item.key()).equal(item.value()));
+      ++tensors;
+    }
+  }
+  CHECK(read.size() == tensors);
+}
+
+TEST_CASE("pickle: conversion writes tied names once, and joins files of an index") {
+  const TemporaryDirectory folder;
+  const fs::path file = folder.path() / "tied.safetensors";
+  CHECK(convert_pytorch_weights(data / "tied.bin", file, kAllowed).size() == 2);
+  CHECK(SafetensorsFile(file).metadata().at("b") == "a");
+  convert_pytorch_weights(data / "sharded", folder.path() / "whole", kAllowed);
+  const TensorDict whole = load_safetensors(folder.path() / "whole/model.safetensors");
+  CHECK(whole.size() == 2);
+  CHECK(whole.at("a").equal(torch::ones(2)));
+  convert_pytorch_weights(data / "zoo.bin", file, kAllowed);
+  CHECK(read_file(file) == read_file(data / "zoo.safetensors"));
+}
+
+TEST_CASE("pickle: files that are not weights are refused by what they have") {
+  CHECK(code_of([] { load_pytorch_weights(data / "nested.bin", kAllowed); }) ==
+        "pickle.not-weights");
+  CHECK(code_of([] { load_pytorch_weights(data / "sgd.pt", kAllowed); }) == "pickle.not-weights");
+  CHECK(code_of([] { load_pytorch_weights(data / "tensor.bin", kAllowed); }) == "pickle.damaged");
+  CHECK(code_of([] { load_pytorch_weights(data / "old.bin", kAllowed); }) == "pickle.archive");
+  CHECK(code_of([] { load_pytorch_weights(data / "zoo.safetensors", kAllowed); }) ==
+        "pickle.archive");
+}
+
+TEST_CASE("pickle: names other than those of tensors are refused, and nothing is executed") {
+  const TemporaryDirectory folder;
+  const std::string mark = (folder.path() / "executed").string();
+  struct Attack {
+    const char *module, *of;
+  };
+  for (const auto& [module, of] :
+       {Attack{"os", "system"}, Attack{"posix", "system"}, Attack{"builtins", "eval"},
+        Attack{"builtins", "exec"}, Attack{"builtins", "getattr"}, Attack{"subprocess", "Popen"},
+        Attack{"torch", "load"}, Attack{"torch._utils", "_rebuild_tensor"},
+        Attack{"torch._utils", "_rebuild_tensor_v2.__globals__"}, Attack{"collections", "deque"},
+        Attack{"torch.storage", "_load_from_bytes"}, Attack{"torch", "FloatStorage.__init__"}}) {
+    CAPTURE(module);
+    CAPTURE(of);
+    const std::string error = error_of(name(module, of) + tuple(text("touch " + mark)) + 'R' + '.');
+    CHECK(begins_with(error, "pickle.forbidden: "));
+    CHECK(error.find(str(module, '.', of)) != std::string::npos);
+  }
+  CHECK(fs::is_empty(folder.path()));
+  // The names that are known are no functions either.
+  CHECK(begins_with(error_of(name("torch", "FloatStorage") + tuple(integer(1)) + "R."),
+                    "pickle.forbidden"));
+  CHECK(begins_with(error_of(name("__torch__", "Module") + tuple("") + "R."), "pickle.forbidden"));
+  CHECK(begins_with(error_of(name("collections", "OrderedDict") + tuple("") + "\x81."),
+                    "pickle.forbidden"));
+  CHECK(begins_with(error_of(text("a") + tuple("") + "R."), "pickle.forbidden"));
+}
+
+TEST_CASE("pickle: every instruction that PyTorch does not write is refused") {
+  const std::string known =
+      "NKMJGX}])(tsuaeqrhjcQRb."
+      "\x88\x89\x8a\x85\x86\x87\x81";
+  for (int instruction = 0; instruction < 256; ++instruction) {
+    if (known.find(static_cast<char>(instruction)) != std::string::npos) continue;
+    CAPTURE(instruction);
+    const std::string error = error_of(static_cast<char>(instruction) + std::string("....."));
+    CHECK(error.find(str("the instruction ", instruction)) != std::string::npos);
+  }
+}
+
+TEST_CASE("pickle: a tensor lies in its storage, and has no more elements than it") {
+  CHECK(error_of_value(kFour) == "none");
+  CHECK(error_of_value(tensor(1, integer(3), integer(1))) == "none");
+  CHECK(error_of_value(tensor(4, integer(0), integer(1))) == "none");
+  const std::string two = integer(2) + integer(2);
+  const std::uint64_t huge = std::uint64_t{1} << 62, minus_one = ~std::uint64_t{0};
+  for (const std::string& bad :
+       {tensor(1, integer(4), integer(1)), tensor(0, integer(5), integer(1)),
+        tensor(0, integer(4), integer(2)), tensor(5, integer(0), integer(1)),
+        tensor(minus_one, integer(1), integer(1)), tensor(0, integer(minus_one), integer(1)),
+        tensor(0, integer(2), integer(minus_one)), tensor(0, integer(huge), integer(0)),
+        tensor(0, integer(huge) + integer(huge), integer(0) + integer(0)),
+        tensor(0, integer(2), integer(huge)), tensor(huge, integer(2), integer(huge)),
+        tensor(0, two, integer(1)), tensor(0, text("4"), integer(1)),
+        tensor(0, integer(4), integer(1), storage("DoubleStorage")),
+        tensor(0, integer(4), integer(1), storage("FloatStorage", 5)),
+        tensor(0, integer(4), integer(1), storage("FloatStorage", minus_one)),
+        tensor(0, integer(4), integer(1), integer(1))}) {
+    CHECK(begins_with(error_of_value(bad), "pickle.damaged"));
+  }
+  // A storage that the archive lacks, and one whose name leads out of it.
+  for (const char* key : {"1", "../data.pkl", "/etc/passwd", ""})
+    CHECK(begins_with(
+        error_of_value(tensor(0, integer(4), integer(1), storage("FloatStorage", 4, key))),
+        "pickle.archive"));
+  std::string sizes;
+  for (int i = 0; i < 65; ++i) sizes += integer(1);
+  CHECK(begins_with(error_of_value(tensor(0, sizes, sizes)), "pickle.damaged"));
+}
+
+TEST_CASE("pickle: hooks and metadata of tensors are refused") {
+  const auto with = [](const std::string& last) {
+    return name("torch._utils", "_rebuild_tensor_v2") +
+           tuple(storage() + integer(0) + tuple(integer(4)) + tuple(integer(1)) + last) + 'R';
+  };
+  CHECK(error_of_value(with("\x89}")) == "none");
+  CHECK(begins_with(error_of_value(with("\x89}" + text("a") + "Ns")), "pickle.forbidden"));
+  CHECK(begins_with(error_of_value(with("\x89N}")), "pickle.forbidden"));
+}
+
+TEST_CASE("pickle: deep, large and circular values end") {
+  const std::string million(1'000'000, ']');
+  CHECK(begins_with(error_of(million + '.'), "pickle.damaged"));  // more values than allowed
+  std::string nested(10'000, '(');
+  CHECK(begins_with(error_of(nested + std::string(10'000, 't') + '.'), "pickle.damaged"));
+  // Each list has the one before twice.
+  std::string doubled = "]q";
+  doubled += '\0';
+  for (int i = 0; i < 100; ++i)
+    doubled += "]q" + number(static_cast<std::uint64_t>(i) + 1, 1) + "(h" + number(i, 1) + 'h' +
+               number(i, 1) + 'e';
+  CHECK(begins_with(error_of("}" + text("a") + doubled + "s."), "pickle.damaged"));
+  // A dictionary that contains itself, and a module that does.
+  CHECK(begins_with(error_of(std::string("}q\0", 3) + text("a") + std::string("h\0s.", 4)),
+                    "pickle.not-weights"));
+  const std::string module = name("__torch__", "Module") + ")\x81" + std::string("q\0", 2);
+  CHECK(
+      begins_with(error_of(module + "}" + text("a") + std::string("h\0sb.", 5)), "pickle.damaged"));
+  // A memo of four billion places.
+  CHECK(begins_with(error_of("]r" + number(0xFFFFFFFF, 4) + '.'), "pickle.damaged"));
+  CHECK(begins_with(error_of("j" + number(0xFFFFFFFF, 4) + '.'), "pickle.damaged"));
+}
+
+TEST_CASE("pickle: modules in modules are limited, and a module is in one place") {
+  std::string module = name("__torch__", "M") + ")\x81";
+  std::string open, close;
+  for (int i = 0; i < 70; ++i) {
+    open += module + "}" + text("m");
+    close += "sb";
+  }
+  CHECK(begins_with(error_of(open + kFour + close + '.'), "pickle.damaged"));
+  CHECK(error_of(module + "}" + text("m") + kFour + "sb.") == "none");
+}
+
+TEST_CASE("pickle: truncated and doubled content is refused") {
+  EditedArchive archive(data / "zoo.bin");
+  const std::string pickle = archive.records.at("data.pkl");
+  const TemporaryDirectory folder;
+  for (std::size_t end = 0; end < pickle.size(); end += 7) {
+    archive.records["data.pkl"] = pickle.substr(0, end);
+    write_file_atomically(folder.path() / "x.bin", archive.bytes());
+    CHECK(code_of([&] { load_pytorch_weights(folder.path() / "x.bin", kAllowed); }) ==
+          "pickle.damaged");
+  }
+  CHECK(begins_with(error_of("}" + text("a") + kFour + "s" + text("a") + kFour + "s."),
+                    "pickle.damaged"));
+  CHECK(begins_with(error_of("}.}"), "pickle.damaged"));
+  CHECK(begins_with(error_of("}}."), "pickle.damaged"));
+  CHECK(begins_with(error_of("(}."), "pickle.damaged"));
+  CHECK(begins_with(error_of("}(" + text("a") + "u."), "pickle.damaged"));
+  CHECK(begins_with(error_of("}" + text("\xff") + kFour + "s."), "pickle.damaged"));
+}
+
+}  // namespace formats_pickle_test
