@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "checkpoint/damaged_checkpoint.h"
 #include "formats/model_files.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -152,11 +153,14 @@ fs::path recover_last_checkpoint(const fs::path& output_dir,
                                  const std::string& prefix) {
   remove_unfinished_saves(output_dir, prefix);
   return newest_whole(output_dir, prefix, [&](const fs::path& folder, const Error& error) {
-    const ErrorText& text = error.text();
-    report(str("the checkpoint ", folder.string(), " cannot be used. ", text.what, ": got ",
-               text.got, text.expected.empty() ? "" : ", expected " + text.expected, ". ",
-               set_aside(folder)));
+    report(set_damaged_aside(folder, error));
   });
+}
+
+std::string set_damaged_aside(const fs::path& folder, const Error& error) {
+  const ErrorText& text = error.text();
+  return str("the checkpoint ", folder.string(), " cannot be used. ", text.what, ": got ", text.got,
+             text.expected.empty() ? "" : ", expected " + text.expected, ". ", set_aside(folder));
 }
 
 bool has_damaged_checkpoints(const fs::path& output_dir, const std::string& prefix) {

@@ -27,7 +27,7 @@ GroupSave::GroupSave(Group group, std::function<void(const std::string&)> warn)
     : group_(std::move(group)), warn_(std::move(warn)) {}
 
 void GroupSave::start(const std::function<void()>& copy, bool commits,
-                      std::function<void()> commit) {
+                      std::function<void()> publish, std::function<void()> rotate) {
   finish();
   logged_ = nullptr;
   const auto writes = std::make_shared<DeferredWrites>();
@@ -36,9 +36,11 @@ void GroupSave::start(const std::function<void()>& copy, bool commits,
     copy();
   });
   if (!own_group_) own_group_ = group_.duplicate();
-  background_.start([group = *own_group_, writes, commits, commit = std::move(commit)] {
+  background_.start([group = *own_group_, writes, commits, publish = std::move(publish),
+                     rotate = std::move(rotate)] {
     once(group, true, [&] { writes->run(); });
-    once(group, commits, commit);
+    once(group, commits, publish);
+    once(group, commits, rotate);
   });
 }
 

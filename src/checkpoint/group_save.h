@@ -5,7 +5,8 @@
 //
 //   GroupSave save(group, [&](const std::string& text) { logger.warning(text); });
 //   save.start([&] { save_safetensors(staged / "model.safetensors", tensors); },   // copies
-//              is_main, [checkpoint] { checkpoint->commit(); });
+//              is_main, [checkpoint] { checkpoint->publish(); },
+//              [checkpoint] { checkpoint->rotate({.limit = 3}); });
 //   save.report_if_finished();     // after each step
 //   save.wait();                   // throws what has failed
 //
@@ -30,10 +31,11 @@ class GroupSave {
   GroupSave(Group group, std::function<void(const std::string&)> warn);
 
   // Calls `copy` in each process: what it saves as safetensors is copied and written later, and
-  // other files are written at once. Then writes on a thread, and calls `commit` in the processes in
-  // which `commits` is true. Waits for an earlier save first. Throws what `copy` throws, in all
-  // processes. A collective.
-  void start(const std::function<void()>& copy, bool commits, std::function<void()> commit);
+  // other files are written at once. Then writes on a thread, and calls `publish` in the processes in
+  // which `commits` is true and, when all of these have the checkpoint, `rotate`. Waits for an
+  // earlier save first. Throws what `copy` throws, in all processes. A collective.
+  void start(const std::function<void()>& copy, bool commits, std::function<void()> publish,
+             std::function<void()> rotate);
   // Passes the error of a save that has finished to `warn`. The other processes may still be waiting.
   void report_if_finished();
   // Waits for the save in flight, and passes its error to `warn`. Returns false if it has failed.

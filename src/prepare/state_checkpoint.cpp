@@ -6,6 +6,7 @@
 #include <set>
 
 #include "checkpoint/elastic_position.h"
+#include "checkpoint/machine_checkpoints.h"
 #include "checkpoint/optimizer_options.h"
 #include "checkpoint/optimizer_state.h"
 #include "checkpoint/random_state.h"
@@ -322,6 +323,48 @@ class LoadedState {
   std::optional<ElasticPosition> elastic_;
 };
 
+bool writes_checkpoints(const AcceleratorState& state, const ProjectConfiguration& project) {
+  return project.save_on_each_node ? state.process.is_local_main_process()
+                                   : state.group.rank() == 0;
+}
+
+void require_none_damaged(const fs::path& all) {
+  if (!has_damaged_checkpoints(all, kProjectPrefix)) return;
+  throw DataError("checkpoint.none-whole",
+                  {.what = all.string(),
+                   .got = "only damaged checkpoints",
+                   .expected = "a checkpoint that is whole",
+                   .hint = "the folders whose names end in .damaged have what is left; remove "
+                           "or move them to start again"});
+}
+
+// Returns the verified folder, or an empty path if nothing was saved yet. A collective.
+fs::path folder_to_load(AcceleratorState& state, const ProjectConfiguration& project,
+                        const fs::path& folder) {
+  const Group& group = state.group;
+  const Logger logger("hasten", LogLevel::passive, state.process, group);
+  const auto report = [&](const std::string& damage) { logger.warning(damage); };
+  if (project.save_on_each_node) {
+    const bool writes = writes_checkpoints(state, project);
+    if (!folder.empty()) return common_checkpoint(group, writes, folder);
+    const fs::path all = checkpoints_of(project, "load_state()");
+    const fs::path newest = newest_common_checkpoint(group, writes, all, kProjectPrefix, report);
+    if (newest.empty()) once(group, writes, [&] { require_none_damaged(all); });
+    return newest;
+  }
+  return broadcast_from_main(group, [&]() -> std::string {
+    if (!folder.empty()) {
+      remove_unfinished_saves_of(folder);
+      verify_checkpoint(folder);
+      return folder.string();
+    }
+    const fs::path all = checkpoints_of(project, "load_state()");
+    const fs::path newest = recover_last_checkpoint(all, report, kProjectPrefix);
+    if (newest.empty()) require_none_damaged(all);
+    return newest.string();
+  });
+}
+
 }  // namespace
 
 namespace detail {
@@ -343,18 +386,23 @@ NumbersByName numbers_of_tensors(const TensorDict& tensors) {
 fs::path save_state_checkpoint(AcceleratorState& state, const ProjectConfiguration& project,
                                const fs::path& folder, const SaveStateOptions& options) {
   const Group& group = state.group;
-  const bool is_main = group.rank() == 0;
+  const bool writes = writes_checkpoints(state, project);
   state.gradients.require_all("save_state");
   state.background_save.finish();  // two saves at once would rotate each other's folders
   WindowState window;
   once(group, true, [&] { window = window_state_of(state); });
-  std::shared_ptr<CheckpointSave> save;  // of the main process
+  std::shared_ptr<CheckpointSave> save;  // of a process that writes
   fs::path target;
-  const fs::path staged = broadcast_from_main(group, [&] {
+  once(group, writes, [&] {
     target = folder.empty() ? next_folder(state, checkpoints_of(project, "save_state()")) : folder;
     save = std::make_shared<CheckpointSave>(target, kProjectPrefix);
-    return save->path().string();
   });
+  const fs::path staged = path_of_writer(group, save ? save->path().string() : "");
+  if (project.save_on_each_node) {
+    require_separate_folders(group, writes, fs::absolute(staged).parent_path());
+    const std::string id = new_save_id(group);
+    once(group, writes, [&] { write_machine_file(staged, id); });
+  }
   once(group, true, [&] { call_all(state.saved.before_save, staged); });
   const std::vector<TensorDict> random = saved_random_states(state);
   const auto elastic = state.elastic ? std::optional(state.elastic->position()) : std::nullopt;
@@ -363,7 +411,7 @@ fs::path save_state_checkpoint(AcceleratorState& state, const ProjectConfigurati
     windows.push_back(Json::parse(of_rank));
   const auto write = [&] {
     if (window.is_open()) save_safetensors(staged / gradients_file(group.rank()), window.gradients);
-    if (is_main)
+    if (writes)
       write_contents(state, contents_of(state, random, std::move(windows), elastic), staged);
   };
   CheckpointRotation rotation;
@@ -371,15 +419,17 @@ fs::path save_state_checkpoint(AcceleratorState& state, const ProjectConfigurati
     rotation = {.limit = project.total_limit,
                 .keep_every = project.keep_every,
                 .abandon_after = state.saved.iteration};
-  const auto commit = [save, rotation = std::move(rotation)] { save->commit(rotation); };
+  const auto publish = [save, rotation] { save->publish(rotation); };
+  const auto rotate = [save, rotation] { save->rotate(rotation); };
   if (options.asynchronous) {
-    state.background_save.start(write, is_main, commit);
+    state.background_save.start(write, writes, publish, rotate);
   } else {
     once(group, true, write);
-    once(group, is_main, commit);
+    once(group, writes, publish);
+    once(group, writes, rotate);
   }
   if (folder.empty()) ++state.saved.iteration;
-  return broadcast_from_main(group, [&] { return target.string(); });
+  return path_of_writer(group, target.string());
 }
 
 bool load_state_checkpoint(AcceleratorState& state, const ProjectConfiguration& project,
@@ -387,26 +437,7 @@ bool load_state_checkpoint(AcceleratorState& state, const ProjectConfiguration& 
   const Group& group = state.group;
   state.gradients.require_all("load_state");
   state.background_save.finish();
-  const Logger logger("hasten", LogLevel::passive, state.process, group);
-  const fs::path from = broadcast_from_main(group, [&]() -> std::string {
-    if (!folder.empty()) {
-      remove_unfinished_saves_of(folder);
-      verify_checkpoint(folder);
-      return folder.string();
-    }
-    const fs::path all = checkpoints_of(project, "load_state()");
-    const fs::path newest = recover_last_checkpoint(
-        all, [&](const std::string& damage) { logger.warning(damage); }, kProjectPrefix);
-    if (newest.empty() && has_damaged_checkpoints(all, kProjectPrefix)) {
-      throw DataError("checkpoint.none-whole",
-                      {.what = all.string(),
-                       .got = "only damaged checkpoints",
-                       .expected = "a checkpoint that is whole",
-                       .hint = "the folders whose names end in .damaged have what is left; remove "
-                               "or move them to start again"});
-    }
-    return newest.string();
-  });
+  const fs::path from = folder_to_load(state, project, folder);
   if (from.empty()) return false;
   once(group, true, [&] { call_all(state.saved.before_load, from); });
   std::optional<LoadedState> loaded;

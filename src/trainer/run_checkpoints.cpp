@@ -2,6 +2,7 @@
 
 #include "anatomy/textbook.h"
 #include "base/available_memory.h"
+#include "checkpoint/machine_checkpoints.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
@@ -9,6 +10,7 @@
 #include "hasten/checkpoint/manifest.h"
 #include "hasten/models/training_traits.h"
 #include "hasten/process/once.h"
+#include "trainer/restarted_job.h"
 
 namespace hasten {
 
@@ -21,6 +23,8 @@ Trainer::Impl::RunCheckpoints::RunCheckpoints(Impl& trainer, RunParts& run)
 
 void Trainer::Impl::RunCheckpoints::prepare_output() const {
   once(trainer_.group(), trainer_.writes(), [&] { prepare_folder(); });
+  if (trainer_.args.save_on_each_node)
+    require_separate_folders(trainer_.group(), trainer_.writes(), trainer_.args.output_dir);
 }
 
 void Trainer::Impl::RunCheckpoints::prepare_folder() const {
@@ -43,6 +47,7 @@ void Trainer::Impl::RunCheckpoints::prepare_folder() const {
       for (const fs::path& old : all) remove_directory(old);
     }
   }
+  mark_job(folder);
 }
 
 // Returns the bytes of the files of the model and of what the optimizer keeps for each weight.
@@ -86,12 +91,19 @@ void Trainer::Impl::RunCheckpoints::save(const StepTotals& window, std::int64_t 
     std::shared_ptr<CheckpointSave> own;  // of a process that writes a folder
     once(trainer_.group(), writes,
          [&] { own = std::make_shared<CheckpointSave>(folder_of(newest_.step)); });
-    const fs::path staged = staged_folder(own.get());
+    // With save_on_each_node, each machine has a folder, and its ranks follow the one that writes it.
+    const fs::path staged = path_of_writer(trainer_.group(), own ? own->path().string() : "");
+    if (trainer_.args.save_on_each_node) {
+      const std::string save = new_save_id(trainer_.group());
+      once(trainer_.group(), writes, [&] { write_machine_file(staged, save); });
+    }
     const auto copy = [&] { write(staged, now, random); };
-    const auto commit = [own, rotation] { own->commit(rotation); };
-    if (asynchronous) return save_.start(copy, writes, commit);
+    const auto publish = [own, rotation] { own->publish(rotation); };
+    const auto rotate = [own, rotation] { own->rotate(rotation); };
+    if (asynchronous) return save_.start(copy, writes, publish, rotate);
     once(trainer_.group(), true, copy);
-    once(trainer_.group(), writes, commit);
+    once(trainer_.group(), writes, publish);
+    once(trainer_.group(), writes, rotate);
   } catch (const IoError& error) {
     trainer_.logger.warning(
         str("the checkpoint of step ", newest_.step, " was not saved: ", error.what()));
@@ -136,15 +148,6 @@ bool Trainer::Impl::RunCheckpoints::is_asynchronous() const {
   return trainer_.group()
              .reduce(at::scalar_tensor(fits ? 0 : 1, at::kInt), Reduction::max)
              .item<int>() == 0;
-}
-
-// With save_on_each_node, each machine has a folder, and its ranks follow the one that writes it.
-fs::path Trainer::Impl::RunCheckpoints::staged_folder(const CheckpointSave* own) const {
-  const auto of_ranks =
-      trainer_.group().gather_object(own != nullptr ? own->path().string() : std::string());
-  auto rank = static_cast<std::size_t>(trainer_.group().rank());
-  while (rank > 0 && of_ranks[rank].empty()) --rank;
-  return of_ranks[rank];
 }
 
 // Sets the folder of the best model once its step is saved, which may never happen. A run that

@@ -62,8 +62,6 @@ class Trainer::Impl::RunCheckpoints {
   std::vector<TensorDict> generators() const;
   // True if the files are to be written in the background. A collective.
   bool is_asynchronous() const;
-  // The folder that this process writes its files to. A collective.
-  std::filesystem::path staged_folder(const CheckpointSave* own) const;
   void write(const std::filesystem::path& folder, TrainingPosition position,
              const std::vector<TensorDict>& random) const;
   void complete(bool succeeded);

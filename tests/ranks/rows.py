@@ -31,3 +31,10 @@ def texts(rows, seed, with_gaps):
         mask.append([1] * length + [0] * (12 - length))
         labels.append(IGNORED if with_gaps and draw.random() < 0.3 else sum(words) % 3)
     return {"input_ids": ids, "attention_mask": mask, "labels": labels}
+
+
+def write_ids(file, rows, seed):
+    """Writes rows of 12 ids without padding, with a label each."""
+    draw = random.Random(seed)
+    ids = [[draw.randint(5, 60) for _ in range(12)] for _ in range(rows)]
+    write_rows(file, {"input_ids": ids, "attention_mask": [[1] * 12] * rows, "labels": [sum(row) % 3 for row in ids]})

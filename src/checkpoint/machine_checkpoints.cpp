@@ -1,0 +1,228 @@
+#include "checkpoint/machine_checkpoints.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <random>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "base/hexadecimal.h"
+#include "base/sha256.h"
+#include "checkpoint/damaged_checkpoint.h"
+#include "hasten/base/files.h"
+#include "hasten/base/text.h"
+#include "hasten/checkpoint/checkpoint_folders.h"
+#include "hasten/checkpoint/manifest.h"
+#include "hasten/process/once.h"
+
+namespace hasten {
+namespace {
+
+namespace fs = std::filesystem;
+using MachineJson = nlohmann::json;
+
+std::string random_digits() {
+  std::random_device random;
+  std::array<unsigned char, 16> bytes;
+  for (unsigned char& byte : bytes) byte = static_cast<unsigned char>(random());
+  return to_hex(bytes);
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+// Returns what tells the save of a checkpoint from others, or an empty text if the folder has none.
+std::string save_of(const fs::path& checkpoint) {
+  std::error_code error;
+  if (!fs::exists(checkpoint / kManifestFile, error)) return "";
+  if (!fs::exists(checkpoint / kMachineFile, error))
+    return sha256_of_text(read_file(checkpoint / kManifestFile));
+  const MachineJson json =
+      MachineJson::parse(read_file(checkpoint / kMachineFile), nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("save") || !json["save"].is_string()) return "";
+  return json["save"].get<std::string>();
+}
+
+// A step and its save.
+using Save = std::pair<std::int64_t, std::string>;
+
+// What the machine of a process that writes has.
+struct Machine {
+  std::int64_t rank = 0;
+  std::string host, folder;
+  std::set<Save> saves;
+};
+
+MachineJson json_of_machine(std::int64_t rank, const fs::path& folder,
+                            const std::vector<fs::path>& checkpoints, const std::string& prefix) {
+  MachineJson saves = MachineJson::array();
+  for (const fs::path& checkpoint : checkpoints) {
+    const std::string save = save_of(checkpoint);
+    if (!save.empty()) saves.push_back({step_of_checkpoint(checkpoint, prefix), save});
+  }
+  return {{"rank", rank}, {"host", host_name()}, {"folder", folder.string()}, {"saves", saves}};
+}
+
+// Returns all machines in the order of their ranks. A collective.
+std::vector<Machine> machines_of(const Group& group, bool writes, const fs::path& folder,
+                                 const std::vector<fs::path>& checkpoints,
+                                 const std::string& prefix) {
+  std::string own;
+  once(group, writes, [&] {
+    own = json_of_machine(group.rank(), folder, checkpoints, prefix)
+              .dump(-1, ' ', false, MachineJson::error_handler_t::replace);
+  });
+  std::vector<Machine> machines;
+  for (const std::string& text : group.gather_object(own)) {
+    if (text.empty()) continue;
+    const MachineJson json = MachineJson::parse(text);
+    machines.push_back({.rank = json.at("rank").get<std::int64_t>(),
+                        .host = json.at("host").get<std::string>(),
+                        .folder = json.at("folder").get<std::string>(),
+                        .saves = json.at("saves").get<std::set<Save>>()});
+  }
+  return machines;
+}
+
+std::string shown_machine(const std::vector<Machine>& machines, std::size_t number) {
+  const Machine& machine = machines[number];
+  return str("machine ", number, " (rank ", machine.rank, ", ", machine.host, ", ", machine.folder,
+             ")");
+}
+
+std::string steps_of(const Machine& machine) {
+  std::vector<std::string> steps;
+  for (const Save& save : machine.saves)
+    steps.push_back(save.first < 0 ? "another one" : str(save.first));
+  return steps.empty() ? "none" : join(steps, ", ");
+}
+
+// Returns the newest save below the step that every machine has.
+std::optional<Save> newest_common(const std::vector<Machine>& machines, std::int64_t below) {
+  const std::set<Save>& first = machines.front().saves;
+  for (auto save = first.rbegin(); save != first.rend(); ++save) {
+    const auto has_it = [&](const Machine& machine) { return machine.saves.contains(*save); };
+    if (save->first < below && std::all_of(machines.begin(), machines.end(), has_it)) return *save;
+  }
+  return std::nullopt;
+}
+
+[[noreturn]] void throw_missing_on(const std::vector<Machine>& machines) {
+  std::vector<std::string> without, found;
+  for (std::size_t i = 0; i < machines.size(); ++i) {
+    if (machines[i].saves.empty()) without.push_back(shown_machine(machines, i));
+    found.push_back(str(shown_machine(machines, i), ": ", steps_of(machines[i])));
+  }
+  throw DataError("checkpoint.missing-on-machine",
+                  {.what = "resuming with save_on_each_node",
+                   .got = without.empty() ? "no common checkpoint; " + join(found, "; ")
+                                          : "no checkpoint on " + join(without, ", "),
+                   .expected = "one save of which every machine has a whole checkpoint",
+                   .hint = "copy a checkpoint of another machine into the folder, or start again "
+                           "with empty folders"});
+}
+
+void report_newer(const std::vector<Machine>& machines, std::int64_t step,
+                  const std::function<void(const std::string&)>& report) {
+  for (std::size_t i = 0; i < machines.size(); ++i) {
+    if (machines[i].saves.empty() || machines[i].saves.rbegin()->first <= step) continue;
+    report(str("the checkpoint of step ", machines[i].saves.rbegin()->first, " of ",
+               shown_machine(machines, i),
+               " is not used: not every machine has it. The run continues from step ", step));
+    return;
+  }
+}
+
+}  // namespace
+
+std::string path_of_writer(const Group& group, const std::string& own) {
+  const auto of_ranks = group.gather_object(own);
+  auto rank = static_cast<std::size_t>(group.rank());
+  while (rank > 0 && of_ranks[rank].empty()) --rank;
+  return of_ranks[rank];
+}
+
+void require_separate_folders(const Group& group, bool writes, const fs::path& folder) {
+  const bool is_main = group.rank() == 0;
+  const fs::path mark =
+      broadcast_from_main(group, [] { return ".hasten-machine-" + random_digits(); });
+  once(group, is_main, [&] {
+    make_directories(folder);
+    write_file_atomically(folder / mark, "");
+  });
+  std::error_code error;
+  const bool sees_it = writes && !is_main && fs::exists(folder / mark, error);
+  const std::vector<std::string> seen = group.gather_object(sees_it ? "1" : "");
+  if (is_main) fs::remove(folder / mark, error);
+  const auto other = std::find(seen.begin(), seen.end(), "1");
+  if (other == seen.end()) return;
+  throw ConfigError("checkpoint.shared-folder",
+                    {.what = "save_on_each_node, " + folder.string(),
+                     .got = str("a folder that ranks 0 and ", other - seen.begin(), " share"),
+                     .expected = "a folder of its own for each machine",
+                     .hint = "leave save_on_each_node off: with a shared folder the main process "
+                             "writes for all machines"});
+}
+
+std::string new_save_id(const Group& group) { return broadcast_from_main(group, random_digits); }
+
+void write_machine_file(const fs::path& checkpoint, const std::string& save_id) {
+  write_file_atomically(checkpoint / kMachineFile, MachineJson{{"save", save_id}}.dump(2) + "\n");
+}
+
+fs::path newest_common_checkpoint(const Group& group, bool writes, const fs::path& output_dir,
+                                  const std::string& prefix,
+                                  const std::function<void(const std::string&)>& report) {
+  once(group, writes, [&] { remove_unfinished_saves(output_dir, prefix); });
+  const std::vector<Machine> machines =
+      machines_of(group, writes, output_dir,
+                  writes ? checkpoints(output_dir, prefix) : std::vector<fs::path>(), prefix);
+  const auto has_none = [](const Machine& machine) { return machine.saves.empty(); };
+  if (std::all_of(machines.begin(), machines.end(), has_none)) return {};
+  for (std::int64_t below = std::numeric_limits<std::int64_t>::max();;) {
+    const std::optional<Save> common = newest_common(machines, below);
+    if (!common) throw_missing_on(machines);
+    below = common->first;
+    const fs::path folder = output_dir / str(prefix, common->first);
+    std::string damage;
+    once(group, writes, [&] {
+      try {
+        verify_checkpoint(folder);
+      } catch (const Error& error) {
+        if (error.code() == "checkpoint.newer-version") throw;
+        damage = set_damaged_aside(folder, error);
+      }
+    });
+    bool is_whole = true;
+    for (const std::string& of_rank : group.gather_object(damage)) {
+      if (of_rank.empty()) continue;
+      report(of_rank);
+      is_whole = false;
+    }
+    if (!is_whole) continue;
+    report_newer(machines, common->first, report);
+    return path_of_writer(group, writes ? folder.string() : "");
+  }
+}
+
+fs::path common_checkpoint(const Group& group, bool writes, const fs::path& folder) {
+  once(group, writes, [&] { remove_unfinished_saves_of(folder); });
+  std::vector<Machine> machines =
+      machines_of(group, writes, folder, writes ? std::vector{folder} : std::vector<fs::path>(),
+                  folder.filename().string());
+  if (!newest_common(machines, std::numeric_limits<std::int64_t>::max()))
+    throw_missing_on(machines);
+  once(group, writes, [&] { verify_checkpoint(folder); });
+  return path_of_writer(group, writes ? folder.string() : "");
+}
+
+}  // namespace hasten

@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""save_on_each_node: two machines with folders of their own, each a launcher with two ranks on this one, save, resume and agree.
+
+    each_machine.py HASTEN MODEL
+"""
+import pathlib
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from checks import check, exit_code
+from clean import CLEAN
+from rows import write_ids
+
+HASTEN, MODEL = (pathlib.Path(path).resolve() for path in sys.argv[1:3])
+FOLDER = pathlib.Path(tempfile.mkdtemp())
+ENVIRONMENT = CLEAN | {"OMP_NUM_THREADS": "1", "HASTEN_JOB_TOKEN": "0123456789abcdef0123456789abcdef"}
+TRAIN = ["train", "--use_cpu", "--disable_tqdm", "--per_device_train_batch_size", 2, "--max_steps", 12, "--save_steps", 3, "--save_on_each_node", "true"]
+
+
+def machine(rank, port, data, folder, *words):
+    command = [HASTEN, "launch", "--num_machines", 2, "--machine_rank", rank, "--nproc_per_node", 2, "--main_process_ip", "127.0.0.1",
+               "--main_process_port", port, "--no_config_file", HASTEN, *TRAIN, "--model", MODEL, "--data", data, "--output_dir", folder, *words]
+    return subprocess.Popen([str(word) for word in command], env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def job(data, folders, *words):
+    """Returns the exit codes and the texts of both machines."""
+    port = random.randrange(30000, 32000)
+    machines = [machine(rank, port, data, folder, *words) for rank, folder in enumerate(folders)]
+    texts = [each.communicate(timeout=120)[0] for each in machines]
+    return [each.returncode for each in machines], texts
+
+
+def names(folder):
+    return sorted(path.name for path in folder.glob("*checkpoint*"))
+
+
+def weights(folder):
+    return (folder / "model.safetensors").read_bytes()
+
+
+def main():
+    data = FOLDER / "rows.safetensors"
+    write_ids(data, 48, 7)
+    whole = [FOLDER / "whole0", FOLDER / "whole1"]
+    codes, texts = job(data, whole)
+    check(codes == [0, 0], f"two machines with folders of their own end with {codes}", *texts)
+    if codes != [0, 0]:
+        return
+    expected = ["checkpoint-12", "checkpoint-3", "checkpoint-6", "checkpoint-9"]
+    check(all(names(folder) == expected for folder in whole), "each machine has every checkpoint")
+    check(weights(whole[0]) == weights(whole[1]), "both machines have the same model")
+
+    def resumed(what, prepare, step):
+        """Resumes copies of the folders, of which one has been changed, at the step that both have."""
+        folders = [FOLDER / f"again{rank}" for rank in range(2)]
+        for folder, original in zip(folders, whole):
+            shutil.rmtree(folder, ignore_errors=True)
+            shutil.copytree(original, folder)
+            shutil.rmtree(folder / "checkpoint-12")
+            (folder / "model.safetensors").unlink()
+        prepare(folders)
+        codes, texts = job(data, folders, "--resume_from_checkpoint", "true")
+        check(codes == [0, 0] and f"checkpoint-{step} at step {step}" in "".join(texts), f"{what}: the job continues from step {step}", *texts)
+        same = [(folder / "model.safetensors").exists() and weights(folder) == weights(whole[0]) for folder in folders]
+        check(all(same), f"{what}: the weights are those of the undisturbed run on both machines")
+        return folders, texts
+
+    resumed("nothing changed", lambda folders: None, 9)
+    resumed("the main machine had not yet committed", lambda folders: shutil.rmtree(folders[0] / "checkpoint-9"), 6)
+    folders, texts = resumed("the other machine had not yet committed", lambda folders: shutil.rmtree(folders[1] / "checkpoint-9"), 6)
+    check("checkpoint of step 9 of machine 0" in "".join(texts), "the newer checkpoint is reported", *texts)
+
+    def damage(folders):
+        file = folders[1] / "checkpoint-9" / "optimizer.safetensors"
+        content = bytearray(file.read_bytes())
+        content[-1] ^= 1
+        file.write_bytes(content)
+    folders, texts = resumed("a bit of the other machine's checkpoint changed", damage, 6)
+    check("optimizer.safetensors" in "".join(texts) and (folders[1] / "checkpoint-9.damaged").exists(), "the damaged file is named and set aside", *texts)
+
+    def remove_all(folder):
+        for checkpoint in folder.glob("checkpoint-*"):
+            shutil.rmtree(checkpoint)
+    remove_all(folders[1])
+    codes, texts = job(data, folders, "--resume_from_checkpoint", "true")
+    check(codes == [3, 3] and "no checkpoint on machine 1 (rank 2" in "".join(texts) and str(folders[1]) in "".join(texts),
+          f"a machine without checkpoints is named, and the job ends with {codes}", *texts)
+
+    shared = FOLDER / "shared"
+    codes, texts = job(data, [shared, shared])
+    check(codes == [2, 2] and "checkpoint.shared-folder" in "".join(texts), f"a shared folder is refused with {codes}", *texts)
+
+
+try:
+    main()
+finally:
+    shutil.rmtree(FOLDER, ignore_errors=True)
+sys.exit(exit_code())

@@ -1,0 +1,174 @@
+// Checkpoints of machines with folders of their own: four processes, each a fork of this one, are two
+// machines of two.
+#include "checkpoint/machine_checkpoints.h"
+
+#include <doctest/doctest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "hasten/accelerator.h"
+#include "hasten/base/error.h"
+#include "hasten/base/files.h"
+#include "hasten/base/text.h"
+#include "hasten/checkpoint/checkpoint_folders.h"
+#include "hasten/checkpoint/manifest.h"
+#include "hasten/process/notebook_launcher.h"
+#include "unit/prepare/forked.h"
+
+namespace checkpoint_machine_checkpoints_test {
+
+using namespace hasten;
+using namespace hasten::forked;
+namespace fs = std::filesystem;
+
+namespace {
+
+const std::vector<std::string> kMachines = {"a", "b"};
+
+void write_checkpoint(const fs::path& folder, int step, const std::string& save) {
+  const fs::path checkpoint = folder / str("checkpoint-", step);
+  fs::create_directories(checkpoint);
+  write_file_atomically(checkpoint / "trainer_state.json", "{}");
+  if (!save.empty()) write_machine_file(checkpoint, save);
+  write_manifest(checkpoint);
+}
+
+// One of two processes of one of two machines.
+struct OfMachine {
+  explicit OfMachine(const fs::path& all)
+      : group(accelerator.group()),
+        writes(group.rank() % 2 == 0),
+        folder(all / kMachines[static_cast<std::size_t>(group.rank() / 2)]) {}
+
+  // Returns the folder below `all`, or the error.
+  std::string newest() {
+    try {
+      const fs::path found =
+          newest_common_checkpoint(group, writes, writes ? folder : fs::path(), "checkpoint-",
+                                   [&](const std::string& text) { reports.push_back(text); });
+      return found.empty() ? "none" : found.lexically_relative(folder.parent_path()).string();
+    } catch (const Error& error) {
+      return error.code() + ": " + error.what();
+    }
+  }
+  std::string own(const std::string& checkpoint) const {
+    return folder.filename().string() + "/" + checkpoint;
+  }
+
+  Accelerator accelerator{{.cpu = true}};
+  Group group;
+  bool writes;
+  fs::path folder;
+  std::vector<std::string> reports;
+};
+
+void on_two_machines(const fs::path& all, const std::function<void(OfMachine&)>& run) {
+  notebook_launcher(
+      [&] {
+        OfMachine machine(all);
+        run(machine);
+      },
+      {.num_processes = 4});
+}
+
+void require_newest(const fs::path& all, const std::string& checkpoint, std::size_t reports,
+                    const std::string& report = "") {
+  on_two_machines(all, [&](OfMachine& machine) {
+    const std::string found = machine.newest();
+    require(found == machine.own(checkpoint), found);
+    require(machine.reports.size() == reports, str(machine.reports.size(), " reports"));
+    if (reports > 0)
+      require(machine.reports[0].find(report) != std::string::npos, machine.reports[0]);
+  });
+}
+
+}  // namespace
+
+TEST_CASE("machine checkpoints: the newest save that all machines have is used") {
+  const TemporaryDirectory all;
+  on_two_machines(all.path(), [](OfMachine& machine) {
+    require(machine.newest() == "none", "a checkpoint was found");
+    const std::string path = path_of_writer(
+        machine.group, machine.writes ? machine.folder.filename().string() : std::string());
+    require(path == machine.folder.filename(), path);
+  });
+  for (const std::string& machine : kMachines) {
+    write_checkpoint(all.path() / machine, 10, "first");
+    write_checkpoint(all.path() / machine, 20, "second");
+  }
+  require_newest(all.path(), "checkpoint-20", 0);
+  // A job was killed when one machine had committed.
+  write_checkpoint(all.path() / "b", 30, "third");
+  require_newest(all.path(), "checkpoint-20", 1, "checkpoint of step 30 of machine 1 (rank 2");
+}
+
+TEST_CASE("machine checkpoints: a damaged one is set aside on its machine, and none uses it") {
+  const TemporaryDirectory all;
+  for (const std::string& machine : kMachines) {
+    write_checkpoint(all.path() / machine, 10, "first");
+    write_checkpoint(all.path() / machine, 20, "second");
+  }
+  write_file_atomically(all.path() / "b" / "checkpoint-20" / "trainer_state.json", "changed");
+  require_newest(all.path(), "checkpoint-10", 2, "checkpoint-20 cannot be used");
+  CHECK(fs::exists(all.path() / "b" / "checkpoint-20.damaged"));
+  CHECK(fs::exists(all.path() / "a" / "checkpoint-20"));
+}
+
+TEST_CASE("machine checkpoints: folders of one step from two saves are not one checkpoint") {
+  const TemporaryDirectory all;
+  for (const std::string& machine : kMachines) {
+    write_checkpoint(all.path() / machine, 10,
+                     "");  // copies of one that was saved without machines
+    write_checkpoint(all.path() / machine, 20, "save of " + machine);
+  }
+  require_newest(all.path(), "checkpoint-10", 1, "checkpoint of step 20 of machine 0");
+  on_two_machines(all.path(), [](OfMachine& machine) {
+    const auto load = [&](const char* name) {
+      try {
+        return common_checkpoint(machine.group, machine.writes, machine.folder / name).string();
+      } catch (const Error& error) {
+        return error.code();
+      }
+    };
+    require(load("checkpoint-10") == (machine.folder / "checkpoint-10").string(), "step 10");
+    require(load("checkpoint-20") == "checkpoint.missing-on-machine", "step 20");
+  });
+}
+
+TEST_CASE("machine checkpoints: a machine without checkpoints is named") {
+  const TemporaryDirectory all;
+  write_checkpoint(all.path() / "a", 10, "first");
+  on_two_machines(all.path(), [](OfMachine& machine) {
+    const std::string error = machine.newest();
+    require(error.find("checkpoint.missing-on-machine") == 0 &&
+                error.find("no checkpoint on machine 1 (rank 2, ") != std::string::npos &&
+                error.find("/b)") != std::string::npos,
+            error);
+  });
+  write_checkpoint(all.path() / "b", 20, "second");
+  on_two_machines(all.path(), [](OfMachine& machine) {
+    const std::string error = machine.newest();
+    require(error.find("/a): 10; machine 1") != std::string::npos &&
+                error.find("/b): 20") != std::string::npos,
+            error);
+  });
+}
+
+TEST_CASE("machine checkpoints: a folder that two machines share is refused") {
+  const TemporaryDirectory all;
+  on_two_machines(all.path(), [&](OfMachine& machine) {
+    require_separate_folders(machine.group, machine.writes, machine.folder);
+    try {
+      require_separate_folders(machine.group, machine.writes, all.path());
+      require(false, "it was accepted");
+    } catch (const Error& error) {
+      require(error.code() == "checkpoint.shared-folder", error.what());
+    }
+  });
+  CHECK(checkpoints(all.path()).empty());
+  for (const auto& entry : fs::directory_iterator(all.path())) CHECK(entry.is_directory());
+}
+
+}  // namespace checkpoint_machine_checkpoints_test
