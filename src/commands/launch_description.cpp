@@ -126,6 +126,9 @@ void describe(config::OptionTable& table, LaunchOptions& options) {
   d("max_restarts", &LaunchOptions::max_restarts,
     "Restart all processes up to this many times after one has failed.")
       .at_least(0);
+  d("resume", &LaunchOptions::resume,
+    "Continue training runs from the newest checkpoint in their output_dir, if there is one. "
+    "Restarts by max_restarts do so in any case.");
   d("grace_period", &LaunchOptions::grace_period,
     "Wait this many seconds after a stop signal before processes are killed.")
       .at_least(0);

@@ -83,6 +83,7 @@ std::vector<RankCommand> rank_commands(const LaunchConfiguration& run, const Rou
     if (const auto variable = thread_waiting_variable()) set(variable->first, variable->second);
     set("ACCELERATE_MIXED_PRECISION", name_of(options.mixed_precision));
     if (options.use_cpu) set("ACCELERATE_USE_CPU", "true");
+    if (options.resume) set("HASTEN_RESUME_RUNS", "true");
     if (options.debug) set("ACCELERATE_DEBUG_MODE", "true");
     if (options.encrypt) set("HASTEN_ENCRYPT", *options.encrypt ? "true" : "false");
     if (options.gpu_ids != "all") set("CUDA_VISIBLE_DEVICES", options.gpu_ids);

@@ -20,6 +20,7 @@ const std::vector<std::string>& internal_variables() {
                                                  "HASTEN_LISTEN",
                                                  "HASTEN_LISTEN_STEPS",
                                                  "HASTEN_DRY_RUN",
+                                                 "HASTEN_RESUME_RUNS",
                                                  "HASTEN_JOB_ID",
                                                  "HASTEN_STORE",
                                                  "HASTEN_JOB_TOKEN",

@@ -1,10 +1,14 @@
 #include "trainer/resume.h"
 
+#include <algorithm>
+
+#include "checkpoint/machine_checkpoints.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/checkpoint/checkpoint_folders.h"
 #include "hasten/checkpoint/manifest.h"
 #include "hasten/process/once.h"
+#include "trainer/restarted_job.h"
 #include "trainer/saved_model.h"
 
 namespace hasten {
@@ -39,15 +43,33 @@ void check_is_resumable(const fs::path& folder) {
 // Returns the same verified folder in all processes, whatever another process may be writing.
 fs::path Trainer::Impl::Resume::folder() const {
   const TrainingArguments& args = trainer_.args;
+  const auto report = [&](const std::string& damage) { trainer_.logger.warning(damage); };
+  if (args.save_on_each_node) {
+    const bool writes = trainer_.writes();
+    if (args.resume_from_checkpoint != "true")
+      return common_checkpoint(trainer_.group(), writes, args.resume_from_checkpoint);
+    return newest_common_checkpoint(trainer_.group(), writes, args.output_dir, kCheckpointPrefix,
+                                    report);
+  }
   return broadcast_from_main(trainer_.group(), [&]() -> std::string {
-    if (args.resume_from_checkpoint == "true") {
-      const auto report = [&](const std::string& damage) { trainer_.logger.warning(damage); };
+    if (args.resume_from_checkpoint == "true")
       return recover_last_checkpoint(args.output_dir, report).string();
-    }
     check_is_resumable(args.resume_from_checkpoint);
     verify_checkpoint(args.resume_from_checkpoint);
     return args.resume_from_checkpoint;
   });
+}
+
+void Trainer::Impl::Resume::continue_if_restarted(Impl& trainer) {
+  TrainingArguments& args = trainer.args;
+  if (!args.resume_from_checkpoint.empty()) return;
+  bool continues = false;
+  once(trainer.group(), trainer.writes(),
+       [&] { continues = continues_by_itself(args.output_dir); });
+  const auto of_ranks = trainer.group().gather_object(continues ? "1" : "");
+  if (std::find(of_ranks.begin(), of_ranks.end(), "1") == of_ranks.end()) return;
+  args.resume_from_checkpoint = "true";
+  args.overwrite_output_dir = false;  // the first start has done so
 }
 
 Trainer::Impl::Resume::Resumed Trainer::Impl::Resume::restore() {

@@ -29,6 +29,10 @@ class Trainer::Impl::Resume {
   };
   Resumed restore();
 
+  // Sets resume_from_checkpoint of a job that was restarted and whose run has a checkpoint
+  // (trainer/restarted_job.h). A collective.
+  static void continue_if_restarted(Impl& trainer);
+
  private:
   std::filesystem::path folder() const;
   void restore_parts(const CheckpointToResume& checkpoint);

@@ -58,6 +58,7 @@ class Trainer::Run {
 
  private:
   TrainOutput train_to_end() {
+    Impl::Resume::continue_if_restarted(trainer_);
     checkpoints_.prepare_output();
     if (args_.eval_strategy != IntervalStrategy::no)
       (void)trainer_.trainer.get_eval_dataloader(trainer_.parts.eval_dataset);

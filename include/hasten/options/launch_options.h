@@ -92,6 +92,8 @@ struct LaunchOptions {
   std::optional<bool> encrypt;
 
   std::int64_t max_restarts = 0;  // Restarts of all processes after one has failed.
+  // Training runs continue from their newest checkpoint, if there is one.
+  bool resume = false;
   double grace_period = 10;       // Seconds from a stop signal until processes are killed.
 
   std::string log_dir;  // Folder for each attempt's and rank's output; empty: none.

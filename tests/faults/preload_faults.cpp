@@ -1,0 +1,29 @@
+// Lets calls of any program fail: HASTEN_FAULT="CALL KIND FOLDER" in its environment, with this
+// library and watched_calls.cpp in LD_PRELOAD. KIND is kill, io, full, read_only, short or stays_full.
+#include <cstdlib>
+#include <sstream>
+#include <string>
+
+#include "faults/watched_calls.h"
+
+namespace {
+
+Fault fault_named(const std::string& name) {
+  if (name == "io") return Fault::io_error;
+  if (name == "full") return Fault::disk_full;
+  if (name == "read_only") return Fault::read_only;
+  if (name == "short") return Fault::short_write;
+  if (name == "stays_full") return Fault::stays_full;
+  return Fault::kill;
+}
+
+[[gnu::constructor]] void watch_from_environment() {
+  const char* const text = std::getenv("HASTEN_FAULT");
+  if (text == nullptr) return;
+  std::istringstream words(text);
+  long call = kNever;
+  std::string kind, folder;
+  if (words >> call >> kind >> folder) watch_calls(folder, call, fault_named(kind));
+}
+
+}  // namespace
