@@ -92,8 +92,10 @@ struct ExportedModule::Binding {
 
 ExportedModule::ExportedModule(std::shared_ptr<const Parts> parts)
     : Module("ExportedModule"), parts_(std::move(parts)) {
-  const TensorDict weights = exported::load_payloads(parts_->archive, parts_->weights[0]);
-  const TensorDict constants = exported::load_payloads(parts_->archive, parts_->constants[0]);
+  const TensorDict weights =
+      exported::load_payloads(parts_->archive, parts_->weights[0], parts_->device);
+  const TensorDict constants =
+      exported::load_payloads(parts_->archive, parts_->constants[0], parts_->device);
   std::map<std::string, const exported::Payload*> payloads;
   for (const exported::Payload& payload : parts_->weights[0]) payloads[payload.name] = &payload;
   using Key = decltype(sharing_key(parts_->weights[0].front()));
@@ -148,7 +150,8 @@ void ExportedModule::register_tensor(const std::string& name, at::Tensor tensor,
 void ExportedModule::bind() {
   for (std::size_t i = 0; i < parts_->programs.size(); ++i) {
     Binding binding{parts_->programs[i], {}, at::kFloat};
-    const TensorDict constants = exported::load_payloads(parts_->archive, parts_->constants[i]);
+    const TensorDict constants =
+        exported::load_payloads(parts_->archive, parts_->constants[i], parts_->device);
     for (const StateInput& input : binding.program->state) {
       const bool is_constant = input.kind == StateInput::Kind::constant;
       binding.state.push_back(take(is_constant ? constants : tensors_, input.name));

@@ -34,8 +34,9 @@ std::vector<std::string> allowed_namespaces(const ExportedOptions& options) {
 
 }  // namespace
 
-ExportedModule::Parts::Parts(const std::filesystem::path& path, const ExportedOptions& options)
-    : archive(path) {
+ExportedModule::Parts::Parts(const std::filesystem::path& path, const ExportedOptions& options,
+                             at::Device device)
+    : archive(path), device(device) {
   const std::vector<std::string> namespaces = allowed_namespaces(options);
   for (const std::string& name : chosen_programs(archive)) {
     programs.push_back(exported::read_program(archive, name, namespaces));

@@ -19,9 +19,12 @@
 namespace hasten {
 
 struct ExportedModule::Parts {
-  Parts(const std::filesystem::path& path, const ExportedOptions& options);
+  // The modules have their tensors on `device`: the CPU, or Meta for modules that never run.
+  Parts(const std::filesystem::path& path, const ExportedOptions& options,
+        at::Device device = at::kCPU);
 
   ZipArchive archive;
+  at::Device device;
   // One program, or one for training and one for evaluation.
   std::vector<std::shared_ptr<const exported::Program>> programs;
   // For each program, the tensors that state_dict() contains, and the other ones.

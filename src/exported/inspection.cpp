@@ -159,7 +159,7 @@ ExportedContents inspect_exported(const std::filesystem::path& path,
       add_state(root, exported::read_payloads(archive, "data/weights/", name), contents);
   }
   try {
-    const auto parts = std::make_shared<const ExportedModule::Parts>(path, options);
+    const auto parts = std::make_shared<const ExportedModule::Parts>(path, options, at::kMeta);
     const ExportedModule module(parts);
     if (parts->programs.size() == 1)
       contents.programs[0].evaluation_problems = parts->programs[0]->evaluation_problems;

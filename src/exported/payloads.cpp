@@ -82,7 +82,8 @@ std::vector<Payload> read_payloads(const ZipArchive& archive, const std::string&
   return payloads;
 }
 
-TensorDict load_payloads(const ZipArchive& archive, const std::vector<Payload>& payloads) {
+TensorDict load_payloads(const ZipArchive& archive, const std::vector<Payload>& payloads,
+                         at::Device device) {
   std::map<std::string, at::Tensor> storages;
   TensorDict tensors;
   for (const Payload& payload : payloads) {
@@ -90,9 +91,10 @@ TensorDict load_payloads(const ZipArchive& archive, const std::vector<Payload>& 
     if (!bytes.defined()) {
       const std::string_view record = archive.record(payload.record);
       const auto size = static_cast<std::int64_t>(record.size());
-      bytes = at::empty({size}, at::kByte);
+      bytes = at::empty({size}, at::device(device).dtype(at::kByte));
       // An operator copies nothing in a dry run, which thus takes no memory for the weights.
-      if (size > 0) bytes.copy_(at::from_blob(const_cast<char*>(record.data()), {size}, at::kByte));
+      if (size > 0 && !bytes.is_meta())
+        bytes.copy_(at::from_blob(const_cast<char*>(record.data()), {size}, at::kByte));
     }
     tensors[payload.name] = view_payload(payload, bytes, archive.file());
   }
@@ -104,7 +106,7 @@ at::Tensor view_payload(const Payload& payload, const at::Tensor& bytes, const s
   if (needed > bytes.nbytes())
     fail_payload(file, payload.name, str("a record of ", bytes.nbytes(), " bytes"),
                  str(needed, " bytes"));
-  return at::empty({0}, payload.dtype)
+  return at::empty({0}, bytes.options().dtype(payload.dtype))
       .set_(bytes.storage(), payload.offset, payload.sizes, payload.strides);
 }
 

@@ -32,8 +32,10 @@ struct Payload {
 std::vector<Payload> read_payloads(const ZipArchive& archive, const std::string& folder,
                                    const std::string& program);
 
-// Returns copies of the tensors, so that the file is not needed for them any more.
-TensorDict load_payloads(const ZipArchive& archive, const std::vector<Payload>& payloads);
+// Returns copies of the tensors, so that the file is not needed for them any more. On the Meta
+// device they have no numbers and take no memory; the records are checked all the same.
+TensorDict load_payloads(const ZipArchive& archive, const std::vector<Payload>& payloads,
+                         at::Device device = at::kCPU);
 
 // Returns the tensor of a payload as a view of `bytes`, a tensor of bytes with the whole record.
 at::Tensor view_payload(const Payload& payload, const at::Tensor& bytes, const std::string& file);

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
+#include "hasten/anatomy/anatomy.h"
 #include "hasten/base/files.h"
 #include "unit/code_of.h"
 #include "unit/exported/edited_archive.h"
@@ -50,6 +51,13 @@ TEST_CASE(
   REQUIRE(drop_path.programs[0].evaluation_problems.size() == 1);
   CHECK(contains(to_text(drop_path), "eval() is refused: random numbers of torch.ops.aten.rand"));
   CHECK(inspect_exported(kModels / "two_programs.pt2").programs.size() == 2);
+}
+
+TEST_CASE("inspect: no memory is taken for the tensors") {
+  Anatomy anatomy;
+  CHECK(inspect_exported(kModels / "transformer.pt2").refusal == "");
+  const std::int64_t largest = 1024;  // the tensors have 3092 bytes
+  CHECK(anatomy.report().memory.peak < largest);
 }
 
 TEST_CASE("inspect: a file that is refused is described with the reason") {
