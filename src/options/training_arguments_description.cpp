@@ -295,8 +295,8 @@ void several_processes(ArgumentDescriber& d) {
     "Divide each step between this many virtual ranks, a power of two, so that any number of "
     "processes that divides it computes the same bits and can continue from a checkpoint of "
     "another "
-    "number (docs/distributed.md). per_device_train_batch_size is that of a virtual rank. Needs "
-    "use_cpu; num_threads is 1 unless it is set. 0 means none.")
+    "number (docs/distributed.md). per_device_train_batch_size is that of a virtual rank. Works on "
+    "the CPU only; num_threads is 1 unless it is set. 0 means none.")
       .at_least(0);
 }
 
