@@ -4,7 +4,8 @@
     python generate_exported.py                # every model
     python generate_exported.py mlp cnn        # some of them
 
-Each model gets data/exported/NAME.pt2, and NAME.safetensors with the inputs and results. See README.md.
+Each model gets data/exported/NAME.pt2, and NAME.safetensors with the inputs and results. Files of a torch other than
+2.11 go into a folder with its version. See README.md.
 """
 import argparse
 import copy
@@ -29,6 +30,9 @@ from eager_training import SEED, save, train, without_origins
 torch.set_num_threads(1)
 
 DATA = pathlib.Path(__file__).resolve().parent / "data" / "exported"
+VERSION = ".".join(torch.__version__.split(".")[:2])
+if VERSION != "2.11":
+    DATA /= f"torch-{VERSION}"
 ROWS, OTHER_ROWS, STEPS = 4, 7, 5
 CLASSES, VOCABULARY, LENGTH = 3, 11, 6
 
