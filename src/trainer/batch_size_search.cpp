@@ -7,6 +7,14 @@
 
 namespace hasten {
 
+std::optional<BatchSize> smaller_batch(const BatchSize& size) {
+  const std::int64_t of_step = size.rows * size.accumulation;
+  std::int64_t rows = size.rows / 2;
+  while (rows > 1 && of_step % rows != 0) --rows;
+  if (rows < 1) return std::nullopt;
+  return BatchSize{.rows = rows, .accumulation = of_step / rows, .floor = size.floor};
+}
+
 Trainer::BatchSizeSearch::BatchSizeSearch(Impl& trainer)
     : trainer_(trainer), random_(random_state()), weights_(tensors_of(*trainer.model).tensors) {
   for (auto& [name, tensor] : weights_) tensor = tensor.detach().to(at::kCPU, false, true);
@@ -14,12 +22,11 @@ Trainer::BatchSizeSearch::BatchSizeSearch(Impl& trainer)
 
 bool Trainer::BatchSizeSearch::halve() {
   TrainingArguments& args = trainer_.args;
-  const std::int64_t rows = args.per_device_train_batch_size * args.gradient_accumulation_steps;
-  std::int64_t smaller = args.per_device_train_batch_size / 2;
-  while (smaller > 1 && rows % smaller != 0) --smaller;
-  if (smaller < 1) return false;
-  args.per_device_train_batch_size = smaller;
-  args.gradient_accumulation_steps = rows / smaller;
+  const auto smaller = smaller_batch(
+      {.rows = args.per_device_train_batch_size, .accumulation = args.gradient_accumulation_steps});
+  if (!smaller) return false;
+  args.per_device_train_batch_size = smaller->rows;
+  args.gradient_accumulation_steps = smaller->accumulation;
   trainer_.accelerator.set_gradient_accumulation_steps(args.gradient_accumulation_steps);
   return true;
 }

@@ -9,11 +9,16 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 
 #include "hasten/formats/tensor_dict.h"
+#include "hasten/trainer/batch_size.h"
 #include "trainer/trainer_impl.h"
 
 namespace hasten {
+
+// Returns about half of the rows, with as many rows in a step; nothing if it is one row already.
+std::optional<BatchSize> smaller_batch(const BatchSize& size);
 
 class Trainer::BatchSizeSearch {
  public:

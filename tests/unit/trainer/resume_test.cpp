@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -14,6 +15,7 @@
 #include "hasten/base/text.h"
 #include "hasten/checkpoint/checkpoint_folders.h"
 #include "hasten/checkpoint/manifest.h"
+#include "hasten/process/notebook_launcher.h"
 #include "hasten/trainer/trainer.h"
 #include "unit/code_of.h"
 #include "unit/trainer/tiny.h"
@@ -159,6 +161,44 @@ TEST_CASE(
   CHECK(contains(run(args).log, "checkpoint-7 at step 7"));
   CHECK(names_of_folders(checkpoints(folder.path)) ==
         FolderNames{"checkpoint-6", "checkpoint-12", "checkpoint-14"});
+}
+
+TEST_CASE("resume: a job that is restarted continues, and never the run of another job") {
+  struct Killed : TrainerCallback {
+    void on_step_end(const TrainerEvent& event, TrainerControl&, double) override {
+      const std::string restarts = std::getenv("TORCHELASTIC_RESTART_COUNT");
+      if (event.state.global_step == 5 && restarts == "0") ::kill(::getpid(), SIGKILL);
+    }
+  };
+  const auto job = [](const Folder& folder, bool dies) {
+    return [&folder, dies] {
+      const fs::path log = folder.directory.path() / "log";
+      TrainerParts parts{.train_dataset = TrainerDataset(rows(40)),
+                         .log_sink = [log](std::string_view line) {
+                           std::ofstream(log, std::ios::app) << line << '\n';
+                         }};
+      if (dies) parts.callbacks = {std::make_shared<Killed>()};
+      TrainingArguments args = ten_steps(folder.path);
+      args.log_level = LogLevel::info;
+      args.async_save = false;
+      Trainer trainer(new_model(), args, parts);
+      trainer.train();
+      trainer.save_model(folder.directory.path() / "model");
+    };
+  };
+  const NotebookLauncherOptions options{.num_processes = 2, .use_cpu = true, .max_restarts = 1};
+  const auto read = [](const Folder& folder, const char* name) {
+    return read_file(folder.directory.path() / name);
+  };
+  const Folder straight, folder;
+  notebook_launcher(job(straight, false), options);
+  notebook_launcher(job(folder, true), options);
+  CHECK(contains(read(folder, "log"), "checkpoint-4 at step 4"));
+  CHECK(read(folder, "model/model.safetensors") == read(straight, "model/model.safetensors"));
+  // Another job fails twice because the folder is in use. Its second attempt does not resume.
+  write_file_atomically(folder.directory.path() / "log", "");
+  CHECK_THROWS(notebook_launcher(job(folder, false), options));
+  CHECK(read(folder, "log").empty());
 }
 
 TEST_CASE("resume: a different gradient_accumulation_steps is refused with both values") {

@@ -1,0 +1,39 @@
+// File: hasten/trainer/batch_size.h
+// Finds the largest batch that fits into the memory of every process, and keeps the rows of a step.
+//
+//   const BatchSize fits = find_executable_batch_size(group, {.rows = 64}, [&](std::int64_t rows) {
+//     loss_of(model->forward(at::randint(5, 100, {rows, 512}))).backward();
+//     model->zero_grad();
+//   });
+//   // a loader with batches of fits.rows, and fits.accumulation of them in each window
+//
+// Every process tries a batch. If one of them runs out of memory, all try half of it with twice as
+// many micro-batches, so a step has as many rows as before. The trial must not communicate: call the
+// module itself and not a prepared one, whose backward pass exchanges gradients. An exception of
+// another kind is thrown in all processes. The option auto_find_batch_size of the Trainer does the
+// same for one process and without a trial.
+//
+// Throws MemoryError "trainer.batch-size-floor" if the smallest batch does not fit, UsageError
+// "trainer.batch-size" for a number below 1, and what the trial throws. A collective. Thread rule:
+// that of the group's collectives. Source: find_executable_batch_size of Accelerate 1.15, whose
+// processes do not agree and whose steps get smaller.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "hasten/base/export.h"
+#include "hasten/process/group.h"
+
+namespace hasten {
+
+struct BatchSize {
+  std::int64_t rows = 1;          // of a micro-batch of one process
+  std::int64_t accumulation = 1;  // the micro-batches of a step
+  std::int64_t floor = 1;         // the fewest rows to try
+};
+
+HASTEN_API BatchSize find_executable_batch_size(
+    const Group& group, BatchSize start, const std::function<void(std::int64_t rows)>& trial);
+
+}  // namespace hasten
