@@ -53,11 +53,14 @@ Json read_manifest(const fs::path& folder) {
   if (!fs::exists(path, error)) throw_bad_manifest(folder, "no such file");
   const std::string text = read_file(path);
   // A manifest has six levels. The limit bounds the depth of the calls that write it again.
-  const auto limit_depth = [&](int depth, Json::parse_event_t, Json&) {
+  // Sizes are whole numbers; a larger one than 64 bits would be parsed as a float.
+  const auto check = [&](int depth, Json::parse_event_t event, Json& value) {
     if (depth > 6) throw_bad_manifest(folder, "more than six levels of JSON");
+    if (event == Json::parse_event_t::value && value.is_number_float())
+      throw_bad_manifest(folder, "a number that is not a whole one of 64 bits");
     return true;
   };
-  Json json = Json::parse(text, limit_depth, /*allow_exceptions=*/false);
+  Json json = Json::parse(text, check, /*allow_exceptions=*/false);
   if (json.is_discarded() || !json.is_object()) throw_bad_manifest(folder, "no JSON object");
   if (text_of_json(json) != text) throw_bad_manifest(folder, "a text that hasten does not write");
   const auto sum = json.find("manifest_sha256");

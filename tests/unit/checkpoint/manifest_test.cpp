@@ -174,6 +174,13 @@ TEST_CASE("manifest: a newer version is refused by its number") {
   write("  \"files\": {},\n  \"version\": 7");
   CHECK(code_of([&] { verify_checkpoint(folder.path()); }) == "checkpoint.newer-version");
   CHECK(complaint(folder.path()).find("got version 7, expected at most 2") != std::string::npos);
+  // The reader of JSON would turn these into doubles.
+  for (const char* number : {"109223372036854775807", "1.5"}) {
+    CAPTURE(number);
+    write(str("  \"files\": {},\n  \"version\": ", number));
+    CHECK(code_of([&] { verify_checkpoint(folder.path()); }) == "checkpoint.manifest");
+    CHECK(complaint(folder.path()).find("got a number that is not") != std::string::npos);
+  }
   // An accident does not make a newer version.
   overwrite(folder.path() / kManifestFile,
             "{\n  \"files\": {},\n  \"manifest_sha256\": \"\",\n  \"version\": 7\n}\n");

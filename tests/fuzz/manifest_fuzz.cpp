@@ -1,0 +1,80 @@
+// A libFuzzer target for the manifest of a checkpoint. CMakeLists.txt builds it with LibTorch, whose
+// libraries are not instrumented.
+//
+// The first byte selects whether the text is the file, or JSON that gets the form and the checksum of
+// a manifest, so that the fuzzer need not guess them. The folder has a file beside the manifest. What
+// is accepted describes tensors that are possible.
+#include <stdlib.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/sha256.h"
+#include "checkpoint/tensor_records.h"
+#include "hasten/base/error.h"
+#include "hasten/base/files.h"
+#include "hasten/checkpoint/manifest.h"
+#include "parsed_file.h"
+
+using namespace hasten;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// A folder in memory for this process.
+fs::path new_folder() {
+  std::string name = "/dev/shm/hasten-manifest-XXXXXX";
+  if (::mkdtemp(name.data()) == nullptr) std::abort();
+  std::ofstream(fs::path(name) / "model.safetensors", std::ios::binary)
+      << std::string("\x02\0\0\0\0\0\0\0{}", 10);
+  return name;
+}
+
+// A fuzzer ends by exit().
+const fs::path& folder() {
+  static const fs::path path = new_folder();
+  static const struct Remover {
+    ~Remover() { fs::remove_all(path); }
+  } remover;
+  return path;
+}
+
+std::string with_checksum(const std::string& text) {
+  nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded() || !json.is_object()) return text;
+  json.erase("manifest_sha256");
+  try {
+    json["manifest_sha256"] = sha256_of_text(json.dump(2) + "\n");
+    return json.dump(2) + "\n";
+  } catch (const nlohmann::json::exception&) {  // text that is not UTF-8
+    return text;
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return 0;
+  std::string text(reinterpret_cast<const char*>(data) + 1, size - 1);
+  if (data[0] % 4 != 0) text = with_checksum(text);
+  std::ofstream(folder() / kManifestFile, std::ios::binary) << text;
+  const fuzz::MemoryLimit limit(text.size());
+  try {
+    for (const auto& [file, tensors] : records_of_checkpoint(folder())) {
+      for (const auto& [name, record] : tensors) {
+        if (!is_possible(record)) std::abort();
+      }
+    }
+  } catch (const DataError&) {
+  }
+  try {
+    verify_checkpoint(folder());
+  } catch (const DataError&) {
+  } catch (const IoError&) {  // a file name that the system refuses
+  }
+  return 0;
+}
