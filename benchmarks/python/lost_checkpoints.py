@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+"""Repeats hasten's crash and damage tests with Accelerate and the Hugging Face Trainer.
+
+    lost_checkpoints.py [--trials N]
+
+A process that saves again and again is killed at a random moment of a save, and the newest checkpoint that an unchanged program would
+load is loaded. Then single bits of a good checkpoint are flipped, one in each trial, and it is loaded again. A flip that changes no
+value that loading uses, such as one in the padding of an archive, counts as noticed if the loaded values are equal.
+hasten's figures for the same are those of faults/checkpoints and unit/checkpoint/manifest: 0 lost, every bit noticed.
+"""
+import argparse
+import json
+import os
+import pathlib
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+PROGRAM = """
+import os, sys, pathlib, torch, warnings
+warnings.filterwarnings("ignore")
+from accelerate import Accelerator
+from accelerate.utils import ProjectConfiguration
+kind, folder = sys.argv[1], sys.argv[2]
+torch.manual_seed(0)
+automatic = kind == "automatic"
+accelerator = Accelerator(cpu=True, project_config=ProjectConfiguration(project_dir=folder, automatic_checkpoint_naming=automatic, total_limit=2 if automatic else None))
+net = torch.nn.Sequential(*(torch.nn.Linear(512, 512) for _ in range(16)))
+optimizer = torch.optim.AdamW(net.parameters())
+net, optimizer = accelerator.prepare(net, optimizer)
+for step in range(10_000):
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.fill_(step)
+            parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.fill_(step)
+            optimizer.state[parameter]["exp_avg"].fill_(step)
+    print("saving", step, flush=True)
+    accelerator.save_state(None if automatic else folder + "/state")
+    print("saved", step, flush=True)
+"""
+
+LOAD = """
+import sys, json, torch, warnings
+warnings.filterwarnings("ignore")
+from accelerate import Accelerator
+from accelerate.utils import ProjectConfiguration
+kind, folder = sys.argv[1], sys.argv[2]
+automatic = kind == "automatic"
+accelerator = Accelerator(cpu=True, project_config=ProjectConfiguration(project_dir=folder, automatic_checkpoint_naming=automatic))
+net = torch.nn.Sequential(*(torch.nn.Linear(512, 512) for _ in range(16)))
+optimizer = torch.optim.AdamW(net.parameters())
+net, optimizer = accelerator.prepare(net, optimizer)
+accelerator.load_state(None if automatic else folder + "/state")
+values = sorted({value for parameter in net.parameters() for value in parameter.detach().unique().tolist()} |
+                {value for parameter in net.parameters() for value in optimizer.state[parameter]["exp_avg"].unique().tolist()})
+print(json.dumps(values[:10]))
+"""
+
+TRAINER = """
+import sys, json, os, torch, warnings
+warnings.filterwarnings("ignore")
+from transformers import Trainer, TrainingArguments
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(16)))
+    def forward(self, x=None, labels=None):
+        out = self.layers(x)
+        return {"loss": (out - labels).square().mean(), "logits": out}
+class Rows(torch.utils.data.Dataset):
+    def __len__(self): return 4096
+    def __getitem__(self, row):
+        generator = torch.Generator().manual_seed(row)
+        return {"x": torch.rand(64, generator=generator), "labels": torch.rand(64, generator=generator)}
+folder, steps, resume = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "resume"
+torch.manual_seed(0)
+args = TrainingArguments(output_dir=folder, use_cpu=True, max_steps=steps, per_device_train_batch_size=2, save_steps=2, save_total_limit=3,
+                         report_to="none", disable_tqdm=True, logging_strategy="no")
+from transformers import TrainerCallback
+class Begin(TrainerCallback):
+    def on_train_begin(self, args, state, control, **_): print("begun", state.global_step, flush=True)
+    def on_save(self, args, state, control, **_): print("saved", state.global_step, flush=True)
+trainer = Trainer(Net(), args, train_dataset=Rows(), callbacks=[Begin()])
+trainer.train(resume_from_checkpoint=resume)
+"""
+
+parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+parser.add_argument("--trials", type=int, default=20)
+parser.add_argument("--seed", type=int, default=1)
+options = parser.parse_args()
+random.seed(options.seed)
+
+
+def python(program, *words):
+    return [sys.executable, "-c", program, *map(str, words)]
+
+
+def kill_after(command, word, count, seconds):
+    """Runs until `word` has been printed `count` times, waits, and kills. Returns the lines."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    lines = []
+    while sum(line.startswith(word) for line in lines) < count:
+        line = process.stdout.readline()
+        if not line:
+            sys.exit(f"the program ended: {lines[-3:]}")
+        lines.append(line)
+    time.sleep(seconds)
+    process.kill()
+    lines += process.stdout.readlines()
+    process.wait()
+    return lines
+
+
+def load(command):
+    """Returns the last line, or None if the program failed."""
+    done = subprocess.run(command, capture_output=True, text=True)
+    return done.stdout.strip().splitlines()[-1] if done.returncode == 0 else None
+
+
+def kill_accelerate(kind):
+    result = dict(trials=options.trials, failed=0, mixed=0)
+    for _ in range(options.trials):
+        with tempfile.TemporaryDirectory() as folder:
+            kill_after(python(PROGRAM, kind, folder), "saving", 4, random.uniform(0, 0.15))
+            values = load(python(LOAD, kind, folder))
+            result["failed"] += values is None
+            result["mixed"] += values is not None and len(json.loads(values)) != 1
+    return result
+
+
+def kill_trainer():
+    result = dict(trials=options.trials, failed=0)
+    for _ in range(options.trials):
+        with tempfile.TemporaryDirectory() as folder:
+            kill_after(python(TRAINER, folder, 100_000, "new"), "saved", 3, random.uniform(0, 0.1))
+            # It goes on for a few steps after the newest folder.
+            newest = max(int(path.name.split("-")[1]) for path in pathlib.Path(folder).glob("checkpoint-*"))
+            result["failed"] += load(python(TRAINER, folder, newest + 2, "resume")) is None
+    return result
+
+
+def flip(path, bit):
+    content = bytearray(path.read_bytes())
+    content[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(content)
+
+
+def flip_accelerate():
+    result = dict(trials=options.trials, noticed=0)
+    with tempfile.TemporaryDirectory() as folder:
+        kill_after(python(PROGRAM, "named", folder), "saved", 1, 0)
+        state = pathlib.Path(folder) / "state"
+        if load(python(LOAD, "named", folder)) is None:  # killed in the next save
+            shutil.rmtree(state)
+            return flip_accelerate()
+        good = load(python(LOAD, "named", folder))
+        for _ in range(options.trials):
+            path = random.choice([state / "model.safetensors", state / "optimizer.bin"])
+            bit = random.randrange(8 * path.stat().st_size)
+            flip(path, bit)
+            result["noticed"] += load(python(LOAD, "named", folder)) in (None, good)
+            flip(path, bit)
+    return result
+
+
+def flip_trainer():
+    result = dict(trials=options.trials, noticed=0)
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(python(TRAINER, folder, 4, "new"), capture_output=True, check=True)
+        checkpoint = pathlib.Path(folder) / "checkpoint-4"
+        for _ in range(options.trials):
+            path = random.choice([checkpoint / "model.safetensors", checkpoint / "optimizer.pt"])
+            bit = random.randrange(8 * path.stat().st_size)
+            flip(path, bit)
+            done = subprocess.run(python(TRAINER, folder, 5, "resume"), capture_output=True, text=True)
+            result["noticed"] += done.returncode != 0
+            shutil.rmtree(pathlib.Path(folder) / "checkpoint-5", ignore_errors=True)
+            flip(path, bit)
+    return result
+
+
+os.environ.update(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", CUDA_VISIBLE_DEVICES="")
+for name, work in {"accelerate, killed while it saves to one folder": lambda: kill_accelerate("named"),
+                   "accelerate, killed with automatic naming": lambda: kill_accelerate("automatic"),
+                   "Hugging Face Trainer, killed while it saves": kill_trainer,
+                   "accelerate, one bit flipped": flip_accelerate, "Hugging Face Trainer, one bit flipped": flip_trainer}.items():
+    print(json.dumps({"case": name, **work()}), flush=True)
