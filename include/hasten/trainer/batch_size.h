@@ -2,7 +2,9 @@
 // Finds the largest batch that fits into the memory of every process, and keeps the rows of a step.
 //
 //   const BatchSize fits = find_executable_batch_size(group, {.rows = 64}, [&](std::int64_t rows) {
-//     loss_of(model->forward(at::randint(5, 100, {rows, 512}))).backward();
+//     const TensorDict batch = {{"input_ids", at::randint(5, 100, {rows, 512})},
+//                               {"labels", at::zeros({rows}, at::kLong)}};
+//     model->forward(batch).loss.backward();
 //     model->zero_grad();
 //   });
 //   // a loader with batches of fits.rows, and fits.accumulation of them in each window
