@@ -96,8 +96,9 @@ ElasticPlace ElasticRanks::place_of(const BatchInfo* batch, std::int64_t pass) {
     throw_loop("a second accumulate() for a batch",
                "pass all models of the loop to one accumulate(), and add up their losses");
   }
-  const std::int64_t next = place_ ? place_->position + 1 : 0;
-  if (place.position != 0 && place.position != next) {
+  // A pass that was left inside a window does not continue it.
+  const bool is_open = place_ && !place_->ends_window && latest_batch_.second == pass;
+  if (place.position != (is_open ? place_->position + 1 : 0)) {
     throw_loop("a batch that was read without accumulate()",
                "call accumulate() for each batch, also if it has no backward()");
   }
