@@ -31,6 +31,11 @@ bool continues_by_itself(const fs::path& output_dir) {
   return continues && (!checkpoints(output_dir).empty() || has_damaged_checkpoints(output_dir));
 }
 
+void unmark_job(const fs::path& output_dir) {
+  std::error_code error;
+  if (fs::exists(output_dir / kJobFile, error)) write_file_atomically(output_dir / kJobFile, "");
+}
+
 void mark_job(const fs::path& output_dir) {
   const std::string job = name_of_job(worker_of(config::whole_environment()));
   if (!job.empty()) write_file_atomically(output_dir / kJobFile, job);

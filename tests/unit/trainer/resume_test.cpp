@@ -74,6 +74,15 @@ FolderNames names_of_folders(const std::vector<fs::path>& folders) {
   return names;
 }
 
+// An environment variable that this process has for a time.
+struct Variable {
+  Variable(const char* name, const char* value) : name(name) { ::setenv(name, value, 1); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+  ~Variable() { ::unsetenv(name); }
+  const char* name;
+};
+
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
@@ -199,6 +208,19 @@ TEST_CASE("resume: a job that is restarted continues, and never the run of anoth
   write_file_atomically(folder.directory.path() / "log", "");
   CHECK_THROWS(notebook_launcher(job(folder, false), options));
   CHECK(read(folder, "log").empty());
+}
+
+TEST_CASE("resume: a new job with the name of an earlier one does not continue its run") {
+  const Folder folder;
+  const auto attempt = [&](const char* restarts) {
+    const Variable rank("RANK", "0"), world("WORLD_SIZE", "1"),
+        name("TORCHELASTIC_RUN_ID", "nightly"), count("TORCHELASTIC_RESTART_COUNT", restarts);
+    return code_of([&] { run(ten_steps(folder.path)); });
+  };
+  CHECK(attempt("0") == "none");
+  CHECK(attempt("1") == "none");  // it continues its own run
+  CHECK(attempt("0") == "trainer.output-in-use");
+  CHECK(attempt("1") == "trainer.output-in-use");
 }
 
 TEST_CASE("resume: a different gradient_accumulation_steps is refused with both values") {
