@@ -5,15 +5,15 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
+#include <map>
 
 #include "formats/pytorch_tensors.h"
 #include "formats/safetensors_header.h"
 #include "formats/weights_index.h"
+#include "formats/weights_target.h"
 #include "hasten/base/error.h"
-#include "hasten/base/files.h"
 #include "hasten/base/text.h"
-#include "hasten/formats/weights.h"
+#include "hasten/formats/safetensors.h"
 
 namespace hasten {
 namespace {
@@ -99,18 +99,11 @@ TensorDict load_pytorch_weights(const fs::path& file_or_folder, const PyTorchFil
 
 TensorDict convert_pytorch_weights(const fs::path& file_or_folder, const fs::path& target,
                                    const PyTorchFileOptions& options) {
+  check_weights_target(target, options.max_shard_size);
   TensorDict weights = load_pytorch_weights(file_or_folder, options);
   SafetensorsMetadata metadata = {{"format", "pt"}};
   for (const auto& [alias, name] : drop_shared(weights)) metadata.emplace(alias, name);
-  if (target.extension() == ".safetensors") {
-    save_safetensors(target, weights, metadata);
-    return weights;
-  }
-  make_directories(target);
-  save_weights(
-      target, weights,
-      {.max_shard_size = options.max_shard_size.value_or(std::numeric_limits<std::int64_t>::max()),
-       .metadata = metadata});
+  write_weights(target, weights, options.max_shard_size, metadata);
   return weights;
 }
 

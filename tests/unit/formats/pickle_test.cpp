@@ -140,6 +140,18 @@ TEST_CASE("pickle: conversion writes tied names once, and joins files of an inde
   CHECK(read_file(file) == read_file(data / "zoo.safetensors"));
 }
 
+TEST_CASE("pickle: conversion does not write into a checkpoint, and one file has no shards") {
+  const TemporaryDirectory folder;
+  write_file_atomically(folder.path() / "hasten_manifest.json", "{}");
+  CHECK(code_of([&] { convert_pytorch_weights(data / "zoo.bin", folder.path(), kAllowed); }) ==
+        "weights.merge-target");
+  CHECK_FALSE(fs::exists(folder.path() / "model.safetensors"));
+  CHECK(code_of([&] {
+          convert_pytorch_weights(data / "zoo.bin", folder.path() / "x.safetensors",
+                                  {.allow_pickle = true, .max_shard_size = 100});
+        }) == "weights.shard-size");
+}
+
 TEST_CASE("pickle: files that are not weights are refused by what they have") {
   CHECK(code_of([] { load_pytorch_weights(data / "nested.bin", kAllowed); }) ==
         "pickle.not-weights");
