@@ -45,10 +45,9 @@ class Program::Machine {
  public:
   Machine(Program& program, std::string_view pickle, const StorageSize& storage_size,
           std::size_t file_size)
-      : program_(program),
-        rest_(pickle),
-        storage_size_(storage_size),
-        memory_left_(file_size + kMemory) {}
+      : program_(program), rest_(pickle), storage_size_(storage_size) {
+    program_.memory_left_ = file_size + kMemory;
+  }
 
   const Value* run() {
     if (byte() != 0x80 || byte() != 2) fail("a pickle of another protocol than 2");
@@ -163,12 +162,12 @@ class Program::Machine {
   }
 
   void spend(std::size_t memory) {
-    if (memory > memory_left_) fail("more values than a file of this size may have");
-    memory_left_ -= memory;
+    if (memory > program_.memory_left_) fail("more values than a file of this size may have");
+    program_.memory_left_ -= memory;
   }
 
   Value& push(Kind kind) {
-    spend(sizeof(Value) + 2 * kGrowth * sizeof(Value*));  // the memo and the stack grow with it
+    spend(sizeof(Value) + kGrowth * sizeof(Value*));  // the stack grows with it
     Value& value = program_.values_.emplace_back();
     value.kind = kind;
     stack_.push_back(&value);
@@ -245,6 +244,7 @@ class Program::Machine {
     if (place > memo_.size()) fail("a memo with gaps");
     Value& value = top();
     if (place == memo_.size()) {
+      spend(kGrowth * sizeof(Value*));
       memo_.push_back(&value);
     } else {
       memo_[place] = &value;
@@ -337,8 +337,8 @@ class Program::Machine {
     if (!is_empty) forbid("a tensor with hooks");
   }
 
-  // No element may lie outside of the storage, and none may be in it for several indices, so that no
-  // small file becomes a large tensor.
+  // No element may lie outside of the storage, and there may be no more elements than it has, so that
+  // no small file becomes a large tensor.
   void check_place(const Value& storage, std::int64_t offset,
                    const std::vector<const Value*>& sizes,
                    const std::vector<const Value*>& strides) const {
@@ -402,7 +402,6 @@ class Program::Machine {
   Program& program_;
   std::string_view rest_;
   const StorageSize& storage_size_;
-  std::size_t memory_left_;
   std::vector<Value*> stack_, memo_;
   std::vector<std::size_t> marks_;
 };

@@ -76,11 +76,14 @@ class Program {
   void for_each_member(
       const Value& dict,
       const std::function<void(const std::string& key, const Value&)>& visit) const;
+  // The bytes that the values have left of what they may take.
+  std::size_t memory_left() const { return memory_left_; }
   [[noreturn]] void damaged(const std::string& got) const;
 
  private:
   class Machine;
   std::string file_;
+  std::size_t memory_left_ = 0;
   std::deque<Value> values_;
   const Value* root_ = nullptr;
 };

@@ -276,6 +276,19 @@ TEST_CASE("pickle: modules in modules are limited, and a module is in one place"
   CHECK(error_of(module + "}" + text("m") + kFour + "sb.") == "none");
 }
 
+TEST_CASE("pickle: the full names of a module's tensors are limited") {
+  const std::string module = name("__torch__", "M") + ")\x81";
+  const auto error = [&](std::size_t length) {
+    std::string members = text("first") + kFour + std::string("q\0s", 3);
+    for (int i = 0; i < 100; ++i) members += text(str("m", i)) + std::string("h\0s", 3);
+    return error_of(module + "}" + text(std::string(length, 'x')) + module + "}" + members + "b" +
+                    "sb.");
+  };
+  CHECK(error(1000) == "none");
+  CHECK(error(1'000'000).find("longer names than a file of this size may have") !=
+        std::string::npos);
+}
+
 TEST_CASE("pickle: truncated and doubled content is refused") {
   EditedArchive archive(data / "zoo.bin");
   const std::string pickle = archive.records.at("data.pkl");
