@@ -24,7 +24,11 @@ TensorDict load_pickle(const fs::path& path) {
   const auto archive = std::make_shared<const PickleArchive>(path);
   PyTorchTensors tensors(archive);
   TensorDict weights;
-  for (const auto& [name, value] : archive->tensors()) weights[name] = tensors.tensor(*value);
+  for (const auto& [name, value] : archive->tensors()) {
+    // The name of an attribute may have a dot, so "a.b" may be two tensors.
+    if (!weights.emplace(name, tensors.tensor(*value)).second)
+      archive->program().damaged("two tensors of one full name");
+  }
   return weights;
 }
 
@@ -44,6 +48,22 @@ TensorDict load_pickles(const fs::path& index) {
     weights.merge(found);
   }
   return weights;
+}
+
+// Throws if the views of a storage have more bytes than it. They overlap then, and a small file would
+// become a large one.
+void check_views(const TensorDict& weights, const fs::path& file) {
+  std::map<const c10::StorageImpl*, std::size_t> bytes_of_views;
+  for (const auto& [name, tensor] : weights) {
+    std::size_t& bytes = bytes_of_views[tensor.storage().unsafeGetStorageImpl()];
+    bytes += tensor.nbytes();
+    if (bytes <= tensor.storage().nbytes()) continue;
+    throw DataError("pickle.shared",
+                    {.what = str(file.string(), ", tensor ", safetensors::quoted(name)),
+                     .got = "tensors that share memory in part",
+                     .expected = "tensors of their own memory, or of the same memory",
+                     .hint = "load the file in Python, clone() its tensors, and save it again"});
+  }
 }
 
 }  // namespace
@@ -103,6 +123,7 @@ TensorDict convert_pytorch_weights(const fs::path& file_or_folder, const fs::pat
   TensorDict weights = load_pytorch_weights(file_or_folder, options);
   SafetensorsMetadata metadata = {{"format", "pt"}};
   for (const auto& [alias, name] : drop_shared(weights)) metadata.emplace(alias, name);
+  check_views(weights, file_or_folder);
   write_weights(target, weights, options.max_shard_size, metadata);
   return weights;
 }

@@ -46,11 +46,12 @@ std::string tensor(std::uint64_t offset, const std::string& sizes, const std::st
 }
 const std::string kFour = tensor(0, integer(4), integer(1));
 
-// A file whose pickle has these instructions, and a storage of four floats.
+// A file whose pickle has these instructions, and a storage of four floats or of another size.
 struct PickleFile {
-  explicit PickleFile(const std::string& instructions) {
+  explicit PickleFile(const std::string& instructions, std::size_t storage_bytes = 16) {
     EditedArchive archive(data / "zoo.bin");
-    archive.records = {{"data.pkl", "\x80\x02" + instructions}, {"data/0", std::string(16, '\0')}};
+    archive.records = {{"data.pkl", "\x80\x02" + instructions},
+                       {"data/0", std::string(storage_bytes, '\0')}};
     write_file_atomically(path, archive.bytes());
   }
   // Returns the code and the text of the error.
@@ -232,6 +233,24 @@ TEST_CASE("pickle: a tensor lies in its storage, and has no more elements than i
   CHECK(begins_with(error_of_value(tensor(0, sizes, sizes)), "pickle.damaged"));
 }
 
+TEST_CASE("pickle: views that overlap are not written, as a small file would become a large one") {
+  const auto view = [](std::uint64_t offset, std::uint64_t size) {
+    return tensor(offset, integer(size), integer(2), storage("FloatStorage", 6));
+  };
+  const auto code = [&](const std::string& more) {
+    const PickleFile file(
+        "}" + text("even") + view(0, 3) + "s" + text("odd") + view(1, 3) + "s" + more + ".", 24);
+    CHECK(file.error() == "none");
+    const fs::path target = file.folder.path() / "x.safetensors";
+    const std::string code = code_of([&] { convert_pytorch_weights(file.path, target, kAllowed); });
+    CHECK(fs::exists(target) == (code == "none"));
+    return code;
+  };
+  CHECK(code("") == "none");
+  CHECK(code(text("same") + view(1, 3) + "s") == "none");
+  CHECK(code(text("part") + view(2, 2) + "s") == "pickle.shared");
+}
+
 TEST_CASE("pickle: hooks and metadata of tensors are refused") {
   const auto with = [](const std::string& last) {
     return name("torch._utils", "_rebuild_tensor_v2") +
@@ -263,6 +282,16 @@ TEST_CASE("pickle: deep, large and circular values end") {
   // A memo of four billion places.
   CHECK(begins_with(error_of("]r" + number(0xFFFFFFFF, 4) + '.'), "pickle.damaged"));
   CHECK(begins_with(error_of("j" + number(0xFFFFFFFF, 4) + '.'), "pickle.damaged"));
+}
+
+TEST_CASE("pickle: two tensors of a module with one full name are refused") {
+  const std::string module = name("__torch__", "M") + ")\x81";
+  const auto nested = [&](const char* key) {
+    return module + "}" + text("a") + module + "}" + text("b") + kFour + "sbs" + text(key) + kFour +
+           "sb.";
+  };
+  CHECK(error_of(nested("a.c")) == "none");
+  CHECK(begins_with(error_of(nested("a.b")), "pickle.damaged"));
 }
 
 TEST_CASE("pickle: modules in modules are limited, and a module is in one place") {
