@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
+#include <cmath>
 #include <functional>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
+#include "hasten/checkpoint/pytorch_optimizer.h"
 #include "hasten/formats/pytorch_file.h"
 #include "hasten/formats/safetensors.h"
 #include "unit/code_of.h"
@@ -189,6 +191,23 @@ TEST_CASE("pickle: names other than those of tensors are refused, and nothing is
   CHECK(begins_with(error_of(name("collections", "OrderedDict") + tuple("") + "\x81."),
                     "pickle.forbidden"));
   CHECK(begins_with(error_of(text("a") + tuple("") + "R."), "pickle.forbidden"));
+}
+
+TEST_CASE("pickle: the step of an optimizer is one whole number") {
+  const TemporaryDirectory folder;
+  const at::Tensor weight =
+      load_safetensors(data / "adam_amsgrad.safetensors").at("before").clone();
+  torch::optim::Adam adam({weight.requires_grad_()}, torch::optim::AdamOptions(1.0));
+  EditedArchive archive(data / "adam_amsgrad.pt");
+  REQUIRE(archive.records.at("data/0").size() == 4);
+  for (const float step : {-1.0f, 0.5f, 1e30f, std::nanf("")}) {
+    CAPTURE(step);
+    archive.records["data/0"] = std::string(reinterpret_cast<const char*>(&step), sizeof step);
+    write_file_atomically(folder.path() / "x.pt", archive.bytes());
+    CHECK(code_of([&] { load_pytorch_optimizer(folder.path() / "x.pt", adam, kAllowed); }) ==
+          "checkpoint.pytorch-state");
+    CHECK(adam.state().empty());
+  }
 }
 
 TEST_CASE("pickle: every instruction that PyTorch does not write is refused") {
