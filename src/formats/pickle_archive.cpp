@@ -1,6 +1,5 @@
 #include "formats/pickle_archive.h"
 
-#include <fstream>
 #include <set>
 
 #include "base/utf8.h"
@@ -16,8 +15,8 @@ constexpr int kDeepestModule = 64;
 
 // Returns the path, unless the file was written by a PyTorch before 1.6, which did not use archives.
 const std::filesystem::path& checked_path(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (file.get() != 0x80) return path;
+  const detail::MappedFile file(path);  // refuses what is not a regular file
+  if (!file.bytes().starts_with('\x80')) return path;
   throw DataError("pickle.archive", {.what = path.string(),
                                      .got = "a pickle that is in no archive",
                                      .expected = "a file of torch.save of PyTorch 1.6 or later",

@@ -1,5 +1,6 @@
 // Files of torch.save and torch::save: what is read, and that every other pickle is refused.
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 #include <torch/torch.h>
 
 #include <cmath>
@@ -163,6 +164,13 @@ TEST_CASE("pickle: files that are not weights are refused by what they have") {
   CHECK(code_of([] { load_pytorch_weights(data / "old.bin", kAllowed); }) == "pickle.archive");
   CHECK(code_of([] { load_pytorch_weights(data / "zoo.safetensors", kAllowed); }) ==
         "pickle.archive");
+}
+
+TEST_CASE("pickle: a pipe is refused") {
+  const TemporaryDirectory folder;
+  const fs::path pipe = folder.path() / "x.bin";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  CHECK(code_of([&] { load_pytorch_weights(pipe, kAllowed); }) == "io.not-a-file");
 }
 
 TEST_CASE("pickle: names other than those of tensors are refused, and nothing is executed") {
