@@ -152,25 +152,33 @@ std::string path_of_writer(const Group& group, const std::string& own) {
 }
 
 void require_separate_folders(const Group& group, bool writes, const fs::path& folder) {
-  const bool is_main = group.rank() == 0;
-  const fs::path mark =
-      broadcast_from_main(group, [] { return ".hasten-machine-" + random_digits(); });
-  once(group, is_main, [&] {
+  const std::vector<std::string> writers = group.gather_object(writes ? "1" : "");
+  const std::string digits = broadcast_from_main(group, random_digits);
+  const auto mark_of = [&](std::size_t rank) {
+    return folder / str(".hasten-machine-", digits, '-', rank);
+  };
+  const auto own = static_cast<std::size_t>(group.rank());
+  once(group, writes, [&] {
     make_directories(folder);
-    write_file_atomically(folder / mark, "");
+    write_file_atomically(mark_of(own), "");
   });
   std::error_code error;
-  const bool sees_it = writes && !is_main && fs::exists(folder / mark, error);
-  const std::vector<std::string> seen = group.gather_object(sees_it ? "1" : "");
-  if (is_main) fs::remove(folder / mark, error);
-  const auto other = std::find(seen.begin(), seen.end(), "1");
-  if (other == seen.end()) return;
-  throw ConfigError("checkpoint.shared-folder",
-                    {.what = "save_on_each_node, " + folder.string(),
-                     .got = str("a folder that ranks 0 and ", other - seen.begin(), " share"),
-                     .expected = "a folder of its own for each machine",
-                     .hint = "leave save_on_each_node off: with a shared folder the main process "
-                             "writes for all machines"});
+  std::string seen;  // the rank of another process that writes here
+  for (std::size_t rank = 0; writes && rank < own && seen.empty(); ++rank) {
+    if (!writers[rank].empty() && fs::exists(mark_of(rank), error)) seen = str(rank);
+  }
+  const std::vector<std::string> of_ranks = group.gather_object(seen);
+  if (writes) fs::remove(mark_of(own), error);
+  const auto sharing = std::find_if(of_ranks.begin(), of_ranks.end(),
+                                    [](const std::string& other) { return !other.empty(); });
+  if (sharing == of_ranks.end()) return;
+  throw ConfigError(
+      "checkpoint.shared-folder",
+      {.what = "save_on_each_node, " + folder.string(),
+       .got = str("a folder that ranks ", *sharing, " and ", sharing - of_ranks.begin(), " share"),
+       .expected = "a folder of its own for each machine",
+       .hint = "leave save_on_each_node off: with a shared folder the main process "
+               "writes for all machines"});
 }
 
 std::string new_save_id(const Group& group) { return broadcast_from_main(group, random_digits); }

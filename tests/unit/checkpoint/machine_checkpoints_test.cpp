@@ -167,8 +167,23 @@ TEST_CASE("machine checkpoints: a folder that two machines share is refused") {
       require(error.code() == "checkpoint.shared-folder", error.what());
     }
   });
+  // Rank 0 has a folder of its own, and two others share one.
+  notebook_launcher(
+      [&] {
+        const Accelerator accelerator({.cpu = true});
+        const Group& group = accelerator.group();
+        try {
+          require_separate_folders(group, true, all.path() / (group.rank() == 0 ? "a" : "b"));
+          require(false, "it was accepted");
+        } catch (const Error& error) {
+          require(std::string(error.what()).find("ranks 1 and 2 share") != std::string::npos,
+                  error.what());
+        }
+      },
+      {.num_processes = 3});
   CHECK(checkpoints(all.path()).empty());
-  for (const auto& entry : fs::directory_iterator(all.path())) CHECK(entry.is_directory());
+  for (const auto& entry : fs::recursive_directory_iterator(all.path()))
+    CHECK(entry.is_directory());
 }
 
 }  // namespace checkpoint_machine_checkpoints_test
