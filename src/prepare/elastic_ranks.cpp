@@ -43,7 +43,8 @@ void check_type(const at::Tensor& parameter) {
   throw ConfigError("prepare.elastic",
                     {.what = "a parameter of a model, with elastic_ranks",
                      .got = c10::toString(type),
-                     .expected = "real floating-point numbers of 16, 32 or 64 bits"});
+                     .expected = "real floating-point numbers of 16, 32 or 64 bits",
+                     .hint = "convert the model with module.to(torch::kFloat)"});
 }
 
 // Returns a gradient in a form in which terms are added: dense, and not rounded to 16 bits.
@@ -66,7 +67,9 @@ void ElasticRanks::check(const ElasticOptions& options, std::int64_t processes, 
                  str("a multiple of ", processes, ", the number of processes"),
                  "start a number of processes that divides elastic_ranks");
   }
-  if (options.threads < 1) throw_option("elastic_threads", options.threads, "1 or more", "");
+  if (options.threads < 1)
+    throw_option("elastic_threads", options.threads, "1 or more",
+                 "set it to 1, or to the threads that each process may use");
   if (device.is_cpu()) return;
   throw ConfigError("prepare.elastic", {.what = "elastic_ranks",
                                         .got = str("the device ", device.str()),
