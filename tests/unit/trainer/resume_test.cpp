@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -221,6 +222,24 @@ TEST_CASE("resume: a new job with the name of an earlier one does not continue i
   CHECK(attempt("1") == "none");  // it continues its own run
   CHECK(attempt("0") == "trainer.output-in-use");
   CHECK(attempt("1") == "trainer.output-in-use");
+}
+
+TEST_CASE("resume: a restarted job that saves only its weights starts over, if it may") {
+  const Folder folder;
+  TrainingArguments args = ten_steps(folder.path);
+  args.save_only_model = true;
+  std::size_t steps = 0;
+  const auto attempt = [&](const char* restarts) {
+    const Variable rank("RANK", "0"), world("WORLD_SIZE", "1"),
+        name("TORCHELASTIC_RUN_ID", "nightly"), count("TORCHELASTIC_RESTART_COUNT", restarts);
+    return code_of([&] { steps = run(args).losses.size(); });
+  };
+  CHECK(attempt("0") == "none");
+  CHECK(attempt("1") == "trainer.no-training-state");
+  args.overwrite_output_dir = true;
+  steps = 0;
+  CHECK(attempt("1") == "none");
+  CHECK(steps == 10);
 }
 
 TEST_CASE("resume: a different gradient_accumulation_steps is refused with both values") {
