@@ -242,6 +242,30 @@ TEST_CASE("resume: a restarted job that saves only its weights starts over, if i
   CHECK(steps == 10);
 }
 
+TEST_CASE("resume: a restarted job starts again beside damaged checkpoints of an earlier run") {
+  struct Failing : TrainerCallback {
+    void on_step_end(const TrainerEvent&, TrainerControl&, double) override {
+      throw std::domain_error("the first attempt fails");
+    }
+  };
+  const Folder folder;
+  fs::create_directories(folder.path / "checkpoint-4.damaged");
+  const auto attempt = [&](const char* restarts) {
+    const Variable rank("RANK", "0"), world("WORLD_SIZE", "1"),
+        name("TORCHELASTIC_RUN_ID", "nightly"), count("TORCHELASTIC_RESTART_COUNT", restarts);
+    TrainerParts parts{.train_dataset = TrainerDataset(rows(20)),
+                       .log_sink = [](std::string_view) {}};
+    if (*restarts == '0') parts.callbacks = {std::make_shared<Failing>()};
+    Trainer(new_model(), ten_steps(folder.path), parts).train();
+  };
+  CHECK_THROWS_AS(attempt("0"), std::domain_error);
+  CHECK_NOTHROW(attempt("1"));
+  // The run's own damaged checkpoints are an error, and never a new start.
+  for (const fs::path& each : checkpoints(folder.path))
+    fs::rename(each, each.string() + ".damaged.2");
+  CHECK(code_of([&] { attempt("2"); }) == "trainer.no-checkpoint");
+}
+
 TEST_CASE("resume: a different gradient_accumulation_steps is refused with both values") {
   const Folder folder;
   TrainingArguments args = ten_steps(folder.path);
