@@ -20,6 +20,7 @@
 #include "hasten/trainer/trainer.h"
 #include "unit/code_of.h"
 #include "unit/trainer/tiny.h"
+#include "unit/variable.h"
 
 namespace trainer_resume_test {
 
@@ -74,15 +75,6 @@ FolderNames names_of_folders(const std::vector<fs::path>& folders) {
   for (const fs::path& each : folders) names.push_back(each.filename().string());
   return names;
 }
-
-// An environment variable that this process has for a time.
-struct Variable {
-  Variable(const char* name, const char* value) : name(name) { ::setenv(name, value, 1); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-  ~Variable() { ::unsetenv(name); }
-  const char* name;
-};
 
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
@@ -214,8 +206,7 @@ TEST_CASE("resume: a job that is restarted continues, and never the run of anoth
 TEST_CASE("resume: a new job with the name of an earlier one does not continue its run") {
   const Folder folder;
   const auto attempt = [&](const char* restarts) {
-    const Variable rank("RANK", "0"), world("WORLD_SIZE", "1"),
-        name("TORCHELASTIC_RUN_ID", "nightly"), count("TORCHELASTIC_RESTART_COUNT", restarts);
+    const AttemptOfJob job("nightly", restarts);
     return code_of([&] { run(ten_steps(folder.path)); });
   };
   CHECK(attempt("0") == "none");
@@ -230,8 +221,7 @@ TEST_CASE("resume: a restarted job that saves only its weights starts over, if i
   args.save_only_model = true;
   std::size_t steps = 0;
   const auto attempt = [&](const char* restarts) {
-    const Variable rank("RANK", "0"), world("WORLD_SIZE", "1"),
-        name("TORCHELASTIC_RUN_ID", "nightly"), count("TORCHELASTIC_RESTART_COUNT", restarts);
+    const AttemptOfJob job("nightly", restarts);
     return code_of([&] { steps = run(args).losses.size(); });
   };
   CHECK(attempt("0") == "none");
@@ -251,8 +241,7 @@ TEST_CASE("resume: a restarted job starts again beside damaged checkpoints of an
   const Folder folder;
   fs::create_directories(folder.path / "checkpoint-4.damaged");
   const auto attempt = [&](const char* restarts) {
-    const Variable rank("RANK", "0"), world("WORLD_SIZE", "1"),
-        name("TORCHELASTIC_RUN_ID", "nightly"), count("TORCHELASTIC_RESTART_COUNT", restarts);
+    const AttemptOfJob job("nightly", restarts);
     TrainerParts parts{.train_dataset = TrainerDataset(rows(20)),
                        .log_sink = [](std::string_view) {}};
     if (*restarts == '0') parts.callbacks = {std::make_shared<Failing>()};
