@@ -1,7 +1,5 @@
 #include "checkpoint/machine_checkpoints.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -13,6 +11,7 @@
 #include <vector>
 
 #include "base/hexadecimal.h"
+#include "base/process_state.h"
 #include "base/sha256.h"
 #include "checkpoint/damaged_checkpoint.h"
 #include "hasten/base/files.h"
@@ -32,12 +31,6 @@ std::string random_digits() {
   std::array<unsigned char, 16> bytes;
   for (unsigned char& byte : bytes) byte = static_cast<unsigned char>(random());
   return to_hex(bytes);
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
 }
 
 // Returns what tells the save of a checkpoint from others, or an empty text if the folder has none.
@@ -145,10 +138,19 @@ void report_newer(const std::vector<Machine>& machines, std::int64_t step,
 }  // namespace
 
 std::string path_of_writer(const Group& group, const std::string& own) {
-  const auto of_ranks = group.gather_object(own);
-  auto rank = static_cast<std::size_t>(group.rank());
-  while (rank > 0 && of_ranks[rank].empty()) --rank;
-  return of_ranks[rank];
+  return path_of_writer(group, own, host_name());
+}
+
+std::string path_of_writer(const Group& group, const std::string& own, const std::string& host) {
+  const std::vector<std::string> of_ranks = group.gather_object(own),
+                                 hosts = group.gather_object(host);
+  auto nearest = static_cast<std::size_t>(group.rank());
+  while (nearest > 0 && of_ranks[nearest].empty()) --nearest;
+  if (hosts[nearest] == host) return of_ranks[nearest];
+  for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
+    if (!of_ranks[rank].empty() && hosts[rank] == host) return of_ranks[rank];
+  }
+  return of_ranks[nearest];
 }
 
 void require_separate_folders(const Group& group, bool writes, const fs::path& folder) {

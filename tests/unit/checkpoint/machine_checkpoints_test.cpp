@@ -104,6 +104,22 @@ TEST_CASE("machine checkpoints: the newest save that all machines have is used")
   require_newest(all.path(), "checkpoint-20", 1, "checkpoint of step 30 of machine 1 (rank 2");
 }
 
+TEST_CASE("machine checkpoints: the ranks of a machine need not follow each other") {
+  notebook_launcher(
+      [] {
+        const Accelerator accelerator({.cpu = true});
+        const Group& group = accelerator.group();
+        const std::string host = kMachines[static_cast<std::size_t>(group.rank() % 2)];
+        const std::string own = group.rank() < 2 ? "folder of " + host : "";
+        const std::string path = path_of_writer(group, own, host);
+        require(path == "folder of " + host, path);
+        // One process writes to a folder that all machines share.
+        const std::string shared = path_of_writer(group, group.rank() == 0 ? "shared" : "", host);
+        require(shared == "shared", shared);
+      },
+      {.num_processes = 4});
+}
+
 TEST_CASE("machine checkpoints: a damaged one is set aside on its machine, and none uses it") {
   const TemporaryDirectory all;
   for (const std::string& machine : kMachines) {
