@@ -12,8 +12,9 @@
 namespace hasten::pickle {
 namespace {
 
-// The memory that values take beyond the size of the file.
-constexpr std::size_t kMemory = std::size_t{12} << 20;
+// The memory that values take: so much, and a multiple of the size of the file. A tensor of one number
+// takes about 280 bytes of a file of torch.save, and 1900 bytes here.
+constexpr std::size_t kMemory = std::size_t{12} << 20, kMemoryPerByte = 8;
 // A vector that grows has its old and its new memory for a moment.
 constexpr std::size_t kGrowth = 3;
 constexpr std::size_t kMostDimensions = 64;
@@ -46,7 +47,7 @@ class Program::Machine {
   Machine(Program& program, std::string_view pickle, const StorageSize& storage_size,
           std::size_t file_size)
       : program_(program), rest_(pickle), storage_size_(storage_size) {
-    program_.memory_left_ = file_size + kMemory;
+    program_.memory_left_ = kMemoryPerByte * file_size + kMemory;
   }
 
   const Value* run() {

@@ -332,6 +332,33 @@ TEST_CASE("pickle: modules in modules are limited, and a module is in one place"
   CHECK(error_of(module + "}" + text("m") + kFour + "sb.") == "none");
 }
 
+TEST_CASE("pickle: a file of many small tensors is read") {
+  const std::string zero(1, '\0');
+  // The first use of a name or a text puts it into the memo, as PyTorch does.
+  const auto once = [](bool is_first, const std::string& value, int place) {
+    return (is_first ? value + 'q' : std::string("h")) +
+           number(static_cast<std::uint64_t>(place), 1);
+  };
+  EditedArchive archive(data / "zoo.bin");
+  archive.records.clear();
+  std::string pickle = "\x80\x02}(";
+  constexpr int kTensors = 10'000;
+  for (int i = 0; i < kTensors; ++i) {
+    const bool is_first = i == 0;
+    pickle += text(str("layers.", i, ".scale")) +
+              once(is_first, name("torch._utils", "_rebuild_tensor_v2"), 0) + "((" +
+              once(is_first, text("storage"), 1) +
+              once(is_first, name("torch", "FloatStorage"), 2) + text(str(i)) +
+              once(is_first, text("cpu"), 3) + "K\1tQK" + zero + "))\x89" +
+              once(is_first, name("collections", "OrderedDict"), 4) + ")RtR";
+    archive.records[str("data/", i)] = std::string(4, '\0');
+  }
+  archive.records["data.pkl"] = pickle + "u.";
+  const TemporaryDirectory folder;
+  write_file_atomically(folder.path() / "x.bin", archive.bytes());
+  CHECK(load_pytorch_weights(folder.path() / "x.bin", kAllowed).size() == kTensors);
+}
+
 TEST_CASE("pickle: the full names of a module's tensors are limited") {
   const std::string module = name("__torch__", "M") + ")\x81";
   const auto error = [&](std::size_t length) {
