@@ -200,7 +200,8 @@ void check_project(const ProjectConfiguration& project) {
   if (project.keep_every < 0) {
     throw ConfigError("checkpoint.keep-every", {.what = "project_config.keep_every",
                                                 .got = str(project.keep_every),
-                                                .expected = "at least 0"});
+                                                .expected = "at least 0",
+                                                .hint = "pass 0 to keep none of them for ever"});
   }
   if (project.automatic_checkpoint_naming && project.project_dir.empty()) {
     throw ConfigError("checkpoint.project-dir",
@@ -316,7 +317,10 @@ bool Accelerator::sync_gradients() const { return state_->accumulation.sync_grad
 double Accelerator::elastic_loss() const {
   if (state_->elastic) return state_->elastic->loss();
   throw UsageError("prepare.elastic-loop",
-                   {.what = "elastic_loss()", .got = "an Accelerator without elastic_ranks"});
+                   {.what = "elastic_loss()",
+                    .got = "an Accelerator without elastic_ranks",
+                    .expected = "one with AcceleratorOptions::elastic_ranks",
+                    .hint = "set elastic_ranks, or use the loss that was given to backward()"});
 }
 
 void Accelerator::stepped() { state_->accumulation.mark_gradients_used(); }

@@ -163,13 +163,13 @@ std::string set_damaged_aside(const fs::path& folder, const Error& error) {
              text.expected.empty() ? "" : ", expected " + text.expected, ". ", set_aside(folder));
 }
 
-bool has_damaged_checkpoints(const fs::path& output_dir, const std::string& prefix) {
+std::vector<fs::path> damaged_checkpoints(const fs::path& output_dir, const std::string& prefix) {
   const auto number_of_damaged = [&](const fs::path& each) -> std::int64_t {
     const fs::path name = each.filename();
     if (name.string().find(kDamaged) == std::string::npos) return -1;
     return number_after_prefix(name.string(), prefix, '.');
   };
-  return !folders_by_step(output_dir, number_of_damaged).empty();
+  return folders_by_step(output_dir, number_of_damaged);
 }
 
 void abandon_checkpoints_after(const fs::path& output_dir, std::int64_t step,

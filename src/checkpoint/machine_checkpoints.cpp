@@ -1,7 +1,5 @@
 #include "checkpoint/machine_checkpoints.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -13,6 +11,7 @@
 #include <vector>
 
 #include "base/hexadecimal.h"
+#include "base/process_state.h"
 #include "base/sha256.h"
 #include "checkpoint/damaged_checkpoint.h"
 #include "hasten/base/files.h"
@@ -32,12 +31,6 @@ std::string random_digits() {
   std::array<unsigned char, 16> bytes;
   for (unsigned char& byte : bytes) byte = static_cast<unsigned char>(random());
   return to_hex(bytes);
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
 }
 
 // Returns what tells the save of a checkpoint from others, or an empty text if the folder has none.
@@ -145,32 +138,49 @@ void report_newer(const std::vector<Machine>& machines, std::int64_t step,
 }  // namespace
 
 std::string path_of_writer(const Group& group, const std::string& own) {
-  const auto of_ranks = group.gather_object(own);
-  auto rank = static_cast<std::size_t>(group.rank());
-  while (rank > 0 && of_ranks[rank].empty()) --rank;
-  return of_ranks[rank];
+  return path_of_writer(group, own, host_name());
+}
+
+std::string path_of_writer(const Group& group, const std::string& own, const std::string& host) {
+  const std::vector<std::string> of_ranks = group.gather_object(own),
+                                 hosts = group.gather_object(host);
+  auto nearest = static_cast<std::size_t>(group.rank());
+  while (nearest > 0 && of_ranks[nearest].empty()) --nearest;
+  if (hosts[nearest] == host) return of_ranks[nearest];
+  for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
+    if (!of_ranks[rank].empty() && hosts[rank] == host) return of_ranks[rank];
+  }
+  return of_ranks[nearest];
 }
 
 void require_separate_folders(const Group& group, bool writes, const fs::path& folder) {
-  const bool is_main = group.rank() == 0;
-  const fs::path mark =
-      broadcast_from_main(group, [] { return ".hasten-machine-" + random_digits(); });
-  once(group, is_main, [&] {
+  const std::vector<std::string> writers = group.gather_object(writes ? "1" : "");
+  const std::string digits = broadcast_from_main(group, random_digits);
+  const auto mark_of = [&](std::size_t rank) {
+    return folder / str(".hasten-machine-", digits, '-', rank);
+  };
+  const auto own = static_cast<std::size_t>(group.rank());
+  once(group, writes, [&] {
     make_directories(folder);
-    write_file_atomically(folder / mark, "");
+    write_file_atomically(mark_of(own), "");
   });
   std::error_code error;
-  const bool sees_it = writes && !is_main && fs::exists(folder / mark, error);
-  const std::vector<std::string> seen = group.gather_object(sees_it ? "1" : "");
-  if (is_main) fs::remove(folder / mark, error);
-  const auto other = std::find(seen.begin(), seen.end(), "1");
-  if (other == seen.end()) return;
-  throw ConfigError("checkpoint.shared-folder",
-                    {.what = "save_on_each_node, " + folder.string(),
-                     .got = str("a folder that ranks 0 and ", other - seen.begin(), " share"),
-                     .expected = "a folder of its own for each machine",
-                     .hint = "leave save_on_each_node off: with a shared folder the main process "
-                             "writes for all machines"});
+  std::string seen;  // the rank of another process that writes here
+  for (std::size_t rank = 0; writes && rank < own && seen.empty(); ++rank) {
+    if (!writers[rank].empty() && fs::exists(mark_of(rank), error)) seen = str(rank);
+  }
+  const std::vector<std::string> of_ranks = group.gather_object(seen);
+  if (writes) fs::remove(mark_of(own), error);
+  const auto sharing = std::find_if(of_ranks.begin(), of_ranks.end(),
+                                    [](const std::string& other) { return !other.empty(); });
+  if (sharing == of_ranks.end()) return;
+  throw ConfigError(
+      "checkpoint.shared-folder",
+      {.what = "save_on_each_node, " + folder.string(),
+       .got = str("a folder that ranks ", *sharing, " and ", sharing - of_ranks.begin(), " share"),
+       .expected = "a folder of its own for each machine",
+       .hint = "leave save_on_each_node off: with a shared folder the main process "
+               "writes for all machines"});
 }
 
 std::string new_save_id(const Group& group) { return broadcast_from_main(group, random_digits); }

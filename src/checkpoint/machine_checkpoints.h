@@ -24,9 +24,12 @@ namespace hasten {
 
 inline constexpr const char* kMachineFile = "machine.json";
 
-// Returns the path of the process that writes for this one: the last one up to this rank whose own
-// path is not empty. Rank 0 has one.
+// Returns the path of the process that writes for this one: one of its host whose own path is not
+// empty or, without one, the last rank up to this one. Rank 0 has a path. The ranks of a host need not
+// follow each other: Slurm deals them out in turn with --distribution=cyclic.
 std::string path_of_writer(const Group& group, const std::string& own);
+// The same for a host of this name.
+std::string path_of_writer(const Group& group, const std::string& own, const std::string& host);
 
 // Throws unless each process that writes has a folder of its own.
 void require_separate_folders(const Group& group, bool writes, const std::filesystem::path& folder);

@@ -4,14 +4,14 @@
 #include <c10/util/accumulate.h>
 
 #include <algorithm>
-#include <limits>
 #include <set>
+#include <string_view>
 
 #include "checkpoint/tensor_records.h"
 #include "formats/module_tensors.h"
 #include "formats/safetensors_header.h"
+#include "formats/weights_target.h"
 #include "hasten/base/error.h"
-#include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/checkpoint/manifest.h"
 #include "hasten/formats/safetensors.h"
@@ -21,6 +21,8 @@ namespace hasten {
 namespace {
 
 namespace fs = std::filesystem;
+
+static_assert(std::string_view(kFileOfCheckpoints) == kManifestFile);
 
 using RecordsByFile = std::map<std::string, TensorRecords>;
 
@@ -134,25 +136,9 @@ SafetensorsMetadata metadata_of(const fs::path& folder) {
 
 TensorDict merge_weights(const fs::path& folder, const fs::path& target,
                          const MergeOptions& options) {
-  std::error_code ignored;
-  if (fs::exists(target / kManifestFile, ignored)) {
-    throw UsageError("weights.merge-target", {.what = target.string(),
-                                              .got = "the folder of a checkpoint",
-                                              .expected = "another folder, or a new one",
-                                              .hint = "a checkpoint keeps the files that its "
-                                                      "manifest lists"});
-  }
+  check_weights_target(target, options.max_shard_size);
   TensorDict weights = weights_to_merge(folder);
-  const SafetensorsMetadata metadata = metadata_of(folder);
-  if (target.extension() == ".safetensors") {
-    save_safetensors(target, weights, metadata);
-    return weights;
-  }
-  make_directories(target);
-  save_weights(
-      target, weights,
-      {.max_shard_size = options.max_shard_size.value_or(std::numeric_limits<std::int64_t>::max()),
-       .metadata = metadata});
+  write_weights(target, weights, options.max_shard_size, metadata_of(folder));
   return weights;
 }
 

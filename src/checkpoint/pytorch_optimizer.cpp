@@ -3,6 +3,7 @@
 #include <ATen/ops/scalar_tensor.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -22,6 +23,8 @@ using pickle::Kind;
 using pickle::Value;
 using Members = std::map<std::string, const Value*>;
 using GroupJson = nlohmann::json;
+
+constexpr double kMostSteps = 9007199254740992;  // 2^53: a double has all whole numbers up to it
 
 // A file whose root is a dictionary.
 class StateFile {
@@ -52,8 +55,10 @@ class StateFile {
     if (value.kind == Kind::integer || value.kind == Kind::boolean)
       return static_cast<double>(value.integer);
     if (value.kind == Kind::real) return value.real;
-    if (value.kind == Kind::tensor && tensor(value).numel() == 1)
-      return tensor(value).item<double>();
+    if (value.kind == Kind::tensor) {
+      const at::Tensor read = tensor(value);
+      if (read.numel() == 1 && !read.is_complex()) return read.item<double>();
+    }
     fail("something else than a number");
   }
 
@@ -179,6 +184,14 @@ class SavedGroups {
   }
 };
 
+// Python counts steps in floating-point numbers.
+at::Tensor step_of(StateFile& file, const Value& value) {
+  const double step = file.number(value);
+  const bool is_whole = step >= 0 && step <= kMostSteps && std::floor(step) == step;
+  if (!is_whole) file.fail(str("the step ", step));
+  return at::scalar_tensor(static_cast<std::int64_t>(step), at::kLong);
+}
+
 TensorDict state_tensors(StateFile& file, const Value& state, const SavedGroups& groups) {
   TensorDict tensors;
   for (const auto& [number, of_parameter] : file.members(state)) {
@@ -186,7 +199,9 @@ TensorDict state_tensors(StateFile& file, const Value& state, const SavedGroups&
     if (name == groups.names.end()) file.fail(str("the state of parameter ", number));
     for (const auto& [member, value] : file.members(*of_parameter)) {
       at::Tensor& tensor = tensors[str(name->second, '.', member)];
-      if (value->kind == Kind::tensor) {
+      if (member == "step") {
+        tensor = step_of(file, *value);
+      } else if (value->kind == Kind::tensor) {
         tensor = file.tensor(*value);
       } else if (value->kind == Kind::integer) {
         tensor = at::scalar_tensor(value->integer, at::kLong);

@@ -12,8 +12,9 @@
 namespace hasten::pickle {
 namespace {
 
-// The memory that values take beyond the size of the file.
-constexpr std::size_t kMemory = std::size_t{12} << 20;
+// The memory that values take: so much, and a multiple of the size of the file. A tensor of one number
+// takes about 280 bytes of a file of torch.save, and 1900 bytes here.
+constexpr std::size_t kMemory = std::size_t{12} << 20, kMemoryPerByte = 8;
 // A vector that grows has its old and its new memory for a moment.
 constexpr std::size_t kGrowth = 3;
 constexpr std::size_t kMostDimensions = 64;
@@ -45,10 +46,9 @@ class Program::Machine {
  public:
   Machine(Program& program, std::string_view pickle, const StorageSize& storage_size,
           std::size_t file_size)
-      : program_(program),
-        rest_(pickle),
-        storage_size_(storage_size),
-        memory_left_(file_size + kMemory) {}
+      : program_(program), rest_(pickle), storage_size_(storage_size) {
+    program_.memory_left_ = kMemoryPerByte * file_size + kMemory;
+  }
 
   const Value* run() {
     if (byte() != 0x80 || byte() != 2) fail("a pickle of another protocol than 2");
@@ -163,12 +163,12 @@ class Program::Machine {
   }
 
   void spend(std::size_t memory) {
-    if (memory > memory_left_) fail("more values than a file of this size may have");
-    memory_left_ -= memory;
+    if (memory > program_.memory_left_) fail("more values than a file of this size may have");
+    program_.memory_left_ -= memory;
   }
 
   Value& push(Kind kind) {
-    spend(sizeof(Value) + 2 * kGrowth * sizeof(Value*));  // the memo and the stack grow with it
+    spend(sizeof(Value) + kGrowth * sizeof(Value*));  // the stack grows with it
     Value& value = program_.values_.emplace_back();
     value.kind = kind;
     stack_.push_back(&value);
@@ -245,6 +245,7 @@ class Program::Machine {
     if (place > memo_.size()) fail("a memo with gaps");
     Value& value = top();
     if (place == memo_.size()) {
+      spend(kGrowth * sizeof(Value*));
       memo_.push_back(&value);
     } else {
       memo_[place] = &value;
@@ -337,8 +338,8 @@ class Program::Machine {
     if (!is_empty) forbid("a tensor with hooks");
   }
 
-  // No element may lie outside of the storage, and none may be in it for several indices, so that no
-  // small file becomes a large tensor.
+  // No element may lie outside of the storage, and there may be no more elements than it has, so that
+  // no small file becomes a large tensor.
   void check_place(const Value& storage, std::int64_t offset,
                    const std::vector<const Value*>& sizes,
                    const std::vector<const Value*>& strides) const {
@@ -402,7 +403,6 @@ class Program::Machine {
   Program& program_;
   std::string_view rest_;
   const StorageSize& storage_size_;
-  std::size_t memory_left_;
   std::vector<Value*> stack_, memo_;
   std::vector<std::size_t> marks_;
 };

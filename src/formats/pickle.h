@@ -11,8 +11,8 @@
 //
 // Every other instruction and name is refused. The values belong to the program; a value may occur
 // at several places, also inside itself, so bound every walk through them (for_each_member). The place
-// and the strides of a tensor are checked against the size of its storage. Values take at most the
-// size of the file and 12 MiB; beyond that the pickle is refused. Needs no torch.
+// and the strides of a tensor are checked against the size of its storage. Values take at most eight
+// times the size of the file and 12 MiB; beyond that the pickle is refused. Needs no torch.
 //
 // Throws DataError "pickle.forbidden" for what a pickle of tensors does not have, and "pickle.damaged"
 // for wrong content. Thread rule: immutable, safe on any thread. Source: pickletools of Python 3.13,
@@ -76,11 +76,14 @@ class Program {
   void for_each_member(
       const Value& dict,
       const std::function<void(const std::string& key, const Value&)>& visit) const;
+  // The bytes that the values have left of what they may take.
+  std::size_t memory_left() const { return memory_left_; }
   [[noreturn]] void damaged(const std::string& got) const;
 
  private:
   class Machine;
   std::string file_;
+  std::size_t memory_left_ = 0;
   std::deque<Value> values_;
   const Value* root_ = nullptr;
 };

@@ -1,6 +1,5 @@
 #include "formats/pickle_archive.h"
 
-#include <fstream>
 #include <set>
 
 #include "base/utf8.h"
@@ -16,32 +15,40 @@ constexpr int kDeepestModule = 64;
 
 // Returns the path, unless the file was written by a PyTorch before 1.6, which did not use archives.
 const std::filesystem::path& checked_path(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (file.get() != 0x80) return path;
+  const detail::MappedFile file(path);  // refuses what is not a regular file
+  if (!file.bytes().starts_with('\x80')) return path;
   throw DataError("pickle.archive", {.what = path.string(),
                                      .got = "a pickle that is in no archive",
                                      .expected = "a file of torch.save of PyTorch 1.6 or later",
                                      .hint = "load it in Python and save it again"});
 }
 
-// Collects the tensors of a module of LibTorch, whose modules are attributes of it.
+// Collects the tensors of a module of LibTorch, whose modules are attributes of it. Every full name
+// repeats those of the modules around it, so all names share the memory that the values have left.
 class TensorsOfModules {
  public:
   TensorsOfModules(const pickle::Program& program, PickledTensors& found)
-      : program_(program), found_(found) {}
+      : program_(program), bytes_left_(program.memory_left()), found_(found) {}
 
   void add(const pickle::Value& object, const std::string& prefix, int depth) {
     if (depth > kDeepestModule) program_.damaged("modules in modules, more than 64 deep");
     if (!seen_.insert(&object).second) program_.damaged("a module that is there twice");
     program_.for_each_member(object, [&](const std::string& key, const pickle::Value& value) {
-      const std::string name = prefix.empty() ? key : str(prefix, '.', key);
-      if (value.kind == pickle::Kind::tensor) found_.emplace_back(name, &value);
-      if (value.kind == pickle::Kind::object) add(value, name, depth + 1);
+      if (value.kind == pickle::Kind::tensor) found_.emplace_back(full_name(prefix, key), &value);
+      if (value.kind == pickle::Kind::object) add(value, full_name(prefix, key), depth + 1);
     });
   }
 
  private:
+  std::string full_name(const std::string& prefix, const std::string& key) {
+    const std::size_t bytes = prefix.size() + 1 + key.size();
+    if (bytes > bytes_left_) program_.damaged("longer names than a file of this size may have");
+    bytes_left_ -= bytes;
+    return prefix.empty() ? key : str(prefix, '.', key);
+  }
+
   const pickle::Program& program_;
+  std::size_t bytes_left_;
   PickledTensors& found_;
   std::set<const pickle::Value*> seen_;
 };

@@ -5,15 +5,15 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
+#include <map>
 
 #include "formats/pytorch_tensors.h"
 #include "formats/safetensors_header.h"
 #include "formats/weights_index.h"
+#include "formats/weights_target.h"
 #include "hasten/base/error.h"
-#include "hasten/base/files.h"
 #include "hasten/base/text.h"
-#include "hasten/formats/weights.h"
+#include "hasten/formats/safetensors.h"
 
 namespace hasten {
 namespace {
@@ -24,7 +24,11 @@ TensorDict load_pickle(const fs::path& path) {
   const auto archive = std::make_shared<const PickleArchive>(path);
   PyTorchTensors tensors(archive);
   TensorDict weights;
-  for (const auto& [name, value] : archive->tensors()) weights[name] = tensors.tensor(*value);
+  for (const auto& [name, value] : archive->tensors()) {
+    // The name of an attribute may have a dot, so "a.b" may be two tensors.
+    if (!weights.emplace(name, tensors.tensor(*value)).second)
+      archive->program().damaged("two tensors of one full name");
+  }
   return weights;
 }
 
@@ -44,6 +48,22 @@ TensorDict load_pickles(const fs::path& index) {
     weights.merge(found);
   }
   return weights;
+}
+
+// Throws if the views of a storage have more bytes than it. They overlap then, and a small file would
+// become a large one.
+void check_views(const TensorDict& weights, const fs::path& file) {
+  std::map<const c10::StorageImpl*, std::size_t> bytes_of_views;
+  for (const auto& [name, tensor] : weights) {
+    std::size_t& bytes = bytes_of_views[tensor.storage().unsafeGetStorageImpl()];
+    bytes += tensor.nbytes();
+    if (bytes <= tensor.storage().nbytes()) continue;
+    throw DataError("pickle.shared",
+                    {.what = str(file.string(), ", tensor ", safetensors::quoted(name)),
+                     .got = "tensors that share memory in part",
+                     .expected = "tensors of their own memory, or of the same memory",
+                     .hint = "load the file in Python, clone() its tensors, and save it again"});
+  }
 }
 
 }  // namespace
@@ -99,18 +119,12 @@ TensorDict load_pytorch_weights(const fs::path& file_or_folder, const PyTorchFil
 
 TensorDict convert_pytorch_weights(const fs::path& file_or_folder, const fs::path& target,
                                    const PyTorchFileOptions& options) {
+  check_weights_target(target, options.max_shard_size);
   TensorDict weights = load_pytorch_weights(file_or_folder, options);
   SafetensorsMetadata metadata = {{"format", "pt"}};
   for (const auto& [alias, name] : drop_shared(weights)) metadata.emplace(alias, name);
-  if (target.extension() == ".safetensors") {
-    save_safetensors(target, weights, metadata);
-    return weights;
-  }
-  make_directories(target);
-  save_weights(
-      target, weights,
-      {.max_shard_size = options.max_shard_size.value_or(std::numeric_limits<std::int64_t>::max()),
-       .metadata = metadata});
+  check_views(weights, file_or_folder);
+  write_weights(target, weights, options.max_shard_size, metadata);
   return weights;
 }
 

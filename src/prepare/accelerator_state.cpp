@@ -66,7 +66,7 @@ void AcceleratorState::begin_micro_batch(const Models& models) {
     gradients.check_not_abandoned(accumulation.enter(models));
     return accumulation.begin_micro_batch(loaders.at_last_batch());
   }
-  const ElasticPlace place = elastic->place_of(loaders.current(), loaders.passes());
+  const ElasticPlace place = elastic->place_of(loaders.current(), loaders.current_pass());
   // A loop that is left inside a window begins the window again.
   if (place.position == 0) accumulation.drop_windows();
   if (accumulation.enter(models).begun() == 0 && place.position > 0)

@@ -43,7 +43,8 @@ void check_type(const at::Tensor& parameter) {
   throw ConfigError("prepare.elastic",
                     {.what = "a parameter of a model, with elastic_ranks",
                      .got = c10::toString(type),
-                     .expected = "real floating-point numbers of 16, 32 or 64 bits"});
+                     .expected = "real floating-point numbers of 16, 32 or 64 bits",
+                     .hint = "convert the model with module.to(torch::kFloat)"});
 }
 
 // Returns a gradient in a form in which terms are added: dense, and not rounded to 16 bits.
@@ -66,7 +67,9 @@ void ElasticRanks::check(const ElasticOptions& options, std::int64_t processes, 
                  str("a multiple of ", processes, ", the number of processes"),
                  "start a number of processes that divides elastic_ranks");
   }
-  if (options.threads < 1) throw_option("elastic_threads", options.threads, "1 or more", "");
+  if (options.threads < 1)
+    throw_option("elastic_threads", options.threads, "1 or more",
+                 "set it to 1, or to the threads that each process may use");
   if (device.is_cpu()) return;
   throw ConfigError("prepare.elastic", {.what = "elastic_ranks",
                                         .got = str("the device ", device.str()),
@@ -96,8 +99,9 @@ ElasticPlace ElasticRanks::place_of(const BatchInfo* batch, std::int64_t pass) {
     throw_loop("a second accumulate() for a batch",
                "pass all models of the loop to one accumulate(), and add up their losses");
   }
-  const std::int64_t next = place_ ? place_->position + 1 : 0;
-  if (place.position != 0 && place.position != next) {
+  // A pass that was left inside a window does not continue it.
+  const bool is_open = place_ && !place_->ends_window && latest_batch_.second == pass;
+  if (place.position != (is_open ? place_->position + 1 : 0)) {
     throw_loop("a batch that was read without accumulate()",
                "call accumulate() for each batch, also if it has no backward()");
   }

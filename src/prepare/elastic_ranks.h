@@ -60,7 +60,7 @@ class ElasticRanks {
   void add_model(torch::nn::Module& module) const;
 
   // Returns the place of the batch of the innermost loop, in the pass of that number. Throws unless it
-  // is the next one of the window, or the first one of a window.
+  // is the next one of the window that this pass has begun, or the first one after a whole window.
   ElasticPlace place_of(const BatchInfo* batch, std::int64_t pass);
   // Begins the micro-batch of that place. A collective in the first one of a run.
   void begin_micro_batch(const ElasticPlace& place, const Models& models);

@@ -34,22 +34,25 @@ class LoaderRegistry {
   void set_even_batches(std::optional<bool> even) { even_batches_ = even; }
 
   // Adds the info of a pass's batches, which stays valid, and current, until the end of the pass.
-  void begin_pass(const BatchInfo& info) {
-    passes_.push_back(&info);
-    ++begun_;
+  void begin_pass(const BatchInfo& info) { passes_.push_back({.info = &info, .number = ++begun_}); }
+  void end_pass(const BatchInfo& info) {
+    std::erase_if(passes_, [&](const Pass& each) { return each.info == &info; });
   }
-  void end_pass(const BatchInfo& info) { std::erase(passes_, &info); }
-  // The number of passes that have begun.
-  std::int64_t passes() const { return begun_; }
   // The innermost pass's; null outside of all loops over prepared loaders.
-  const BatchInfo* current() const { return passes_.empty() ? nullptr : passes_.back(); }
+  const BatchInfo* current() const { return passes_.empty() ? nullptr : passes_.back().info; }
+  // The number of the innermost pass, which no other pass has; 0 outside of all loops.
+  std::int64_t current_pass() const { return passes_.empty() ? 0 : passes_.back().number; }
   // True if the innermost loop is at its last batch.
-  bool at_last_batch() const { return !passes_.empty() && passes_.back()->is_last; }
+  bool at_last_batch() const { return !passes_.empty() && passes_.back().info->is_last; }
 
  private:
+  struct Pass {
+    const BatchInfo* info;
+    std::int64_t number;
+  };
   DataLoaderConfiguration configuration_;
   std::optional<bool> even_batches_;
-  std::vector<const BatchInfo*> passes_;  // the innermost last
+  std::vector<Pass> passes_;  // the innermost last
   std::int64_t begun_ = 0;
 };
 

@@ -329,7 +329,7 @@ bool writes_checkpoints(const AcceleratorState& state, const ProjectConfiguratio
 }
 
 void require_none_damaged(const fs::path& all) {
-  if (!has_damaged_checkpoints(all, kProjectPrefix)) return;
+  if (damaged_checkpoints(all, kProjectPrefix).empty()) return;
   throw DataError("checkpoint.none-whole",
                   {.what = all.string(),
                    .got = "only damaged checkpoints",

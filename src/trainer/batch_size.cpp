@@ -4,18 +4,26 @@
 #include "hasten/base/text.h"
 #include "hasten/device/memory.h"
 #include "hasten/process/once.h"
+#include "process/consensus/comparison.h"
 #include "trainer/batch_size_search.h"
 
 namespace hasten {
 namespace {
 
-void check_start(const BatchSize& start) {
+void check_start(const Group& group, const BatchSize& start) {
+  check_same_text(
+      str("rows ", start.rows, ", accumulation ", start.accumulation, ", floor ", start.floor),
+      group,
+      {.code = "trainer.batch-size",
+       .what = "the start of find_executable_batch_size",
+       .hint = "pass the same numbers in every process: they try the same batches"});
   if (start.rows >= start.floor && start.floor >= 1 && start.accumulation >= 1) return;
   throw UsageError("trainer.batch-size",
                    {.what = "find_executable_batch_size",
                     .got = str("rows ", start.rows, ", accumulation ", start.accumulation,
                                ", floor ", start.floor),
-                    .expected = "whole numbers of at least 1, and at least as many rows as floor"});
+                    .expected = "whole numbers of at least 1, and at least as many rows as floor",
+                    .hint = "begin with the rows that one process would take with enough memory"});
 }
 
 // Returns whether the batch fits in every process.
@@ -40,7 +48,7 @@ bool fits_everywhere(const Group& group, std::int64_t rows,
 
 BatchSize find_executable_batch_size(const Group& group, BatchSize start,
                                      const std::function<void(std::int64_t rows)>& trial) {
-  check_start(start);
+  check_start(group, start);
   BatchSize size = start;
   while (!fits_everywhere(group, size.rows, trial)) {
     const std::optional<BatchSize> smaller = smaller_batch(size);

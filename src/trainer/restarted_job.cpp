@@ -1,6 +1,12 @@
 #include "trainer/restarted_job.h"
 
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
 #include "hasten/base/files.h"
+#include "hasten/base/text.h"
 #include "hasten/checkpoint/checkpoint_folders.h"
 #include "hasten/launch/worker.h"
 #include "hasten/options/environment.h"
@@ -15,10 +21,27 @@ constexpr const char* kJobFile = ".hasten-job";
 // Returns an empty text if the job has no name of its own. torchrun calls every job "none".
 std::string name_of_job(const Worker& worker) { return worker.job == "none" ? "" : worker.job; }
 
-bool is_marked(const fs::path& output_dir, const std::string& job) {
+// What the folder says of the run in it: the name of the job that has begun it, and the damaged
+// checkpoints of an earlier run.
+struct Mark {
+  std::string job;
+  std::set<std::string> damaged_before;
+};
+
+Mark mark_of(const fs::path& output_dir) {
   std::error_code error;
-  return !job.empty() && fs::is_regular_file(output_dir / kJobFile, error) &&
-         read_file(output_dir / kJobFile) == job;
+  if (!fs::is_regular_file(output_dir / kJobFile, error)) return {};
+  const std::vector<std::string> lines = split(read_file(output_dir / kJobFile), '\n');
+  return {.job = lines.front(), .damaged_before = {lines.begin() + 1, lines.end()}};
+}
+
+// True if the run in the folder has saved a checkpoint, whole or damaged.
+bool has_saved(const fs::path& output_dir, const Mark& mark) {
+  const std::vector<fs::path> damaged = damaged_checkpoints(output_dir);
+  return !checkpoints(output_dir).empty() ||
+         std::any_of(damaged.begin(), damaged.end(), [&](const fs::path& each) {
+           return !mark.damaged_before.contains(each.filename().string());
+         });
 }
 
 }  // namespace
@@ -26,14 +49,26 @@ bool is_marked(const fs::path& output_dir, const std::string& job) {
 bool continues_by_itself(const fs::path& output_dir) {
   const config::Environment environment = config::whole_environment();
   const Worker worker = worker_of(environment);
-  const bool continues = config::environment_flag(environment, kResumeVariable).value_or(false) ||
-                         (worker.attempt > 0 && is_marked(output_dir, name_of_job(worker)));
-  return continues && (!checkpoints(output_dir).empty() || has_damaged_checkpoints(output_dir));
+  const Mark mark = mark_of(output_dir);
+  const bool is_restart =
+      worker.attempt > 0 && !mark.job.empty() && mark.job == name_of_job(worker);
+  const bool continues =
+      is_restart || config::environment_flag(environment, kResumeVariable).value_or(false);
+  return continues && has_saved(output_dir, mark);
+}
+
+void unmark_job(const fs::path& output_dir) {
+  std::error_code error;
+  if (fs::exists(output_dir / kJobFile, error)) write_file_atomically(output_dir / kJobFile, "");
 }
 
 void mark_job(const fs::path& output_dir) {
   const std::string job = name_of_job(worker_of(config::whole_environment()));
-  if (!job.empty()) write_file_atomically(output_dir / kJobFile, job);
+  if (job.empty()) return;
+  std::vector<std::string> lines = {job};
+  for (const fs::path& each : damaged_checkpoints(output_dir))
+    lines.push_back(each.filename().string());
+  write_file_atomically(output_dir / kJobFile, join(lines, "\n"));
 }
 
 }  // namespace hasten

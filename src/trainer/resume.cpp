@@ -62,7 +62,9 @@ fs::path Trainer::Impl::Resume::folder() const {
 
 void Trainer::Impl::Resume::continue_if_restarted(Impl& trainer) {
   TrainingArguments& args = trainer.args;
-  if (!args.resume_from_checkpoint.empty()) return;
+  // What was saved cannot be continued, and the run may replace it.
+  const bool starts_over = args.save_only_model && args.overwrite_output_dir;
+  if (!args.resume_from_checkpoint.empty() || starts_over) return;
   bool continues = false;
   once(trainer.group(), trainer.writes(),
        [&] { continues = continues_by_itself(args.output_dir); });

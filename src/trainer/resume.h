@@ -30,7 +30,8 @@ class Trainer::Impl::Resume {
   Resumed restore();
 
   // Sets resume_from_checkpoint of a job that was restarted and whose run has a checkpoint
-  // (trainer/restarted_job.h). A collective.
+  // (trainer/restarted_job.h). A run that saves only its weights starts over if it may overwrite
+  // output_dir. A collective.
   static void continue_if_restarted(Impl& trainer);
 
  private:

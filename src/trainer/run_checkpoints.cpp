@@ -34,6 +34,7 @@ void Trainer::Impl::RunCheckpoints::prepare_folder() const {
   remove_unfinished_saves(folder);
   if (args.save_strategy != SaveStrategy::no) check_free_space(folder, bytes(), "a checkpoint");
   if (!args.resume_from_checkpoint.empty()) return;
+  unmark_job(folder);
   if (!args.overwrite_output_dir && !checkpoints(folder).empty()) {
     throw ConfigError("trainer.output-in-use",
                       {.what = "output_dir " + folder.string(),

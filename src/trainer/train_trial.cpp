@@ -2,8 +2,10 @@
 
 #include <memory>
 
+#include "hasten/accelerator.h"
 #include "options/training_rules.h"
 #include "trainer/best_metric.h"
+#include "trainer/restarted_job.h"
 
 namespace hasten {
 namespace {
@@ -56,6 +58,8 @@ std::optional<double> train_trial(Trainer& trainer, Trial& trial) {
 std::optional<double> train_trial(Trainer& trainer, Trial& trial, const std::string& metric) {
   const auto reports = std::make_shared<TrialReports>(trial, metric);
   trainer.add_callback(reports);
+  // A run that continues would not report the evaluations before.
+  if (trainer.accelerator().is_main_process()) unmark_job(trainer.args().output_dir);
   trainer.train();
   if (trial.should_stop()) return std::nullopt;
   if (!trainer.args().load_best_model_at_end) {

@@ -429,7 +429,7 @@ class Trainer::Run {
 
   void load_best_model() {
     const TrainerState& state = trainer_.state;
-    once(trainer_.group(), trainer_.accelerator.is_main_process(),
+    once(trainer_.group(), trainer_.writes(),
          [&] { verify_checkpoint(state.best_model_checkpoint); });
     load_model_files(*trainer_.model, state.best_model_checkpoint);
     trainer_.logger.info(str("loaded the best model: ", state.best_model_checkpoint, " (",

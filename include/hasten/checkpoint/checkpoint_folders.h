@@ -91,9 +91,9 @@ HASTEN_API std::filesystem::path last_checkpoint(const std::filesystem::path& ou
 HASTEN_API std::filesystem::path recover_last_checkpoint(
     const std::filesystem::path& output_dir, const std::function<void(const std::string&)>& report,
     const std::string& prefix = kCheckpointPrefix);
-// True if a damaged checkpoint has been set aside there.
-HASTEN_API bool has_damaged_checkpoints(const std::filesystem::path& output_dir,
-                                        const std::string& prefix = kCheckpointPrefix);
+// The damaged checkpoints that have been set aside there, by ascending step.
+HASTEN_API std::vector<std::filesystem::path> damaged_checkpoints(
+    const std::filesystem::path& output_dir, const std::string& prefix = kCheckpointPrefix);
 // The step in the name of a folder `checkpoint-N`; -1 for another name.
 HASTEN_API std::int64_t step_of_checkpoint(const std::filesystem::path& folder,
                                            const std::string& prefix = kCheckpointPrefix);

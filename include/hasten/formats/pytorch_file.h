@@ -12,8 +12,9 @@
 // pytorch_model.bin.index.json lists. The tensors are views of the mapped file. `hasten convert` does
 // the same, and hasten/checkpoint/pytorch_optimizer.h reads the state of optimizers.
 //
-// Throws UsageError "pickle.not-allowed" unless allow_pickle is true; DataError "pickle.*" and
-// "weights.*"; IoError "io.*". Thread rule: any thread, on different targets.
+// Throws UsageError "pickle.not-allowed" unless allow_pickle is true, "weights.merge-target" if the
+// target is a checkpoint, and "weights.shard-size" for max_shard_size with one file; DataError
+// "pickle.*" and "weights.*"; IoError "io.*". Thread rule: any thread, on different targets.
 // Source: torch/serialization.py and torch/csrc/jit/serialization/pickler.cpp of PyTorch 2.11.
 #pragma once
 
@@ -29,7 +30,7 @@ namespace hasten {
 struct PyTorchFileOptions {
   // Reads pickles.
   bool allow_pickle = false;
-  // The most bytes of tensors per file, when converting to a folder. Unset: one file.
+  // The most bytes of tensors per file, when converting to a folder, which it needs. Unset: one file.
   std::optional<std::int64_t> max_shard_size = std::nullopt;
 };
 

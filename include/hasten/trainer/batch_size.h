@@ -16,7 +16,8 @@
 // same for one process and without a trial.
 //
 // Throws MemoryError "trainer.batch-size-floor" if the smallest batch does not fit, UsageError
-// "trainer.batch-size" for a number below 1, and what the trial throws. A collective. Thread rule:
+// "trainer.batch-size" for a number below 1 or one that differs between processes, and what the trial
+// throws. A collective. Thread rule:
 // that of the group's collectives. Source: find_executable_batch_size of Accelerate 1.15, whose
 // processes do not agree and whose steps get smaller.
 #pragma once

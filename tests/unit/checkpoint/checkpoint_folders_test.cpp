@@ -182,13 +182,14 @@ TEST_CASE("checkpoints: damaged ones are set aside and named, and the one before
   fs::remove(folder / "checkpoint-30" / "trainer_state.json");
   CHECK(last_checkpoint(folder).filename() == "checkpoint-20");
   CHECK(run.names().size() == 4);
-  CHECK_FALSE(has_damaged_checkpoints(folder));
+  CHECK(damaged_checkpoints(folder).empty());
   std::vector<std::string> reports;
   const auto report = [&](const std::string& text) { reports.push_back(text); };
   CHECK(recover_last_checkpoint(folder, report).filename() == "checkpoint-20");
   CHECK(run.names() == FolderNames{"checkpoint-10", "checkpoint-20", "checkpoint-30.damaged",
                                    "checkpoint-40.damaged"});
-  CHECK(has_damaged_checkpoints(folder));
+  CHECK(names_in_order(damaged_checkpoints(folder)) ==
+        FolderNames{"checkpoint-30.damaged", "checkpoint-40.damaged"});
   REQUIRE(reports.size() == 2);
   CHECK(reports[0].find("checkpoint-40/trainer_state.json: got 7 bytes, expected 18 bytes") !=
         std::string::npos);

@@ -104,6 +104,22 @@ TEST_CASE("machine checkpoints: the newest save that all machines have is used")
   require_newest(all.path(), "checkpoint-20", 1, "checkpoint of step 30 of machine 1 (rank 2");
 }
 
+TEST_CASE("machine checkpoints: the ranks of a machine need not follow each other") {
+  notebook_launcher(
+      [] {
+        const Accelerator accelerator({.cpu = true});
+        const Group& group = accelerator.group();
+        const std::string host = kMachines[static_cast<std::size_t>(group.rank() % 2)];
+        const std::string own = group.rank() < 2 ? "folder of " + host : "";
+        const std::string path = path_of_writer(group, own, host);
+        require(path == "folder of " + host, path);
+        // One process writes to a folder that all machines share.
+        const std::string shared = path_of_writer(group, group.rank() == 0 ? "shared" : "", host);
+        require(shared == "shared", shared);
+      },
+      {.num_processes = 4});
+}
+
 TEST_CASE("machine checkpoints: a damaged one is set aside on its machine, and none uses it") {
   const TemporaryDirectory all;
   for (const std::string& machine : kMachines) {
@@ -167,8 +183,23 @@ TEST_CASE("machine checkpoints: a folder that two machines share is refused") {
       require(error.code() == "checkpoint.shared-folder", error.what());
     }
   });
+  // Rank 0 has a folder of its own, and two others share one.
+  notebook_launcher(
+      [&] {
+        const Accelerator accelerator({.cpu = true});
+        const Group& group = accelerator.group();
+        try {
+          require_separate_folders(group, true, all.path() / (group.rank() == 0 ? "a" : "b"));
+          require(false, "it was accepted");
+        } catch (const Error& error) {
+          require(std::string(error.what()).find("ranks 1 and 2 share") != std::string::npos,
+                  error.what());
+        }
+      },
+      {.num_processes = 3});
   CHECK(checkpoints(all.path()).empty());
-  for (const auto& entry : fs::directory_iterator(all.path())) CHECK(entry.is_directory());
+  for (const auto& entry : fs::recursive_directory_iterator(all.path()))
+    CHECK(entry.is_directory());
 }
 
 }  // namespace checkpoint_machine_checkpoints_test

@@ -1,7 +1,9 @@
 // Files of torch.save and torch::save: what is read, and that every other pickle is refused.
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 #include <torch/torch.h>
 
+#include <cmath>
 #include <functional>
 #include <string>
 #include <vector>
@@ -9,6 +11,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
+#include "hasten/checkpoint/pytorch_optimizer.h"
 #include "hasten/formats/pytorch_file.h"
 #include "hasten/formats/safetensors.h"
 #include "unit/code_of.h"
@@ -46,11 +49,12 @@ std::string tensor(std::uint64_t offset, const std::string& sizes, const std::st
 }
 const std::string kFour = tensor(0, integer(4), integer(1));
 
-// A file whose pickle has these instructions, and a storage of four floats.
+// A file whose pickle has these instructions, and a storage of four floats or of another size.
 struct PickleFile {
-  explicit PickleFile(const std::string& instructions) {
+  explicit PickleFile(const std::string& instructions, std::size_t storage_bytes = 16) {
     EditedArchive archive(data / "zoo.bin");
-    archive.records = {{"data.pkl", "\x80\x02" + instructions}, {"data/0", std::string(16, '\0')}};
+    archive.records = {{"data.pkl", "\x80\x02" + instructions},
+                       {"data/0", std::string(storage_bytes, '\0')}};
     write_file_atomically(path, archive.bytes());
   }
   // Returns the code and the text of the error.
@@ -140,6 +144,18 @@ TEST_CASE("pickle: conversion writes tied names once, and joins files of an inde
   CHECK(read_file(file) == read_file(data / "zoo.safetensors"));
 }
 
+TEST_CASE("pickle: conversion does not write into a checkpoint, and one file has no shards") {
+  const TemporaryDirectory folder;
+  write_file_atomically(folder.path() / "hasten_manifest.json", "{}");
+  CHECK(code_of([&] { convert_pytorch_weights(data / "zoo.bin", folder.path(), kAllowed); }) ==
+        "weights.merge-target");
+  CHECK_FALSE(fs::exists(folder.path() / "model.safetensors"));
+  CHECK(code_of([&] {
+          convert_pytorch_weights(data / "zoo.bin", folder.path() / "x.safetensors",
+                                  {.allow_pickle = true, .max_shard_size = 100});
+        }) == "weights.shard-size");
+}
+
 TEST_CASE("pickle: files that are not weights are refused by what they have") {
   CHECK(code_of([] { load_pytorch_weights(data / "nested.bin", kAllowed); }) ==
         "pickle.not-weights");
@@ -148,6 +164,13 @@ TEST_CASE("pickle: files that are not weights are refused by what they have") {
   CHECK(code_of([] { load_pytorch_weights(data / "old.bin", kAllowed); }) == "pickle.archive");
   CHECK(code_of([] { load_pytorch_weights(data / "zoo.safetensors", kAllowed); }) ==
         "pickle.archive");
+}
+
+TEST_CASE("pickle: a pipe is refused") {
+  const TemporaryDirectory folder;
+  const fs::path pipe = folder.path() / "x.bin";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  CHECK(code_of([&] { load_pytorch_weights(pipe, kAllowed); }) == "io.not-a-file");
 }
 
 TEST_CASE("pickle: names other than those of tensors are refused, and nothing is executed") {
@@ -176,6 +199,23 @@ TEST_CASE("pickle: names other than those of tensors are refused, and nothing is
   CHECK(begins_with(error_of(name("collections", "OrderedDict") + tuple("") + "\x81."),
                     "pickle.forbidden"));
   CHECK(begins_with(error_of(text("a") + tuple("") + "R."), "pickle.forbidden"));
+}
+
+TEST_CASE("pickle: the step of an optimizer is one whole number") {
+  const TemporaryDirectory folder;
+  const at::Tensor weight =
+      load_safetensors(data / "adam_amsgrad.safetensors").at("before").clone();
+  torch::optim::Adam adam({weight.requires_grad_()}, torch::optim::AdamOptions(1.0));
+  EditedArchive archive(data / "adam_amsgrad.pt");
+  REQUIRE(archive.records.at("data/0").size() == 4);
+  for (const float step : {-1.0f, 0.5f, 1e30f, std::nanf("")}) {
+    CAPTURE(step);
+    archive.records["data/0"] = std::string(reinterpret_cast<const char*>(&step), sizeof step);
+    write_file_atomically(folder.path() / "x.pt", archive.bytes());
+    CHECK(code_of([&] { load_pytorch_optimizer(folder.path() / "x.pt", adam, kAllowed); }) ==
+          "checkpoint.pytorch-state");
+    CHECK(adam.state().empty());
+  }
 }
 
 TEST_CASE("pickle: every instruction that PyTorch does not write is refused") {
@@ -220,6 +260,24 @@ TEST_CASE("pickle: a tensor lies in its storage, and has no more elements than i
   CHECK(begins_with(error_of_value(tensor(0, sizes, sizes)), "pickle.damaged"));
 }
 
+TEST_CASE("pickle: views that overlap are not written, as a small file would become a large one") {
+  const auto view = [](std::uint64_t offset, std::uint64_t size) {
+    return tensor(offset, integer(size), integer(2), storage("FloatStorage", 6));
+  };
+  const auto code = [&](const std::string& more) {
+    const PickleFile file(
+        "}" + text("even") + view(0, 3) + "s" + text("odd") + view(1, 3) + "s" + more + ".", 24);
+    CHECK(file.error() == "none");
+    const fs::path target = file.folder.path() / "x.safetensors";
+    const std::string code = code_of([&] { convert_pytorch_weights(file.path, target, kAllowed); });
+    CHECK(fs::exists(target) == (code == "none"));
+    return code;
+  };
+  CHECK(code("") == "none");
+  CHECK(code(text("same") + view(1, 3) + "s") == "none");
+  CHECK(code(text("part") + view(2, 2) + "s") == "pickle.shared");
+}
+
 TEST_CASE("pickle: hooks and metadata of tensors are refused") {
   const auto with = [](const std::string& last) {
     return name("torch._utils", "_rebuild_tensor_v2") +
@@ -253,6 +311,16 @@ TEST_CASE("pickle: deep, large and circular values end") {
   CHECK(begins_with(error_of("j" + number(0xFFFFFFFF, 4) + '.'), "pickle.damaged"));
 }
 
+TEST_CASE("pickle: two tensors of a module with one full name are refused") {
+  const std::string module = name("__torch__", "M") + ")\x81";
+  const auto nested = [&](const char* key) {
+    return module + "}" + text("a") + module + "}" + text("b") + kFour + "sbs" + text(key) + kFour +
+           "sb.";
+  };
+  CHECK(error_of(nested("a.c")) == "none");
+  CHECK(begins_with(error_of(nested("a.b")), "pickle.damaged"));
+}
+
 TEST_CASE("pickle: modules in modules are limited, and a module is in one place") {
   std::string module = name("__torch__", "M") + ")\x81";
   std::string open, close;
@@ -262,6 +330,46 @@ TEST_CASE("pickle: modules in modules are limited, and a module is in one place"
   }
   CHECK(begins_with(error_of(open + kFour + close + '.'), "pickle.damaged"));
   CHECK(error_of(module + "}" + text("m") + kFour + "sb.") == "none");
+}
+
+TEST_CASE("pickle: a file of many small tensors is read") {
+  const std::string zero(1, '\0');
+  // The first use of a name or a text puts it into the memo, as PyTorch does.
+  const auto once = [](bool is_first, const std::string& value, int place) {
+    return (is_first ? value + 'q' : std::string("h")) +
+           number(static_cast<std::uint64_t>(place), 1);
+  };
+  EditedArchive archive(data / "zoo.bin");
+  archive.records.clear();
+  std::string pickle = "\x80\x02}(";
+  constexpr int kTensors = 10'000;
+  for (int i = 0; i < kTensors; ++i) {
+    const bool is_first = i == 0;
+    pickle += text(str("layers.", i, ".scale")) +
+              once(is_first, name("torch._utils", "_rebuild_tensor_v2"), 0) + "((" +
+              once(is_first, text("storage"), 1) +
+              once(is_first, name("torch", "FloatStorage"), 2) + text(str(i)) +
+              once(is_first, text("cpu"), 3) + "K\1tQK" + zero + "))\x89" +
+              once(is_first, name("collections", "OrderedDict"), 4) + ")RtR";
+    archive.records[str("data/", i)] = std::string(4, '\0');
+  }
+  archive.records["data.pkl"] = pickle + "u.";
+  const TemporaryDirectory folder;
+  write_file_atomically(folder.path() / "x.bin", archive.bytes());
+  CHECK(load_pytorch_weights(folder.path() / "x.bin", kAllowed).size() == kTensors);
+}
+
+TEST_CASE("pickle: the full names of a module's tensors are limited") {
+  const std::string module = name("__torch__", "M") + ")\x81";
+  const auto error = [&](std::size_t length) {
+    std::string members = text("first") + kFour + std::string("q\0s", 3);
+    for (int i = 0; i < 100; ++i) members += text(str("m", i)) + std::string("h\0s", 3);
+    return error_of(module + "}" + text(std::string(length, 'x')) + module + "}" + members + "b" +
+                    "sb.");
+  };
+  CHECK(error(1000) == "none");
+  CHECK(error(1'000'000).find("longer names than a file of this size may have") !=
+        std::string::npos);
 }
 
 TEST_CASE("pickle: truncated and doubled content is refused") {

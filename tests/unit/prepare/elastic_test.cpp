@@ -8,6 +8,7 @@
 #include <cmath>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "hasten/accelerator.h"
@@ -318,7 +319,9 @@ TEST_CASE("elastic ranks: loops whose results depend on the processes are refuse
   torch::nn::Linear net(2, 1), other(2, 1);
   optim::SGD sgd(net->parameters(), optim::SGDOptions(0.1));
   auto raw = make_loader(ColumnDataset({{"x", at::ones({16, 2})}}), {.batch_size = 2});
-  auto [model, other_model, optimizer, loader] = accelerator.prepare(net, other, sgd, raw);
+  auto raw_evaluation = make_loader(ColumnDataset({{"x", at::ones({4, 2})}}), {.batch_size = 2});
+  auto [model, other_model, optimizer, loader, evaluation] =
+      accelerator.prepare(net, other, sgd, raw, raw_evaluation);
   const auto refused = [](auto&& call) { return code_of(call) == "prepare.elastic-loop"; };
   const at::Tensor x = at::ones({2, 2});
   CHECK(refused([&] { model(x); }));
@@ -359,13 +362,36 @@ TEST_CASE("elastic ranks: loops whose results depend on the processes are refuse
         }) == code);
   CHECK(at_batch(2, [&](const at::Tensor&) { accelerator.save_state(folder.path() / "state"); }) ==
         "checkpoint.open-window");
-  std::int64_t number = 0;
+  // A batch that is left out, also the last one of a window of four.
+  for (const std::int64_t left_out : {0, 1, 2, 3}) {
+    CAPTURE(left_out);
+    std::int64_t number = 0;
+    CHECK(code_of([&] {
+            for (auto& batch : loader) {
+              if (number++ == left_out) continue;
+              const auto guard = accelerator.accumulate(model);
+              accelerator.backward(model(batch.at("x")).mean());
+            }
+          }) == code);
+  }
+  // The window of a loop that is left does not go on in the next one.
+  CHECK(at_batch(1, [&](const at::Tensor&) {}) == "none");
   CHECK(code_of([&] {
+          bool is_first = true;
           for (auto& batch : loader) {
-            if (number++ == 1) continue;
+            if (std::exchange(is_first, false)) continue;
             const auto guard = accelerator.accumulate(model);
             accelerator.backward(model(batch.at("x")).mean());
           }
+        }) == code);
+  // An evaluation between two accumulate() of one batch does not make it another batch.
+  CHECK(at_batch(0, [&](const at::Tensor&) {
+          { const auto guard = accelerator.accumulate(model); }
+          {
+            const torch::NoGradGuard no_grad;
+            for (auto& batch : evaluation) static_cast<void>(batch);
+          }
+          const auto guard = accelerator.accumulate(model);
         }) == code);
   at::set_num_threads(static_cast<int>(threads == 1 ? 2 : 1) + 1);
   CHECK(at_batch(0, [&](const at::Tensor&) { const auto guard = accelerator.accumulate(model); }) ==
@@ -380,7 +406,8 @@ TEST_CASE("elastic ranks: loops whose results depend on the processes are refuse
     torch::nn::Linear a(2, 1), b(2, 1);
     optim::SGD own(a->parameters(), optim::SGDOptions(0.1));
     auto own_raw = make_loader(ColumnDataset({{"x", at::ones({16, 2})}}), {.batch_size = 2});
-    auto handles = second.prepare(a, b, own, own_raw);
+    auto own_other = make_loader(ColumnDataset({{"x", at::ones({4, 2})}}), {.batch_size = 2});
+    auto handles = second.prepare(a, b, own, own_raw, own_other);
     return code_of([&] { second.load_state(folder.path() / "state"); });
   };
   CHECK(code_with(2, 1) == "none");

@@ -75,6 +75,10 @@ TEST_CASE("batch size: all processes agree on what fits in the one with the leas
           find_executable_batch_size(group, {.rows = 16}, up_to(group.rank() == 0 ? 0 : 100));
         });
         require(code == "trainer.batch-size-floor", code);
+        const auto other = code_of([&] {
+          find_executable_batch_size(group, {.rows = group.rank() == 2 ? 8 : 16}, up_to(4));
+        });
+        require(other == "trainer.batch-size", other);
       },
       {.num_processes = 3, .use_cpu = true});
 }

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "hasten/trainer/trainer.h"
 #include "unit/code_of.h"
 #include "unit/trainer/tiny.h"
+#include "unit/variable.h"
 
 namespace trainer_resume_test {
 
@@ -199,6 +201,58 @@ TEST_CASE("resume: a job that is restarted continues, and never the run of anoth
   write_file_atomically(folder.directory.path() / "log", "");
   CHECK_THROWS(notebook_launcher(job(folder, false), options));
   CHECK(read(folder, "log").empty());
+}
+
+TEST_CASE("resume: a new job with the name of an earlier one does not continue its run") {
+  const Folder folder;
+  const auto attempt = [&](const char* restarts) {
+    const AttemptOfJob job("nightly", restarts);
+    return code_of([&] { run(ten_steps(folder.path)); });
+  };
+  CHECK(attempt("0") == "none");
+  CHECK(attempt("1") == "none");  // it continues its own run
+  CHECK(attempt("0") == "trainer.output-in-use");
+  CHECK(attempt("1") == "trainer.output-in-use");
+}
+
+TEST_CASE("resume: a restarted job that saves only its weights starts over, if it may") {
+  const Folder folder;
+  TrainingArguments args = ten_steps(folder.path);
+  args.save_only_model = true;
+  std::size_t steps = 0;
+  const auto attempt = [&](const char* restarts) {
+    const AttemptOfJob job("nightly", restarts);
+    return code_of([&] { steps = run(args).losses.size(); });
+  };
+  CHECK(attempt("0") == "none");
+  CHECK(attempt("1") == "trainer.no-training-state");
+  args.overwrite_output_dir = true;
+  steps = 0;
+  CHECK(attempt("1") == "none");
+  CHECK(steps == 10);
+}
+
+TEST_CASE("resume: a restarted job starts again beside damaged checkpoints of an earlier run") {
+  struct Failing : TrainerCallback {
+    void on_step_end(const TrainerEvent&, TrainerControl&, double) override {
+      throw std::domain_error("the first attempt fails");
+    }
+  };
+  const Folder folder;
+  fs::create_directories(folder.path / "checkpoint-4.damaged");
+  const auto attempt = [&](const char* restarts) {
+    const AttemptOfJob job("nightly", restarts);
+    TrainerParts parts{.train_dataset = TrainerDataset(rows(20)),
+                       .log_sink = [](std::string_view) {}};
+    if (*restarts == '0') parts.callbacks = {std::make_shared<Failing>()};
+    Trainer(new_model(), ten_steps(folder.path), parts).train();
+  };
+  CHECK_THROWS_AS(attempt("0"), std::domain_error);
+  CHECK_NOTHROW(attempt("1"));
+  // The run's own damaged checkpoints are an error, and never a new start.
+  for (const fs::path& each : checkpoints(folder.path))
+    fs::rename(each, each.string() + ".damaged.2");
+  CHECK(code_of([&] { attempt("2"); }) == "trainer.no-checkpoint");
 }
 
 TEST_CASE("resume: a different gradient_accumulation_steps is refused with both values") {

@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include <filesystem>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "hasten/search/trial_arguments.h"
 #include "unit/code_of.h"
 #include "unit/trainer/tiny.h"
+#include "unit/variable.h"
 
 namespace trainer_train_trial_test {
 
@@ -87,6 +89,34 @@ TEST_CASE("search with the Trainer: a run without evaluations is evaluated at it
       },
       {.method = SearchMethod::grid});
   CHECK(result.trials.size() == 2);
+}
+
+TEST_CASE("search with the Trainer: after a restart of the job an unfinished trial begins anew") {
+  struct Failing : TrainerCallback {
+    void on_step_end(const TrainerEvent& event, TrainerControl&, double) override {
+      if (event.state.global_step == 5) throw std::domain_error("the first attempt fails");
+    }
+  };
+  const Folder folder;
+  TrainingArguments base = base_arguments(folder);
+  base.save_strategy = SaveStrategy::steps;
+  base.save_steps = 2;
+  const auto search = [&](const char* restarts) {
+    const AttemptOfJob job("search", restarts);
+    return search_hyperparameters(
+        SearchSpace().choice("learning_rate", {1e-3}),
+        [&](Trial& trial) -> std::optional<double> {
+          TrainerParts parts = parts_of_trial();
+          if (*restarts == '0') parts.callbacks = {std::make_shared<Failing>()};
+          Trainer trainer(new_model(0), arguments_for(trial, base), parts);
+          return train_trial(trainer, trial);
+        },
+        {.folder = folder.path / "journal", .method = SearchMethod::grid});
+  };
+  CHECK_THROWS_AS(search("0"), std::domain_error);
+  const SearchResult result = search("1");
+  REQUIRE(result.trials.size() == 1);
+  CHECK(result.trials[0].reports.size() == 3);
 }
 
 TEST_CASE("search with the Trainer: an unknown argument or metric is an error") {

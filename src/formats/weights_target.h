@@ -1,0 +1,30 @@
+// File: formats/weights_target.h (internal)
+// Where a command writes weights to: a file that ends in ".safetensors", or a folder.
+//
+//   check_weights_target("merged", max_shard_size);     // before anything is read
+//   write_weights("merged", weights, max_shard_size, {{"format", "pt"}});
+//
+// Throws UsageError "weights.merge-target" if the target is a checkpoint, whose manifest would no
+// longer be true, and "weights.shard-size" for a largest file if the target is one file. Thread rule: any
+// thread, on different targets.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+#include "hasten/formats/safetensors.h"
+#include "hasten/formats/tensor_dict.h"
+
+namespace hasten {
+
+// The file by which a folder is a checkpoint (hasten/checkpoint/manifest.h).
+inline constexpr const char* kFileOfCheckpoints = "hasten_manifest.json";
+
+// `max_shard_size` is the most bytes of tensors per file of a folder; unset: one file.
+void check_weights_target(const std::filesystem::path& target,
+                          std::optional<std::int64_t> max_shard_size);
+void write_weights(const std::filesystem::path& target, const TensorDict& weights,
+                   std::optional<std::int64_t> max_shard_size, const SafetensorsMetadata& metadata);
+
+}  // namespace hasten
