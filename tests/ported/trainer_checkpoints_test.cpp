@@ -62,7 +62,7 @@ nlohmann::json comparable_state(const Trainer& trainer) {
 }  // namespace
 
 TEST_CASE("checkpoints: a run saves every so many steps") {
-  // test_save_checkpoints
+  // test_save_checkpoints, test_safe_checkpoints
   const Folder folder;
   TrainingArguments args = arguments_of(folder);
   args.save_steps = 5;
@@ -249,7 +249,7 @@ TEST_CASE("best model: the last step is saved, and the best checkpoint is loaded
 }
 
 TEST_CASE("best model: the model of the best evaluation is loaded at the end") {
-  // test_load_best_model_at_end
+  // test_load_best_model_at_end, test_load_best_model_from_safetensors
   struct Case {
     IntervalStrategy strategy;
     std::string metric;
