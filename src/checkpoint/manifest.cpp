@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/file_checksum.h"
 #include "base/sha256.h"
 #include "checkpoint/tensor_records.h"
 #include "hasten/base/error.h"
@@ -16,6 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
+constexpr const char* kChecksumKey = "xxh3_128";
 constexpr const char* kUseAnother =
     "use another checkpoint; resume_from_checkpoint true takes the newest one that is whole";
 
@@ -87,7 +89,7 @@ void check_version(const fs::path& folder, const Json& manifest) {
 
 // The entry of a file in a manifest. A safetensors file has records of its tensors.
 struct FileRecord {
-  FileDigest digest;
+  FileChecksum checksum;
   TensorRecords tensors;
 };
 
@@ -108,14 +110,23 @@ void verify_file(const fs::path& path, const FileRecord& expected) {
                      .expected = std::move(wanted),
                      .hint = kUseAnother});
   };
-  if (!error && size != expected.digest.bytes) {
+  const FileChecksum& wanted = expected.checksum;
+  if (!error && size != wanted.bytes) {
     throw_damaged(tensor_cut_at(size, expected.tensors), str(size, " bytes"),
-                  str(expected.digest.bytes, " bytes"));
+                  str(wanted.bytes, " bytes"));
   }
-  const FileDigest found = digest_of_file(path);
-  if (found == expected.digest) return;
-  throw_damaged(damaged_part(path, expected.tensors), "SHA-256 " + found.sha256,
-                "SHA-256 " + expected.digest.sha256);
+  const FileChecksum found = checksum_of_file(path, wanted.algorithm);
+  if (found == wanted) return;
+  const std::string name = str(name_of(wanted.algorithm), ' ');
+  throw_damaged(damaged_part(path, expected.tensors), name + found.digits, name + wanted.digits);
+}
+
+// Manifests of version 1 and 2 have SHA-256.
+FileChecksum checksum_of_json(const Json& entry) {
+  const bool is_old = !entry.contains(kChecksumKey);
+  return {.bytes = entry.at("bytes").get<std::uint64_t>(),
+          .algorithm = is_old ? ChecksumAlgorithm::sha256 : ChecksumAlgorithm::xxh3,
+          .digits = entry.at(is_old ? "sha256" : kChecksumKey).get<std::string>()};
 }
 
 std::map<std::string, FileRecord> files_of(const fs::path& folder, const Json& manifest) {
@@ -126,8 +137,7 @@ std::map<std::string, FileRecord> files_of(const fs::path& folder, const Json& m
       const bool below = !name.empty() && path.is_relative() && path.lexically_normal() == path &&
                          *path.begin() != "..";
       if (!below) throw_bad_manifest(folder, "a file outside of the folder: " + name);
-      files[name].digest = {.bytes = entry.at("bytes").get<std::uint64_t>(),
-                            .sha256 = entry.at("sha256").get<std::string>()};
+      files[name].checksum = checksum_of_json(entry);
       if (!entry.contains("tensors")) continue;
       files[name].tensors = records_of_json(entry.at("tensors"));
       for (const auto& [tensor, record] : files[name].tensors) {
@@ -157,8 +167,8 @@ TensorRecords records_if_valid(const fs::path& file,
 void write_manifest(const fs::path& folder, const TensorSlices& slices) {
   Json files = Json::object();
   for (const std::string& name : file_names(folder)) {
-    const FileDigest digest = digest_of_file(folder / name);
-    files[name] = {{"bytes", digest.bytes}, {"sha256", digest.sha256}};
+    const FileChecksum checksum = checksum_of_file(folder / name);
+    files[name] = {{"bytes", checksum.bytes}, {kChecksumKey, checksum.digits}};
     if (!ends_with(name, ".safetensors")) continue;
     const auto own = slices.find(name);
     const TensorRecords tensors = records_if_valid(

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Exports small models of transformers with random weights, and records how eager PyTorch trains them.
+"""Exports small models of transformers and torchvision with random weights, and records how eager PyTorch trains them.
 
     python generate_architectures.py                # every architecture
     python generate_architectures.py llama t5       # some of them
@@ -25,6 +25,11 @@ from torch import nn
 from torch.export import Dim
 
 from eager_training import save, train, without_origins
+
+try:
+    from torchvision_models import MODELS as TORCHVISION
+except ImportError:  # transformers needs no torchvision
+    TORCHVISION = {}
 
 transformers.logging.set_verbosity_error()
 torch.set_num_threads(1)
@@ -248,6 +253,7 @@ MODELS = {
     "vit": vision("ViT", VISION),
     "recurrent": (Recurrent, lambda rows: {"input_ids": ids(rows)}),
     "unet": (UNet, features),
+    **TORCHVISION,
 }
 
 # What is worth knowing about a model, for the table of docs/exported.md.
@@ -257,6 +263,9 @@ NOTES = {
     "deberta_v2": "exported without `labels`",
     "mixtral": "with `experts_implementation=\"batched_mm\"`",
     "swin": "with `drop_path_rate=0`",
+    "torchvision_efficientnet": "with `stochastic_depth_prob=0`",
+    "torchvision_lraspp": "segmentation, on a small backbone",
+    "torchvision_resnet": "its residual blocks, 8 and 12 channels wide",
     "recurrent": "hand-written: LSTM, GRU and RNN",
     "unet": "hand-written",
     "wav2vec2": "exported without `labels`",

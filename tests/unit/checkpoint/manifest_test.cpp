@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/file_checksum.h"
 #include "base/sha256.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
@@ -73,6 +74,21 @@ TEST_CASE("manifest: SHA-256 is that of FIPS 180-4") {
   letters.add("a");
   letters.add("bc");
   CHECK(letters.hex() == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+}
+
+TEST_CASE("manifest: XXH3-128 is that of the program xxhsum, for each way of a file's size") {
+  // printf '' | xxhsum -H2, and so on.
+  CHECK(xxh3_of_text("") == "99aa06d3014798d86001c324468d497f");
+  CHECK(xxh3_of_text("abc") == "06b05ab6733a618578af5f94892f3950");
+  const TemporaryDirectory folder;
+  std::string text;
+  for (const std::size_t size : {0, 3, 17, 200, 1000, 1 << 20, (3 << 20) + 5}) {
+    text.resize(size, static_cast<char>('a' + size % 26));
+    overwrite(folder.path() / "file", text);
+    const FileChecksum found = checksum_of_file(folder.path() / "file");
+    CHECK(found.bytes == size);
+    CHECK(found.digits == xxh3_of_text(text));
+  }
 }
 
 TEST_CASE("manifest: a folder as it was written is accepted, with further files in it") {
@@ -173,7 +189,7 @@ TEST_CASE("manifest: a newer version is refused by its number") {
   CHECK(complaint(folder.path()).empty());
   write("  \"files\": {},\n  \"version\": 7");
   CHECK(code_of([&] { verify_checkpoint(folder.path()); }) == "checkpoint.newer-version");
-  CHECK(complaint(folder.path()).find("got version 7, expected at most 2") != std::string::npos);
+  CHECK(complaint(folder.path()).find("got version 7, expected at most 3") != std::string::npos);
   // The reader of JSON would turn these into doubles.
   for (const char* number : {"109223372036854775807", "1.5"}) {
     CAPTURE(number);
@@ -218,7 +234,7 @@ TEST_CASE("manifest: a changed bit is reported with the file and the tensor") {
     std::string changed = bytes;
     changed[at] ^= static_cast<char>(1 << at % 8);
     overwrite(file, changed);
-    const std::string expected = file.string() + ", " + part_of(at) + ": got SHA-256";
+    const std::string expected = file.string() + ", " + part_of(at) + ": got XXH3-128";
     if (complaint(folder.path()).find(expected) != std::string::npos) ++named;
   }
   CHECK(named == bytes.size());
@@ -232,7 +248,7 @@ TEST_CASE("manifest: it describes every tensor, and version 1 is still read") {
   write_manifest(folder.path());
   const std::string text = read_file(folder.path() / kManifestFile);
   for (const char* line :
-       {"\"version\": 2", "\"tensors\": {", "\"w\": {", "\"crc32c\": \"", "\"shape\": ["}) {
+       {"\"version\": 3", "\"tensors\": {", "\"w\": {", "\"crc32c\": \"", "\"shape\": ["}) {
     CAPTURE(line);
     CHECK(text.find(line) != std::string::npos);
   }

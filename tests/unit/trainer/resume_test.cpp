@@ -530,7 +530,7 @@ TEST_CASE("resume: a damaged checkpoint is named and set aside, and the one befo
   args.resume_from_checkpoint = "true";
   const ResumedRun resumed = run(args);
   CHECK(contains(resumed.log, damaged.string() + ", tensor "));
-  CHECK(contains(resumed.log, ": got SHA-256 "));
+  CHECK(contains(resumed.log, ": got XXH3-128 "));
   CHECK(contains(resumed.log, "checkpoint-8 at step 8"));
   CHECK(fs::exists(folder.path / "checkpoint-10.damaged"));
   verify_checkpoint(folder.path / "checkpoint-10");  // that of the resumed run
