@@ -149,8 +149,8 @@ TEST_CASE("data loop: every row comes once, with workers and in any order") {
 
 namespace {
 
-// Stops a pass after its third batch in thought: saves there, and compares what follows with the
-// batches after loading.
+// Takes the state of a loader at its third batch and reads on to the end, and compares the batches
+// that followed with those after loading the state.
 template <class Rows>
 void require_resumed(bool by_checkpoint) {
   const TemporaryDirectory folder;
