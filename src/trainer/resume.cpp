@@ -127,10 +127,16 @@ void Trainer::Impl::Resume::restore_parts(const CheckpointToResume& checkpoint) 
 }
 
 void Trainer::Impl::Resume::restore_callbacks(const TrainerState& before) const {
-  for (const auto& callback : trainer_.parts.callbacks) {
-    const auto found = before.callbacks.find(callback->name());
-    if (found != before.callbacks.end()) callback->restore(found->second);
+  auto saved = before.callbacks;
+  for (const auto& [key, callback] : trainer_.stateful_callbacks()) {
+    const auto found = saved.find(key);
+    if (found == saved.end()) continue;
+    callback->restore(found->second);
+    saved.erase(found);
   }
+  for (const auto& [key, attributes] : saved)
+    trainer_.logger.warning("the checkpoint has the state of the callback " + key +
+                            ", which this run does not have: it begins anew if it is added later");
 }
 
 // The best checkpoint may have been moved together with the others.

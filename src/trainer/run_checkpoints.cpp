@@ -64,6 +64,18 @@ std::uintmax_t Trainer::Impl::RunCheckpoints::bytes() const {
   return weights + static_cast<std::uintmax_t>(kept * static_cast<double>(trained));
 }
 
+std::vector<std::pair<std::string, TrainerCallback*>> Trainer::Impl::stateful_callbacks() const {
+  std::vector<std::pair<std::string, TrainerCallback*>> found;
+  std::map<std::string, int> counts;
+  for (const auto& callback : parts.callbacks) {
+    const std::string name = callback->name();
+    if (name.empty()) continue;
+    const int number = ++counts[name];
+    found.emplace_back(number == 1 ? name : str(name, ' ', number), callback.get());
+  }
+  return found;
+}
+
 fs::path Trainer::Impl::RunCheckpoints::folder_of(std::int64_t step) const {
   return fs::path(trainer_.args.output_dir) / str("checkpoint-", step);
 }
@@ -72,9 +84,9 @@ void Trainer::Impl::RunCheckpoints::save(const StepTotals& window, std::int64_t 
   finish();
   TrainerState& state = trainer_.state;
   run_.parameters.check_unchanged(*trainer_.model, state.global_step);
-  for (const auto& callback : trainer_.parts.callbacks) {
-    if (!callback->name().empty()) state.callbacks[callback->name()] = callback->attributes();
-  }
+  state.callbacks.clear();
+  for (const auto& [key, callback] : trainer_.stateful_callbacks())
+    state.callbacks[key] = callback->attributes();
   best_before_ = state.best_model_checkpoint;
   note_best_checkpoint();
   const TrainingPosition now = position(window, micro_batches);

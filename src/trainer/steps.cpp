@@ -1,4 +1,5 @@
 // The steps of a run that a class derived from Trainer may replace.
+#include "hasten/base/error.h"
 #include "hasten/data/sampler.h"
 #include "trainer/optimizer_of.h"
 #include "trainer/plan.h"
@@ -9,6 +10,12 @@ namespace hasten {
 ModelOutput Trainer::compute_loss(TrainerBatch& batch) { return impl_->compute_loss(batch); }
 
 at::Tensor Trainer::training_step(TrainerBatch& batch, double items) {
+  if (!impl_->prepared) {
+    throw UsageError("trainer.no-run", {.what = "training_step",
+                                        .got = "a call outside of train()",
+                                        .expected = "one during a run, whose model is prepared",
+                                        .hint = "call it from a class that overrides it"});
+  }
   const ModelOutput out =
       impl_->prepared->call([&](torch::nn::Module&) { return compute_loss(batch); });
   impl_->check_loss(out.loss);

@@ -102,6 +102,10 @@ struct Trainer::Impl {
       ((*callback).*hook)(event(), control, arguments...);
   }
 
+  // The callbacks whose attributes a checkpoint keeps, by the key in it: the callback's name, with a
+  // number from the second callback of that name on.
+  std::vector<std::pair<std::string, TrainerCallback*>> stateful_callbacks() const;
+
   Trainer& trainer;  // its steps may be those of a class that derives from it
   std::shared_ptr<torch::nn::Module> model;
   ComputeLoss forward;  // the module's own

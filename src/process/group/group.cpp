@@ -13,6 +13,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "process/consensus/arrival.h"
+#include "process/consensus/comparison.h"
 #include "process/fork/fork_safety.h"
 #include "process/group/native_group.h"
 #include "process/group/store_setup.h"
@@ -87,6 +88,16 @@ void check_object(std::int64_t bytes, const char* what) {
                     .got = human_bytes(bytes),
                     .expected = "at most " + human_bytes(kMaxObjectBytes),
                     .hint = "exchange large data as tensors or files"});
+}
+
+// Describes what pad_across_processes() leaves unchanged, which must be the same on every rank.
+std::string unpadded_text(const at::Tensor& tensor, std::int64_t padded_dim) {
+  std::string sizes;
+  for (std::int64_t dim = 0; dim < tensor.dim(); ++dim) {
+    if (dim > 0) sizes += ", ";
+    sizes += dim == padded_dim ? "any" : str(tensor.size(dim));
+  }
+  return str(c10::toString(tensor.scalar_type()), " [", sizes, "]");
 }
 
 c10d::ReduceOp operation(Reduction reduction) {
@@ -180,9 +191,15 @@ at::Tensor Group::broadcast(const at::Tensor& tensor, std::int64_t from) const {
 
 at::Tensor Group::pad_across_processes(const at::Tensor& tensor, std::int64_t dim, double pad_index,
                                        bool pad_first) const {
-  if (size_ == 1 || dim >= tensor.dim() || dim < -tensor.dim()) return tensor;
-  if (dim < 0) dim += tensor.dim();
+  if (size_ == 1) return tensor;
+  if (dim < 0 && dim >= -tensor.dim()) dim += tensor.dim();
   const CallScope scope(*this, "pad_across_processes");
+  if (compares_calls())
+    check_same_text(unpadded_text(tensor, dim), *this,
+                    {.code = "process.calls-differ",
+                     .what = "the tensor passed to pad_across_processes()",
+                     .hint = "only the padded dimension may differ between ranks"});
+  if (dim >= tensor.dim() || dim < 0) return tensor;
   const at::Tensor own = at::scalar_tensor(tensor.size(dim), at::kLong);
   const auto longest = gather(own).max().item<std::int64_t>();
   if (longest == tensor.size(dim)) return tensor;

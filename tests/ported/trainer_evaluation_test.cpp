@@ -1,0 +1,160 @@
+// The tests of test_trainer_evaluation.py and of the dynamic shapes in test_trainer_data.py of
+// transformers' tests/trainer, assert by assert. The comments name them.
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include <memory>
+#include <vector>
+
+#include "ported/regression_trainer.h"
+#include "unit/code_of.h"
+
+namespace ported_trainer_evaluation_test {
+
+using namespace hasten;
+using namespace hasten::ported;
+
+namespace {
+
+// Adds up batch by batch instead of keeping all predictions.
+struct BatchedAlmostAccuracy : EvalMetric {
+  void reset() override { good = rows = 0; }
+  void add(const at::Tensor& logits, const at::Tensor& labels) override {
+    const auto count = static_cast<double>(labels.size(0));
+    good += count * almost_accuracy(logits, labels);
+    rows += count;
+  }
+  Metrics compute() const override { return {{"accuracy", good / rows}}; }
+  double good = 0, rows = 0;
+};
+
+// As preprocess_logits_for_metrics=lambda logits, labels: logits + 1.
+struct ShiftingTrainer : Trainer {
+  using Trainer::Trainer;
+  ModelOutput prediction_step(TrainerBatch& batch) override {
+    ModelOutput out = Trainer::prediction_step(batch);
+    out.logits = out.logits + 1;
+    return out;
+  }
+};
+
+// Compares the losses of both kinds of steps in a run.
+struct ParityTrainer : Trainer {
+  using Trainer::Trainer;
+  at::Tensor training_step(TrainerBatch& batch, double items) override {
+    const double predicted = prediction_step(batch).loss.item<double>();
+    const at::Tensor loss = Trainer::training_step(batch, items);
+    CHECK(loss.item<double>() == doctest::Approx(predicted).epsilon(1e-6));
+    ++steps;
+    return loss;
+  }
+  int steps = 0;
+};
+
+struct Expected {
+  explicit Expected(std::int64_t length) {
+    const TensorDict rows = columns(length).columns();
+    labels = rows.at("labels");
+    predictions = 1.5 * rows.at("input_x") + 2.5;
+    loss = mse(predictions, labels).item<double>();
+  }
+  at::Tensor labels, predictions;
+  double loss = 0;
+};
+
+void check_scores(const Metrics& metrics, const std::string& prefix, const Expected& expected,
+                  double shift = 0) {
+  CHECK(metrics.at(prefix + "_loss") == doctest::Approx(expected.loss).epsilon(1e-5));
+  CHECK(metrics.at(prefix + "_accuracy") ==
+        doctest::Approx(almost_accuracy(expected.predictions + shift, expected.labels)));
+}
+
+}  // namespace
+
+TEST_CASE("evaluation: loss and metric are those of all rows, for any number of rows") {
+  // test_evaluate, test_evaluate_with_batch_eval_metrics
+  const Folder folder;
+  const TrainingArguments args = arguments_of(folder);
+  for (const std::shared_ptr<EvalMetric>& metric :
+       {almost_accuracy_metric(), std::shared_ptr<EvalMetric>(new BatchedAlmostAccuracy)}) {
+    for (const std::int64_t length : {64, 66}) {
+      CAPTURE(length);
+      const Expected expected(length);
+      TrainerParts parts = parts_of(64, length);
+      parts.compute_metrics = metric;
+      check_scores(Trainer(line(1.5, 2.5), args, parts).evaluate(), "eval", expected);
+      check_scores(ShiftingTrainer(line(1.5, 2.5), args, parts).evaluate(), "eval", expected, 1);
+    }
+  }
+}
+
+TEST_CASE("evaluation: predictions and labels are those of all rows, in order") {
+  // test_predict, test_predict_with_batch_eval_metrics
+  const Folder folder;
+  for (const std::int64_t length : {64, 66}) {
+    CAPTURE(length);
+    const Expected expected(length);
+    TrainerParts parts = parts_of(64, length);
+    parts.compute_metrics = std::make_shared<BatchedAlmostAccuracy>();
+    Trainer trainer(line(1.5, 2.5), arguments_of(folder), parts);
+    const PredictionOutput out = trainer.predict(parts.eval_dataset);
+    CHECK(at::allclose(out.predictions, expected.predictions));
+    CHECK(at::equal(out.label_ids, expected.labels));
+    check_scores(out.metrics, "test", expected);
+  }
+}
+
+TEST_CASE("evaluation: a batch has one loss, in training and in prediction") {
+  // test_train_and_predict_loss_parity
+  const Folder folder;
+  TrainingArguments args = arguments_of(folder);
+  args.learning_rate = 0.1;
+  ParityTrainer trainer(line(1.5, 2.5), args, parts_of());
+  trainer.train();
+  CHECK(trainer.steps == 24);
+  TrainerBatch batch(columns(8).columns());
+  CHECK(code_of([&] { trainer.Trainer::training_step(batch, 8); }) == "trainer.no-run");
+}
+
+namespace {
+
+// Eight rows in turn have the same length.
+struct DynamicShapes {
+  std::int64_t size() const { return 64; }
+  TensorDict get(std::int64_t row) const {
+    torch::Generator random = at::detail::createCPUGenerator(static_cast<std::uint64_t>(row));
+    const std::int64_t length = 1 + row / 8 * 5 % 19;
+    return {{"input_x", torch::randn({length}, random)},
+            {"labels", torch::randn({length}, random)}};
+  }
+};
+
+}  // namespace
+
+TEST_CASE("evaluation: batches of different lengths are padded with -100") {
+  // test_dynamic_shapes
+  for (const std::optional<std::int64_t> accumulated :
+       {std::optional<std::int64_t>(), std::optional<std::int64_t>(2)}) {
+    const Folder folder;
+    TrainingArguments args = arguments_of(folder);
+    args.eval_accumulation_steps = accumulated;
+    TrainerParts parts = parts_of();
+    parts.eval_dataset = TrainerDataset(DynamicShapes());
+    Trainer trainer(line(2, 1), args, parts);
+    CHECK(trainer.evaluate().contains("eval_loss"));
+    const PredictionOutput out = trainer.predict(parts.eval_dataset);
+    const auto check_row = [](const at::Tensor& seen, const at::Tensor& expected) {
+      CHECK(at::allclose(seen.narrow(0, 0, expected.size(0)), expected));
+      CHECK(seen.slice(0, expected.size(0)).eq(-100).all().item<bool>());
+    };
+    REQUIRE(out.predictions.size(0) == 64);
+    for (std::int64_t row = 0; row < 64; ++row) {
+      CAPTURE(row);
+      const TensorDict expected = DynamicShapes().get(row);
+      check_row(out.label_ids[row], expected.at("labels"));
+      check_row(out.predictions[row], 2 * expected.at("input_x") + 1);
+    }
+  }
+}
+
+}  // namespace ported_trainer_evaluation_test
