@@ -114,6 +114,7 @@ void GradientSync::add_gradients(const BackwardPass& pass, double share) const {
 void GradientSync::exchange(const BackwardPass& pass, AccumulationWindow* window) {
   if (window == nullptr) return exchange_pass(pass);
   const bool first = window->count_pass(pass.weight);
+  if (window->is_due() && before_exchange_ && first) return exchange_after(pass, *window);
   if (window->is_due()) return exchange_at_end(pass, *window, first);
   // After an early exchange all have the same share of the sum, which the window's end divides.
   const bool early = std::any_of(models_.begin(), models_.end(), [](const auto& model) {
@@ -155,6 +156,17 @@ void GradientSync::exchange_at_end(const BackwardPass& pass, AccumulationWindow&
   const double all = window.total_weight();
   weight_share_ = all > 0 ? window.weight() / all : 0;
   exchange_window(window, models, &pass);
+}
+
+// Exchanges the gradients of a window when they have been computed.
+void GradientSync::exchange_after(const BackwardPass& pass, AccumulationWindow& window) {
+  const std::vector<DataParallelModel*> models = models_to_exchange(pass, &window);
+  if (pass.weight > 0) add_gradients(pass, pass.weight);
+  before_exchange_();
+  close_with_weights(window);
+  const double all = window.total_weight();
+  weight_share_ = all > 0 ? window.weight() / all : 0;
+  exchange_window(window, models, nullptr);
 }
 
 double GradientSync::total_weight(double own, bool differs) {

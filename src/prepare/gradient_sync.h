@@ -14,8 +14,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "hasten/prepare/data_parallel.h"
@@ -48,6 +50,12 @@ class GradientSync {
   bool is_local(const BackwardPass& pass, const AccumulationWindow* window) const;
   // Runs the pass and exchanges what is due. `window` is null for a pass of no window.
   void exchange(const BackwardPass& pass, AccumulationWindow* window);
+  // From now on, the last pass of a window computes its gradients first, calls the function, and
+  // exchanges them only then, so that all processes can agree not to exchange: the function throws in
+  // that case. An empty function restores the exchange during the pass.
+  void call_before_exchange(std::function<void()> function) {
+    before_exchange_ = std::move(function);
+  }
   // Runs the pass of this loss, which is the pass's or derived from it.
   void run(const BackwardPass& pass, const at::Tensor& loss) const;
   // Adds the gradients of the loss times `share` to the gradients.
@@ -101,6 +109,7 @@ class GradientSync {
               double weight, double share, double factor);
   void exchange_pass(const BackwardPass& pass);
   void exchange_at_end(const BackwardPass& pass, AccumulationWindow& window, bool first);
+  void exchange_after(const BackwardPass& pass, AccumulationWindow& window);
   void exchange_remaining(AccumulationWindow& window, std::vector<DataParallelModel*> missing);
   void divide_local(AccumulationWindow& window, const std::vector<at::Tensor>& parameters) const;
   double total_weight(double own, bool differs);
@@ -131,6 +140,7 @@ class GradientSync {
   // The weight of this process's latest loss as a share of that of all processes. Unset: the
   // processes exchanged nothing.
   std::optional<double> weight_share_;
+  std::function<void()> before_exchange_;
 };
 
 }  // namespace hasten

@@ -174,14 +174,6 @@ Trainer::Impl::Impl(Trainer& owner, std::shared_ptr<torch::nn::Module> module,
                      "processes",
          .hint = "leave out average_tokens_across_devices"});
   }
-  if (args.auto_find_batch_size && group().size() > 1) {
-    throw ConfigError("trainer.batch-size-search",
-                      {.what = "auto_find_batch_size",
-                       .got = str(group().size(), " processes"),
-                       .expected = "one process, which can start again by itself",
-                       .hint = "find per_device_train_batch_size with one process, or with "
-                               "hasten estimate"});
-  }
   if (args.eval_strategy != IntervalStrategy::no && !parts.eval_dataset) {
     logger.warning(str("eval_strategy is ", name_of(args.eval_strategy),
                        " but there is no evaluation data: training runs without evaluations. Pass "

@@ -19,6 +19,7 @@ struct Trainer::Impl {
   // What one call of train() consists of, each in a header of its name.
   struct RunParts;
   class ModelSetup;
+  class StepMemory;
   class RunControl;
   class RunCheckpoints;
   class Resume;

@@ -21,6 +21,7 @@
 #include "trainer/run_control.h"
 #include "trainer/run_parts.h"
 #include "trainer/saved_model.h"
+#include "trainer/step_memory.h"
 #include "trainer/work_counter.h"
 
 namespace hasten {
@@ -33,11 +34,12 @@ class Trainer::Run {
         run_(trainer, [this](const LossRecord::Nonfinite& bad) { report_nonfinite_loss(bad); }),
         control_(trainer, run_.plan),
         checkpoints_(trainer, run_),
+        memory_(trainer),
         work_(trainer.model_traits(), args_.include_num_input_tokens_seen, trainer.logger),
         setup_(trainer, run_.optimizer.unwrap()) {}
 
   // True if a training step, and not an evaluation, ran out of memory.
-  bool ran_out_of_memory() const { return ran_out_of_memory_; }
+  bool ran_out_of_memory() const { return memory_.ran_out(); }
   // The newest checkpoint that this run has saved; empty if there is none.
   std::filesystem::path saved_checkpoint() {
     checkpoints_.finish();
@@ -148,7 +150,7 @@ class Trainer::Run {
       closure_step(batch, real);
       return after_step();
     }
-    within_memory(str("training step ", trainer_.state.global_step + 1), [&] {
+    memory_.run(name_of_step(), [&] {
       const auto guard = trainer_.accelerator.accumulate(*trainer_.prepared);
       if (window_batches_++ == 0) trainer_.notify_callbacks(&TrainerCallback::on_step_begin);
       trainer_.use_trained_weights();
@@ -164,6 +166,8 @@ class Trainer::Run {
     optimizer_step();
     after_step();
   }
+
+  std::string name_of_step() const { return str("training step ", trainer_.state.global_step + 1); }
 
   // Keeps the sums of a virtual rank, which are added up along a tree.
   void end_turn() {
@@ -192,7 +196,8 @@ class Trainer::Run {
     const auto evaluate_loss = [&] {
       run_.optimizer.zero_grad();
       const auto guard = trainer_.accelerator.accumulate(*trainer_.prepared);
-      const at::Tensor loss = trainer_.trainer.training_step(batch, items);
+      at::Tensor loss;
+      memory_.run(name_of_step(), [&] { loss = trainer_.trainer.training_step(batch, items); });
       trainer_.check_loss(loss);
       if (totals) return loss;
       if (items > 0) run_.losses.add(loss, items);
@@ -201,8 +206,7 @@ class Trainer::Run {
       return loss;
     };
     trainer_.notify_callbacks(&TrainerCallback::on_pre_optimizer_step);
-    within_memory(str("training step ", trainer_.state.global_step + 1),
-                  [&] { run_.optimizer.step(evaluate_loss); });
+    memory_.run(name_of_step(), [&] { run_.optimizer.step(evaluate_loss); });
     grad_norm_ = gradient_norm(run_.trained);
     end_step(*totals);
   }
@@ -242,8 +246,8 @@ class Trainer::Run {
     trainer_.notify_callbacks(&TrainerCallback::on_pre_optimizer_step);
     learning_rate_ = run_.schedule.learning_rate();
     trainer_.use_trained_weights();  // a callback may have evaluated the model
-    within_memory(str("optimizer step ", trainer_.state.global_step + 1),
-                  [&] { run_.optimizer.step(); });
+    memory_.run(str("optimizer step ", trainer_.state.global_step + 1),
+                [&] { run_.optimizer.step(); });
     end_step(totals);
   }
 
@@ -317,21 +321,6 @@ class Trainer::Run {
          .expected = "a finite loss",
          .hint = "the weights are those before this step; a smaller learning_rate, warm-up, or "
                  "max_grad_norm usually helps"});
-  }
-
-  // Runs the body and explains an error if memory runs out in it.
-  template <class Body>
-  void within_memory(const std::string& during, Body body) {
-    try {
-      body();
-    } catch (const c10::Error& error) {
-      ran_out_of_memory_ = is_out_of_memory(error);
-      if (ran_out_of_memory_) explain_out_of_memory(error.what_without_backtrace(), args_, during);
-      throw;
-    } catch (const std::bad_alloc& error) {
-      ran_out_of_memory_ = true;
-      explain_out_of_memory(error.what(), args_, during);
-    }
   }
 
   void agree() {
@@ -443,6 +432,7 @@ class Trainer::Run {
   Impl::RunParts run_;
   Impl::RunControl control_;
   Impl::RunCheckpoints checkpoints_;
+  Impl::StepMemory memory_;
   WorkCounter work_;
   std::optional<Anatomy> anatomy_;  // of the first steps
 
@@ -454,7 +444,6 @@ class Trainer::Run {
   Impl::Resume::Resumed resumed_;    // what is restored once the model is prepared
   DeferredScalar grad_norm_;         // of the last step
   double learning_rate_ = 0;
-  bool ran_out_of_memory_ = false;
   const bool evaluates_closure_ =
       dynamic_cast<torch::optim::LBFGS*>(&run_.optimizer.unwrap()) != nullptr;
   Impl::ModelSetup setup_;  // reset first when the run ends

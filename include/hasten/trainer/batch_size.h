@@ -13,7 +13,7 @@
 // many micro-batches, so a step has as many rows as before. The trial must not communicate: call the
 // module itself and not a prepared one, whose backward pass exchanges gradients. An exception of
 // another kind is thrown in all processes. The option auto_find_batch_size of the Trainer does the
-// same for one process and without a trial.
+// same without a trial.
 //
 // Throws MemoryError "trainer.batch-size-floor" if the smallest batch does not fit, UsageError
 // "trainer.batch-size" for a number below 1 or one that differs between processes, and what the trial

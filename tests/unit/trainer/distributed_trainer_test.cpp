@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/process/notebook_launcher.h"
 #include "hasten/trainer/trainer.h"
@@ -288,6 +289,111 @@ TEST_CASE("distributed trainer: the options of the exchange of gradients change 
         args.ddp_find_unused_parameters = false;
         args.ddp_static_graph = true;
         require_equal(trained(args), expected);
+      },
+      {.num_processes = 2});
+}
+
+namespace {
+
+enum class Pass { forward, backward };
+
+// Runs out of memory in training batches of more rows than fit, from a call on. In the backward pass
+// this is when the later layers have their gradients.
+struct ShortOfMemory : BertForSequenceClassification {
+  ShortOfMemory(const BertConfig& config, Pass pass)
+      : BertForSequenceClassification(config), pass(pass) {
+    parameters().front().register_hook([this](const at::Tensor& gradient) {
+      TORCH_CHECK_WITH(OutOfMemoryError, !fails_backward, "tried to allocate too much");
+      return gradient;
+    });
+  }
+  ModelOutput forward(const TensorDict& batch) override {
+    const bool fails = batch.at("input_ids").size(0) > fits && is_training() && ++calls > works;
+    TORCH_CHECK_WITH(OutOfMemoryError, !fails || pass == Pass::backward, "tried to allocate much");
+    fails_backward = fails;
+    return BertForSequenceClassification::forward(batch);
+  }
+  Pass pass;
+  std::int64_t fits = 1000, works = 0, calls = 0;
+  bool fails_backward = false;
+};
+
+std::shared_ptr<ShortOfMemory> short_of_memory(Pass pass, std::int64_t fits, std::int64_t works) {
+  torch::manual_seed(7);
+  auto model = std::make_shared<ShortOfMemory>(tiny(kNoDropout), pass);
+  model->initialize();
+  model->fits = fits;
+  model->works = works;
+  return model;
+}
+
+// 50 rows in steps of 16 of two processes: the last step of an epoch has two rows.
+TrainingArguments searching(const fs::path& folder) {
+  TrainingArguments args = short_run(folder, 4);
+  args.gradient_accumulation_steps = 2;
+  args.num_train_epochs = 2;
+  args.learning_rate = 1e-3;
+  args.optim = OptimizerName::sgd;
+  return args;
+}
+
+}  // namespace
+
+TEST_CASE("distributed trainer: auto_find_batch_size: all take smaller batches if one runs out") {
+  const Folder folder;
+  notebook_launcher(
+      [&] {
+        Trainer whole(new_model(kNoDropout), searching(folder.path),
+                      {.train_dataset = TrainerDataset(rows(50))});
+        whole.train();
+        for (const Pass pass : {Pass::forward, Pass::backward}) {
+          // At once, in the middle of a window, and in the second epoch, after the checkpoint of step 4.
+          for (const std::int64_t works : {0, 3, 6}) {
+            TrainingArguments args = searching(folder.path / str(static_cast<int>(pass), works));
+            args.auto_find_batch_size = true;
+            args.save_strategy = SaveStrategy::steps;
+            args.save_steps = 2;
+            const bool is_short = !whole.is_world_process_zero();
+            const auto model = short_of_memory(pass, is_short ? 2 : 1000, works);
+            Trainer trainer(
+                model, args,
+                {.train_dataset = TrainerDataset(rows(50)), .log_sink = [](std::string_view) {}});
+            const TrainOutput out = trainer.train();
+            const std::string place = str("pass ", static_cast<int>(pass), ", works ", works, ": ");
+            require(out.steps == (works == 6 ? 4 : 8), str(place, out.steps, " steps"));
+            require(trainer.args().per_device_train_batch_size == 2, place + "other batches");
+            require(trainer.args().gradient_accumulation_steps == 4, place + "other windows");
+            const auto losses = logged(trainer), expected = logged(whole);
+            require(losses.size() == expected.size(), place + "the numbers of steps differ");
+            for (std::size_t i = 0; i < losses.size(); ++i)
+              require(std::abs(losses[i] - expected[i]) < 1e-5, str(place, "loss of step ", i + 1));
+          }
+        }
+      },
+      {.num_processes = 2});
+}
+
+TEST_CASE("distributed trainer: auto_find_batch_size: one row that does not fit ends all") {
+  const Folder folder;
+  notebook_launcher(
+      [&] {
+        TrainingArguments args = searching(folder.path);
+        args.auto_find_batch_size = true;
+        const auto model = short_of_memory(Pass::forward, 1000, 0);
+        Trainer trainer(
+            model, args,
+            {.train_dataset = TrainerDataset(rows(50)), .log_sink = [](std::string_view) {}});
+        if (!trainer.is_world_process_zero()) model->fits = 0;
+        std::string text;
+        try {
+          trainer.train();
+        } catch (const MemoryError& error) {
+          text = str(error.code(), ' ', error.what());
+        }
+        require(text.find("trainer.out-of-memory") == 0, text);
+        const bool names_rank = text.find("rank 1 ran out of memory") != std::string::npos;
+        require(names_rank == trainer.is_world_process_zero(), text);
+        require(trainer.args().per_device_train_batch_size == 1, "not the floor");
       },
       {.num_processes = 2});
 }

@@ -1,0 +1,61 @@
+#include "trainer/step_memory.h"
+
+#include <new>
+#include <utility>
+
+#include "hasten/base/text.h"
+#include "prepare/accelerator_state.h"
+
+namespace hasten {
+
+Trainer::Impl::StepMemory::StepMemory(Impl& trainer)
+    : trainer_(trainer), agrees_(trainer.args.auto_find_batch_size && trainer.group().size() > 1) {
+  if (!agrees_) return;
+  trainer_.accelerator.state_->gradients.call_before_exchange([this] {
+    agree();
+    has_agreed_ = true;
+  });
+}
+
+Trainer::Impl::StepMemory::~StepMemory() {
+  if (agrees_) trainer_.accelerator.state_->gradients.call_before_exchange({});
+}
+
+void Trainer::Impl::StepMemory::run(const std::string& name, const std::function<void()>& part) {
+  name_ = name;
+  has_agreed_ = false;
+  try {
+    part();
+  } catch (const c10::Error& error) {
+    if (!is_out_of_memory(error)) throw;
+    report(name, error.what_without_backtrace());
+  } catch (const std::bad_alloc& error) {
+    report(name, error.what());
+  }
+  if (!agrees_ || std::exchange(has_agreed_, false)) return;
+  name_ = name;
+  agree();
+}
+
+std::int64_t Trainer::Impl::StepMemory::rank_without_memory(bool is_own) const {
+  const Group& group = trainer_.group();
+  const auto own = static_cast<int>(is_own ? group.rank() : -1);
+  return group.reduce(at::scalar_tensor(own, at::kInt), Reduction::max).item<int>();
+}
+
+// Throws if another process has run out of memory.
+void Trainer::Impl::StepMemory::agree() {
+  const std::int64_t rank = rank_without_memory(false);
+  if (rank < 0) return;
+  ran_out_ = true;
+  explain_out_of_memory(str("rank ", rank, " ran out of memory"), trainer_.args, name_);
+}
+
+void Trainer::Impl::StepMemory::report(const std::string& name, const std::string& text) {
+  // The others are in the exchange if they have agreed to it.
+  ran_out_ = !has_agreed_;
+  if (agrees_ && ran_out_) (void)rank_without_memory(true);
+  explain_out_of_memory(text, trainer_.args, name);
+}
+
+}  // namespace hasten

@@ -1,0 +1,48 @@
+// File: trainer/step_memory.h (internal)
+// Memory that runs out in a part of a training step. With auto_find_batch_size, the processes of a run
+// agree on it after each part, so that all start again if one of them has run out.
+//
+//   StepMemory memory(trainer);
+//   memory.run("training step 3", [&] { forward_and_backward(); });
+//   if (memory.ran_out()) ...                       // after a MemoryError
+//
+// The gradients of a window are then computed before they are exchanged, and not at the same time:
+// otherwise the others would wait for those of a process that has none. Each part costs a small
+// collective. Throws MemoryError "trainer.out-of-memory" in every process. An error of another kind is
+// thrown in its process only. Thread rule: that of the Trainer's collectives.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "trainer/trainer_impl.h"
+
+namespace hasten {
+
+class Trainer::Impl::StepMemory {
+ public:
+  explicit StepMemory(Impl& trainer);
+  ~StepMemory();
+  StepMemory(const StepMemory&) = delete;
+  StepMemory& operator=(const StepMemory&) = delete;
+
+  // Runs a part of a step. All processes call it for the same parts.
+  void run(const std::string& name, const std::function<void()>& part);
+  // True if memory ran out in a part, in this process or, if they agree, in another one. False if it ran
+  // out in the exchange itself, on which they cannot agree.
+  bool ran_out() const { return ran_out_; }
+
+ private:
+  // Returns the greatest rank that has run out of memory, or -1. A collective.
+  std::int64_t rank_without_memory(bool is_own) const;
+  void agree();
+  [[noreturn]] void report(const std::string& name, const std::string& text);
+
+  Impl& trainer_;
+  const bool agrees_;
+  std::string name_;         // of the part that runs
+  bool has_agreed_ = false;  // in this part, before the exchange
+  bool ran_out_ = false;
+};
+
+}  // namespace hasten
