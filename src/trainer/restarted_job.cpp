@@ -2,6 +2,7 @@
 
 #include "hasten/base/files.h"
 #include "hasten/checkpoint/checkpoint_folders.h"
+#include "hasten/checkpoint/training_state.h"
 #include "hasten/launch/worker.h"
 #include "hasten/options/environment.h"
 
@@ -15,10 +16,10 @@ constexpr const char* kJobFile = ".hasten-job";
 // Returns an empty text if the job has no name of its own. torchrun calls every job "none".
 std::string name_of_job(const Worker& worker) { return worker.job == "none" ? "" : worker.job; }
 
-bool is_marked(const fs::path& output_dir, const std::string& job) {
+bool is_marked(const fs::path& folder, const std::string& job) {
   std::error_code error;
-  return !job.empty() && fs::is_regular_file(output_dir / kJobFile, error) &&
-         read_file(output_dir / kJobFile) == job;
+  return !job.empty() && fs::is_regular_file(folder / kJobFile, error) &&
+         read_file(folder / kJobFile) == job;
 }
 
 }  // namespace
@@ -31,9 +32,15 @@ bool continues_by_itself(const fs::path& output_dir) {
   return continues && (!checkpoints(output_dir).empty() || has_damaged_checkpoints(output_dir));
 }
 
-void mark_job(const fs::path& output_dir) {
+bool is_of_restarted_job(const fs::path& checkpoint) {
+  const Worker worker = worker_of(config::whole_environment());
+  return worker.attempt > 0 && is_marked(checkpoint, name_of_job(worker)) &&
+         has_training_state(checkpoint);
+}
+
+void mark_job(const fs::path& folder) {
   const std::string job = name_of_job(worker_of(config::whole_environment()));
-  if (!job.empty()) write_file_atomically(output_dir / kJobFile, job);
+  if (!job.empty()) write_file_atomically(folder / kJobFile, job);
 }
 
 }  // namespace hasten
