@@ -70,12 +70,11 @@ std::string set_aside(const fs::path& folder) {
   return "It is now " + name.string();
 }
 
-// Returns the newest checkpoint that passes its verification; calls `on_damage` for each other one
-// before it.
+// Returns the newest of these checkpoints that passes its verification; calls `on_damage` for each
+// other one before it.
 fs::path newest_whole(
-    const fs::path& output_dir, const std::string& prefix,
+    std::vector<fs::path> found,
     const std::function<void(const fs::path& folder, const Error& error)>& on_damage) {
-  auto found = checkpoints(output_dir, prefix);
   for (; !found.empty(); found.pop_back()) {
     try {
       verify_checkpoint(found.back());
@@ -145,14 +144,17 @@ std::vector<fs::path> abandoned_checkpoints(const fs::path& output_dir, const st
 }
 
 fs::path last_checkpoint(const fs::path& output_dir, const std::string& prefix) {
-  return newest_whole(output_dir, prefix, [](const fs::path&, const Error&) {});
+  return newest_whole(checkpoints(output_dir, prefix), [](const fs::path&, const Error&) {});
 }
 
 fs::path recover_last_checkpoint(const fs::path& output_dir,
                                  const std::function<void(const std::string&)>& report,
-                                 const std::string& prefix) {
+                                 const std::string& prefix,
+                                 const std::function<bool(const fs::path&)>& accepts) {
   remove_unfinished_saves(output_dir, prefix);
-  return newest_whole(output_dir, prefix, [&](const fs::path& folder, const Error& error) {
+  auto found = checkpoints(output_dir, prefix);
+  if (accepts) std::erase_if(found, [&](const fs::path& each) { return !accepts(each); });
+  return newest_whole(std::move(found), [&](const fs::path& folder, const Error& error) {
     report(set_damaged_aside(folder, error));
   });
 }

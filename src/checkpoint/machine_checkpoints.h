@@ -38,10 +38,12 @@ std::string new_save_id(const Group& group);
 void write_machine_file(const std::filesystem::path& checkpoint, const std::string& save_id);
 
 // Returns the newest checkpoint that is whole on every machine; an empty path if no machine has one.
-// Damaged ones are set aside and reported, and so is a newer one that a machine lacks.
+// Damaged ones are set aside and reported, and so is a newer one that a machine lacks. With `accepts`,
+// only the checkpoints for which it is true count.
 std::filesystem::path newest_common_checkpoint(
     const Group& group, bool writes, const std::filesystem::path& output_dir,
-    const std::string& prefix, const std::function<void(const std::string&)>& report);
+    const std::string& prefix, const std::function<void(const std::string&)>& report,
+    const std::function<bool(const std::filesystem::path&)>& accepts = {});
 
 // Verifies a folder that the caller has named on every machine, and returns the one of this machine.
 std::filesystem::path common_checkpoint(const Group& group, bool writes,

@@ -40,8 +40,7 @@ void duration(ArgumentDescriber& d) {
   d("auto_find_batch_size", &TrainingArguments::auto_find_batch_size,
     "If a training step runs out of memory, start again with smaller batches, of which a step "
     "accumulates more, so that it has as many rows. All processes do so if one of them runs out; "
-    "the "
-    "gradients are then exchanged after the backward pass and not during it.");
+    "the gradients are then exchanged after the backward pass and not during it.");
   d("num_train_epochs", &TrainingArguments::num_train_epochs,
     "Pass over the data this many times; a fraction ends within the last pass.")
       .at_least(0);

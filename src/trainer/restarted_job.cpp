@@ -8,6 +8,7 @@
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/checkpoint/checkpoint_folders.h"
+#include "hasten/checkpoint/training_state.h"
 #include "hasten/launch/worker.h"
 #include "hasten/options/environment.h"
 
@@ -28,11 +29,16 @@ struct Mark {
   std::set<std::string> damaged_before;
 };
 
-Mark mark_of(const fs::path& output_dir) {
+Mark mark_of(const fs::path& folder) {
   std::error_code error;
-  if (!fs::is_regular_file(output_dir / kJobFile, error)) return {};
-  const std::vector<std::string> lines = split(read_file(output_dir / kJobFile), '\n');
+  if (!fs::is_regular_file(folder / kJobFile, error)) return {};
+  const std::vector<std::string> lines = split(read_file(folder / kJobFile), '\n');
   return {.job = lines.front(), .damaged_before = {lines.begin() + 1, lines.end()}};
+}
+
+// True if an earlier attempt of this job has left the mark.
+bool is_of_earlier_attempt(const Worker& worker, const Mark& mark) {
+  return worker.attempt > 0 && !mark.job.empty() && mark.job == name_of_job(worker);
 }
 
 // True if the run in the folder has saved a checkpoint, whole or damaged.
@@ -50,10 +56,8 @@ bool continues_by_itself(const fs::path& output_dir) {
   const config::Environment environment = config::whole_environment();
   const Worker worker = worker_of(environment);
   const Mark mark = mark_of(output_dir);
-  const bool is_restart =
-      worker.attempt > 0 && !mark.job.empty() && mark.job == name_of_job(worker);
-  const bool continues =
-      is_restart || config::environment_flag(environment, kResumeVariable).value_or(false);
+  const bool continues = is_of_earlier_attempt(worker, mark) ||
+                         config::environment_flag(environment, kResumeVariable).value_or(false);
   return continues && has_saved(output_dir, mark);
 }
 
@@ -62,13 +66,18 @@ void unmark_job(const fs::path& output_dir) {
   if (fs::exists(output_dir / kJobFile, error)) write_file_atomically(output_dir / kJobFile, "");
 }
 
-void mark_job(const fs::path& output_dir) {
+bool is_of_restarted_job(const fs::path& checkpoint) {
+  const Worker worker = worker_of(config::whole_environment());
+  return is_of_earlier_attempt(worker, mark_of(checkpoint)) && has_training_state(checkpoint);
+}
+
+void mark_job(const fs::path& folder) {
   const std::string job = name_of_job(worker_of(config::whole_environment()));
   if (job.empty()) return;
   std::vector<std::string> lines = {job};
-  for (const fs::path& each : damaged_checkpoints(output_dir))
+  for (const fs::path& each : damaged_checkpoints(folder))
     lines.push_back(each.filename().string());
-  write_file_atomically(output_dir / kJobFile, join(lines, "\n"));
+  write_file_atomically(folder / kJobFile, join(lines, "\n"));
 }
 
 }  // namespace hasten

@@ -4,13 +4,16 @@
 //   if (continues_by_itself(output_dir)) args.resume_from_checkpoint = "true";
 //   unmark_job(output_dir);     // before a new run begins, or is refused
 //   mark_job(output_dir);       // the first start of a run, once the folder is its own
+//   mark_job(checkpoint);       // each checkpoint that it saves
 //
 // A job that `hasten launch --max_restarts`, torchrun or Slurm restarts continues from the newest
 // checkpoint in output_dir if an earlier attempt of the same job has begun the run: a file in the
 // folder has the job's name. A later job may have the same name, which the user of torchrun chooses,
 // so the name of an earlier one is deleted before the folder is checked. With `hasten launch --resume`
 // any checkpoints there count. Damaged ones count as well, so that no run starts again from the
-// beginning in silence, unless they were there before the run began. Throws ConfigError
+// beginning in silence, unless they were there before the run began. A job that was started with a
+// checkpoint continues from the newest one that it has saved itself, and from the one it was given
+// until there is one. Throws ConfigError
 // "launch.environment", IoError "io.*". Thread rule: pure functions, apart from the file.
 #pragma once
 
@@ -23,6 +26,9 @@ inline constexpr const char* kResumeVariable = "HASTEN_RESUME_RUNS";
 
 bool continues_by_itself(const std::filesystem::path& output_dir);
 void unmark_job(const std::filesystem::path& output_dir);
-void mark_job(const std::filesystem::path& output_dir);
+// True if an earlier attempt of this job has saved the checkpoint, and a run can continue from it.
+bool is_of_restarted_job(const std::filesystem::path& checkpoint);
+// Writes the job's name to the folder, if a launcher gave it one.
+void mark_job(const std::filesystem::path& folder);
 
 }  // namespace hasten

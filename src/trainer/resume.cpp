@@ -60,11 +60,37 @@ fs::path Trainer::Impl::Resume::folder() const {
   });
 }
 
+fs::path Trainer::Impl::Resume::newest_of_job(const Impl& trainer) {
+  const Group& group = trainer.group();
+  const fs::path output_dir = trainer.args.output_dir;
+  const auto report = [&](const std::string& damage) { trainer.logger.warning(damage); };
+  if (!trainer.args.save_on_each_node) {
+    return broadcast_from_main(group, [&] {
+      return recover_last_checkpoint(output_dir, report, kCheckpointPrefix, is_of_restarted_job)
+          .string();
+    });
+  }
+  bool lacks_one = false;
+  once(group, trainer.writes(), [&] {
+    const std::vector<fs::path> found = checkpoints(output_dir);
+    lacks_one = std::none_of(found.begin(), found.end(), is_of_restarted_job);
+  });
+  const auto of_ranks = group.gather_object(lacks_one ? "1" : "");
+  if (std::find(of_ranks.begin(), of_ranks.end(), "1") != of_ranks.end()) return {};
+  return newest_common_checkpoint(group, trainer.writes(), output_dir, kCheckpointPrefix, report,
+                                  is_of_restarted_job);
+}
+
 void Trainer::Impl::Resume::continue_if_restarted(Impl& trainer) {
   TrainingArguments& args = trainer.args;
+  if (args.resume_from_checkpoint == "true") return;
+  if (!args.resume_from_checkpoint.empty()) {
+    const fs::path newest = newest_of_job(trainer);
+    if (!newest.empty()) args.resume_from_checkpoint = newest.string();
+    return;
+  }
   // What was saved cannot be continued, and the run may replace it.
-  const bool starts_over = args.save_only_model && args.overwrite_output_dir;
-  if (!args.resume_from_checkpoint.empty() || starts_over) return;
+  if (args.save_only_model && args.overwrite_output_dir) return;
   bool continues = false;
   once(trainer.group(), trainer.writes(),
        [&] { continues = continues_by_itself(args.output_dir); });

@@ -102,8 +102,10 @@ void Trainer::Impl::RunCheckpoints::save(const StepTotals& window, std::int64_t 
   const bool asynchronous = is_asynchronous(), writes = trainer_.writes();
   try {
     std::shared_ptr<CheckpointSave> own;  // of a process that writes a folder
-    once(trainer_.group(), writes,
-         [&] { own = std::make_shared<CheckpointSave>(folder_of(newest_.step)); });
+    once(trainer_.group(), writes, [&] {
+      own = std::make_shared<CheckpointSave>(folder_of(newest_.step));
+      mark_job(own->path());
+    });
     // With save_on_each_node, each machine has a folder, and its ranks follow the one that writes it.
     const fs::path staged = path_of_writer(trainer_.group(), own ? own->path().string() : "");
     if (trainer_.args.save_on_each_node) {

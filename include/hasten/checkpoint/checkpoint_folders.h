@@ -87,10 +87,11 @@ HASTEN_API std::filesystem::path last_checkpoint(const std::filesystem::path& ou
 // The same for a run that resumes: renames each damaged checkpoint that it finds before that one to
 // `checkpoint-N.damaged`, with `.2` and so on if there already is one, and passes `report` a
 // sentence that names the file. A checkpoint of a newer version of hasten is not damaged: it throws
-// DataError "checkpoint.newer-version".
+// DataError "checkpoint.newer-version". With `accepts`, only the checkpoints for which it is true count.
 HASTEN_API std::filesystem::path recover_last_checkpoint(
     const std::filesystem::path& output_dir, const std::function<void(const std::string&)>& report,
-    const std::string& prefix = kCheckpointPrefix);
+    const std::string& prefix = kCheckpointPrefix,
+    const std::function<bool(const std::filesystem::path&)>& accepts = {});
 // The damaged checkpoints that have been set aside there, by ascending step.
 HASTEN_API std::vector<std::filesystem::path> damaged_checkpoints(
     const std::filesystem::path& output_dir, const std::string& prefix = kCheckpointPrefix);

@@ -255,6 +255,62 @@ TEST_CASE("resume: a restarted job starts again beside damaged checkpoints of an
   CHECK(code_of([&] { attempt("2"); }) == "trainer.no-checkpoint");
 }
 
+TEST_CASE("resume: a restarted job continues what it saved, not the checkpoint that it was given") {
+  struct Killed : TrainerCallback {
+    Killed(std::int64_t step, bool damages) : step(step), damages(damages) {}
+    void on_step_end(const TrainerEvent& event, TrainerControl&, double) override {
+      const std::string restarts = std::getenv("TORCHELASTIC_RESTART_COUNT");
+      if (event.state.global_step != step || restarts != "0") return;
+      const fs::path newest = fs::path(event.args.output_dir) / "checkpoint-4";
+      if (damages) write_file_atomically(newest / "config.json", "");
+      ::kill(::getpid(), SIGKILL);
+    }
+    std::int64_t step;
+    bool damages;
+  };
+  const auto job = [](const Folder& folder, std::int64_t dies, const std::string& from,
+                      bool damages = false) {
+    return [&folder, dies, from, damages] {
+      const fs::path log = folder.directory.path() / "log";
+      TrainingArguments args = ten_steps(folder.path);
+      args.resume_from_checkpoint = from;
+      args.log_level = LogLevel::info;
+      args.async_save = false;
+      Trainer trainer(new_model(), args,
+                      {.train_dataset = TrainerDataset(rows(40)),
+                       .callbacks = {std::make_shared<Killed>(dies, damages)},
+                       .log_sink = [log](std::string_view line) {
+                         std::ofstream(log, std::ios::app) << line << '\n';
+                       }});
+      trainer.train();
+      trainer.save_model(folder.directory.path() / "model");
+    };
+  };
+  const NotebookLauncherOptions options{.num_processes = 2, .use_cpu = true, .max_restarts = 1};
+  const Folder folder;
+  const fs::path log = folder.directory.path() / "log",
+                 weights = folder.directory.path() / "model" / "model.safetensors",
+                 given = folder.path / "checkpoint-2";
+  notebook_launcher(job(folder, -1, ""), options);
+  const std::string expected = read_file(weights);
+  // Before its first save, the later checkpoints are those of the first job.
+  for (const std::int64_t dies : {3, 5}) {
+    fs::remove(log);
+    notebook_launcher(job(folder, dies, given.string()), options);
+    const std::string text = read_file(log), first = "checkpoint-2 at step 2";
+    CHECK(contains(text, first));
+    CHECK(contains(text.substr(text.find(first) + 1), first) == (dies == 3));
+    CHECK(contains(text, "checkpoint-4 at step 4") == (dies == 5));
+    CHECK(read_file(weights) == expected);
+  }
+  // If what it has saved is damaged, it begins where it was told.
+  fs::remove(log);
+  notebook_launcher(job(folder, 5, given.string(), /*damages=*/true), options);
+  CHECK(contains(read_file(log), "checkpoint-4.damaged"));
+  CHECK_FALSE(contains(read_file(log), "checkpoint-4 at step 4"));
+  CHECK(read_file(weights) == expected);
+}
+
 TEST_CASE("resume: a different gradient_accumulation_steps is refused with both values") {
   const Folder folder;
   TrainingArguments args = ten_steps(folder.path);
