@@ -1,6 +1,7 @@
 # Runs PROGRAM for SECONDS from the files in SEEDS. New inputs are kept beside the program.
 file(MAKE_DIRECTORY ${PROGRAM}.corpus)
-execute_process(COMMAND ${PROGRAM} -max_len=4096 -max_total_time=${SECONDS} -timeout=5 -dict=${DICTIONARY} -print_final_stats=1
+# The resident memory includes what AddressSanitizer holds back after it was freed: 1.7 GB beside 24 MB in use was seen.
+execute_process(COMMAND ${PROGRAM} -rss_limit_mb=6144 -malloc_limit_mb=512 -max_len=4096 -max_total_time=${SECONDS} -timeout=5 -dict=${DICTIONARY} -print_final_stats=1
                         -artifact_prefix=${PROGRAM}.crash- ${PROGRAM}.corpus ${SEEDS}
                 RESULT_VARIABLE result ERROR_VARIABLE output)
 string(REGEX MATCH "number_of_executed_units: [0-9]+" runs "${output}")
