@@ -256,14 +256,15 @@ bool is_abandoned(const Partial& partial, const fs::path& path) {
   return fs::file_time_type::clock::now() - last_change(path) > std::chrono::hours(1);
 }
 
-// Makes the disk begin to write what was written since `from`, each time that another piece of the
-// file is complete, so that the sync at the end has little left to wait for. An error is reported by
-// that sync.
-void start_disk(int file, off_t from) {
+// Makes the disk begin to write after `size` further bytes were written, each time that another piece
+// of the file is complete, so that the sync at the end has little left to wait for. An error is
+// reported by that sync.
+void start_disk(int file, std::size_t size) {
   constexpr off_t kPiece = 32 << 20;
-  const off_t begin = from / kPiece * kPiece;
-  const off_t end = ::lseek(file, 0, SEEK_CUR) / kPiece * kPiece;
-  if (from >= 0 && end > begin)
+  const off_t position = ::lseek(file, 0, SEEK_CUR);
+  const off_t begin = (position - static_cast<off_t>(size)) / kPiece * kPiece;
+  const off_t end = position / kPiece * kPiece;
+  if (position >= 0 && end > begin)
     static_cast<void>(::sync_file_range(file, begin, end - begin, SYNC_FILE_RANGE_WRITE));
 }
 
@@ -328,7 +329,6 @@ AtomicFile::~AtomicFile() {
 }
 
 void AtomicFile::write(const void* bytes, std::size_t size) {
-  const off_t before = ::lseek(file_, 0, SEEK_CUR);
   const char* from = static_cast<const char*>(bytes);
   const std::size_t all = size;
   while (size > 0) {
@@ -344,7 +344,7 @@ void AtomicFile::write(const void* bytes, std::size_t size) {
     from += done;
     size -= static_cast<std::size_t>(done);
   }
-  start_disk(file_, before);
+  start_disk(file_, all);
 }
 
 void AtomicFile::commit() {

@@ -1,5 +1,5 @@
 // File: formats/weights_target.h (internal)
-// Where a command writes weights to: a file that ends in ".safetensors", or a folder.
+// Writes weights to the target of a command: a file that ends in ".safetensors", or a folder.
 //
 //   check_weights_target("merged", max_shard_size);     // before anything is read
 //   write_weights("merged", weights, max_shard_size, {{"format", "pt"}});

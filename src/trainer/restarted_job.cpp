@@ -22,8 +22,8 @@ constexpr const char* kJobFile = ".hasten-job";
 // Returns an empty text if the job has no name of its own. torchrun calls every job "none".
 std::string name_of_job(const Worker& worker) { return worker.job == "none" ? "" : worker.job; }
 
-// What the folder says of the run in it: the name of the job that has begun it, and the damaged
-// checkpoints of an earlier run.
+// The content of the mark: the name of the job that began the run in the folder, and the damaged
+// checkpoints that an earlier run left there.
 struct Mark {
   std::string job;
   std::set<std::string> damaged_before;

@@ -1,7 +1,6 @@
 # Runs PROGRAM for SECONDS from the files in SEEDS. New inputs are kept beside the program.
 file(MAKE_DIRECTORY ${PROGRAM}.corpus)
-# libFuzzer limits the resident memory to 2 GB, which includes what AddressSanitizer holds back after it was freed: 1.7 GB beside 24 MB in use
-# was seen once. A single allocation beyond 512 MB is reported with its stack.
+# AddressSanitizer holds back what was freed, which counts as resident. A single allocation beyond 512 MB is reported with its stack.
 set(ENV{ASAN_OPTIONS} "$ENV{ASAN_OPTIONS}:quarantine_size_mb=64")
 execute_process(COMMAND ${PROGRAM} -malloc_limit_mb=512 -max_len=4096 -max_total_time=${SECONDS} -timeout=5 -dict=${DICTIONARY} -print_final_stats=1
                         -artifact_prefix=${PROGRAM}.crash- ${PROGRAM}.corpus ${SEEDS}

@@ -25,7 +25,7 @@ namespace optim = torch::optim;
 
 namespace {
 
-// What the tests prepare: a model with random weights, Adam, a schedule and two loaders.
+// Owns the objects that the tests prepare: a model with random weights, Adam, a schedule and two loaders.
 struct Run {
   explicit Run(const ProjectConfiguration& project = {})
       : accelerator({.cpu = true, .project_config = project}) {

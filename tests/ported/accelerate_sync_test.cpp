@@ -51,6 +51,16 @@ void shuffle(TensorDict& batch, std::int64_t seed) {
   x = x.index_select(0, torch::randperm(x.size(0)));
 }
 
+// A backward pass, inside no_sync if it is local.
+template <class Model>
+void backward(Accelerator& accelerator, Model& model, const TensorDict& batch, bool is_local) {
+  if (is_local) {
+    const auto scope = accelerator.no_sync(model);
+    return backward(accelerator, model, batch, false);
+  }
+  accelerator.backward(mse(model(batch.at("x")), batch.at("y")));
+}
+
 }  // namespace
 
 TEST_CASE("sync: in one process no_sync changes nothing") {
@@ -64,12 +74,7 @@ TEST_CASE("sync: in one process no_sync changes nothing") {
   for (std::int64_t iteration = 0; iteration < 3; ++iteration) {
     CAPTURE(iteration);
     backward(reference, accelerator.gather(batch));
-    if (iteration % 2 == 0) {
-      const auto scope = accelerator.no_sync(model);
-      accelerator.backward(mse(model(batch.at("x")), batch.at("y")));
-    } else {
-      accelerator.backward(mse(model(batch.at("x")), batch.at("y")));
-    }
+    backward(accelerator, model, batch, iteration % 2 == 0);
     CHECK(in_sync(reference, *net));
     shuffle(batch, 1337 + iteration);
   }
@@ -87,12 +92,7 @@ TEST_CASE("sync: gradients are exchanged outside no_sync only") {
     for (std::int64_t iteration = 0; iteration < 3; ++iteration) {
       backward(reference, accelerator.gather(batch));
       const bool local = iteration % 2 == 0;
-      if (local) {
-        const auto scope = accelerator.no_sync(model);
-        accelerator.backward(mse(model(batch.at("x")), batch.at("y")));
-      } else {
-        accelerator.backward(mse(model(batch.at("x")), batch.at("y")));
-      }
+      backward(accelerator, model, batch, local);
       require(in_sync(reference, *net) == !local, str("gradients in iteration ", iteration));
       shuffle(batch, 1337 + iteration);
     }
