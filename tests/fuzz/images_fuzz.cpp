@@ -2,13 +2,14 @@
 //
 // The first byte selects whether the checksums of PNG chunks are corrected, so that the fuzzer need
 // not guess them. An accepted image must have as many pixels as its sizes say, within the limit; a
-// refused one must say why.
+// refused one must say why. The memory is limited.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
 
 #include "base/crc32.h"
 #include "data/image_decoder.h"
+#include "parsed_file.h"
 
 using namespace hasten;
 
@@ -44,6 +45,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size == 0) return 0;
   std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
   if (data[0] % 2 == 0) bytes = with_correct_checksums(std::move(bytes));
+  // An image with the most pixels takes 3 MiB, and the limit allows 16 MiB beyond the file.
+  const fuzz::MemoryLimit limit(bytes.size());
   DecodedImage image;
   hasten_decode_image(bytes, kMostPixels, image);
   if (!image.problem.empty()) {

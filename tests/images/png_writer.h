@@ -44,6 +44,20 @@ inline std::string stored(std::string_view data) {
   return out + big_endian(b << 16 | a);
 }
 
+// A zlib stream of 1 + 258 * `repeats` zero bytes in about repeats * 13 / 8 bytes: one literal and copies
+// of the byte before, in a block with deflate's fixed codes.
+inline std::string compressed_zeros(std::uint32_t repeats) {
+  std::string bits =
+      "110"
+      "00110000";  // the last block, with fixed codes; the literal 0
+  for (std::uint32_t i = 0; i < repeats; ++i) bits += "1100010100000";  // length 258, distance 1
+  bits += "0000000";
+  std::string out = "\x78\x01" + std::string((bits.size() + 7) / 8, '\0');
+  for (std::size_t i = 0; i < bits.size(); ++i)
+    if (bits[i] == '1') out[2 + i / 8] = static_cast<char>(out[2 + i / 8] | 1 << i % 8);
+  return out + big_endian((1 + 258 * repeats) % 65521 << 16 | 1);
+}
+
 struct PngOptions {
   std::uint32_t height = 1, width = 1;
   std::uint8_t bits = 8, color_type = 0;  // 0: gray, 2: red, green and blue

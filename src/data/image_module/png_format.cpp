@@ -68,24 +68,12 @@ bool prepare(Png& png) {
                       least, png.bytes.size());
 }
 
-// Refuses a chunk in front of the pixels that is longer than the file: libpng allocates the length
-// that a chunk of text or of a profile says before it reads it, and its own limit is only a warning.
-void check_chunks(Png& png) {
-  const auto byte = [&](std::size_t at) {
-    return reinterpret_cast<png_const_bytep>(png.bytes.data()) + at;
-  };
-  for (std::size_t at = 8; at + 8 <= png.bytes.size();) {
-    if (png.bytes.substr(at + 4, 4) == "IDAT") return;
-    const std::size_t length = png_get_uint_32(byte(at));
-    if (length > png.bytes.size() - at - 8) png_error(png.reader, "the file ends too early");
-    at += length + 12;
-  }
-}
-
 void read(Png& png) {
   if (setjmp(png_jmpbuf(png.reader)) != 0) return;
-  check_chunks(png);
   png_set_read_fn(png.reader, &png, copy_bytes);
+  // Skips texts, profiles and everything else that pixels do not need: libpng allocates the length
+  // that such a chunk states before it reads it, and keeps up to 8 MB of each of a thousand of them.
+  png_set_keep_unknown_chunks(png.reader, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
   png_set_user_limits(png.reader, 0x7fffffff, 0x7fffffff);  // accept_sizes has the limit
   png_read_info(png.reader, png.info);
   if (!prepare(png)) return;

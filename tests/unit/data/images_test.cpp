@@ -111,6 +111,14 @@ TEST_CASE("images: compressed texts of a PNG take no memory") {
   CHECK(error_for(images::png("\1", {.before_pixels = text})) == "none");
   text.back() ^= 1;
   CHECK(error_for(images::png("\1", {.before_pixels = text})) == "none");
+  // Sixty texts below that limit, 470 MB together, which libpng would keep.
+  const std::string one =
+      images::chunk("zTXt", std::string("k\0\0", 3) + images::compressed_zeros(30'400));
+  std::string texts;
+  for (int i = 0; i < 60; ++i) texts += one;
+  const std::int64_t before = host_memory().peak_resident;
+  CHECK(error_for(images::png("\1", {.before_pixels = texts})) == "none");
+  CHECK(host_memory().peak_resident - before < 50'000'000);
 }
 
 TEST_CASE("images: the centre is cut out as torchvision does, and small images get a border") {
