@@ -103,9 +103,9 @@ expect_requests "$(echo "$(packages_of build test) libtorch-2.11.0" | sorted)" "
 grep -q 'HASTEN_TESTS=ON' calls || fail "./dev test configures without the tests"
 grep -q 'ctest .*-LE long -R unit/base' calls || fail "./dev test does not pass -R on to ctest"
 
-fresh fuzz page tpu minilm launchers portability unit
+fresh fuzz page tpu minilm arrow launchers portability unit
 dev test || fail "test failed"
-expect_requests "$(echo "$(packages_of build test fuzz page tpu launchers portability) libtorch-2.11.0 minilm-0.1.0 tpu-engine-0.2.0" | sorted)" "./dev test"
+expect_requests "$(echo "$(packages_of build test fuzz page tpu launchers portability) libtorch-2.11.0 minilm-0.1.0 pyarrow-26.0.1 tpu-engine-0.2.0" | sorted)" "./dev test"
 
 # With LibTorch 2.15 there are no TPU tests, so their packages are not fetched.
 fresh unit
