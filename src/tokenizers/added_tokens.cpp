@@ -4,8 +4,8 @@
 #include <numeric>
 #include <utility>
 
-#include "hasten/base/error.h"
 #include "base/utf8.h"
+#include "hasten/base/error.h"
 
 namespace hasten::tokenizers {
 namespace {
@@ -39,6 +39,17 @@ std::size_t skip_white_back(std::string_view text, std::size_t at) noexcept {
   return at;
 }
 
+std::vector<std::string> match_texts_of(const std::vector<AddedToken>& tokens,
+                                        const Normalizer& normalizer) {
+  std::vector<std::string> texts;
+  Normalized normalized;
+  for (const AddedToken& token : tokens) {
+    if (token.normalized) normalizer.run(token.content, false, normalized);
+    texts.emplace_back(token.normalized ? normalized.text() : std::string_view(token.content));
+  }
+  return texts;
+}
+
 std::size_t skip_white(std::string_view text, std::size_t at) noexcept {
   while (at < text.size()) {
     const DecodedCharacter character = decode_utf8(text.data() + at);
@@ -51,13 +62,10 @@ std::size_t skip_white(std::string_view text, std::size_t at) noexcept {
 }  // namespace
 
 AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const Normalizer& normalizer)
-    : tokens_(std::move(tokens)) {
-  Normalized normalized;
-  for (const AddedToken& token : tokens_) {
-    if (token.normalized) normalizer.run(token.content, false, normalized);
-    match_texts_.emplace_back(token.normalized ? normalized.text()
-                                               : std::string_view(token.content));
-  }
+    : AddedTokens(tokens, match_texts_of(tokens, normalizer)) {}
+
+AddedTokens::AddedTokens(std::vector<AddedToken> tokens, std::vector<std::string> match_texts)
+    : tokens_(std::move(tokens)), match_texts_(std::move(match_texts)) {
   raw_ = patterns(false);
   normalized_ = patterns(true);
   std::vector<std::string> contents;

@@ -34,6 +34,8 @@ struct AddedMatch {
 class AddedTokens {
  public:
   AddedTokens(std::vector<AddedToken> tokens, const Normalizer& normalizer);
+  // match_texts[i] is what tokens[i] is matched by: its content, normalized if it is so marked.
+  AddedTokens(std::vector<AddedToken> tokens, std::vector<std::string> match_texts);
 
   const std::vector<AddedToken>& tokens() const noexcept { return tokens_; }
   bool any_raw() const noexcept { return !raw_.token_indices.empty(); }

@@ -1,12 +1,11 @@
 #include "hasten/tokenizers/bert_tokenizer.h"
 
-#include <algorithm>
-#include <exception>
 #include <limits>
-#include <thread>
 
+#include "encode_options.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "parallel.h"
 #include "state.h"
 #include "text_encoder.h"
 
@@ -17,44 +16,12 @@ using tokenizers::TextEncoder;
 using tokenizers::TextTokens;
 using State = BertTokenizer::State;
 
-// Checks the options and fills in the tokenizer's defaults.
-EncodeOptions resolved(const State& state, EncodeOptions options, bool is_pair) {
-  if (options.max_length < 0) {
-    throw UsageError("tokenizers.bad-max-length",
-                     {.what = "EncodeOptions::max_length",
-                      .got = str(options.max_length),
-                      .expected = "a positive number, or 0 for the model's limit"});
-  }
-  if (options.truncation == Truncation::none) return options;
-  if (!options.truncation_side) options.truncation_side = state.options.truncation_side;
-  if (options.max_length == 0) options.max_length = state.options.model_max_length;
-  if (options.max_length == 0) {
-    throw UsageError(
-        "tokenizers.bad-max-length",
-        {.what =
-             "truncation without a length: neither the options nor the tokenizer's files set one",
-         .hint = "set EncodeOptions::max_length"});
-  }
-  const auto specials =
-      options.add_special_tokens ? tokenizers::special_count(state.templates.for_pair(is_pair)) : 0;
-  if (options.max_length < static_cast<std::int64_t>(specials)) {
-    throw UsageError("tokenizers.bad-max-length",
-                     {.what = "EncodeOptions::max_length, which must include the special tokens",
-                      .got = str(options.max_length),
-                      .expected = str("at least ", specials)});
-  }
-  if (options.truncation == Truncation::only_second && !is_pair)
-    throw UsageError("tokenizers.no-second-text",
-                     {.what = "Truncation::only_second, but there is only one text"});
-  return options;
-}
-
 // Encodes one row after another and reuses its buffers.
 class RowEncoder {
  public:
   RowEncoder(const State& state, const EncodeOptions& options, bool is_pair)
       : state_(state),
-        options_(resolved(state, options, is_pair)),
+        options_(tokenizers::resolve(options, state.options, state.templates, is_pair)),
         encoder_(state, options.offsets) {}
 
   Encoding encode(std::string_view text) {
@@ -95,33 +62,6 @@ class RowEncoder {
   TextTokens second_;
 };
 
-// Calls work(from, to) for parts of [0, count), each on its own thread, and rethrows the first
-// part's exception.
-template <class Work>
-void parallel_for(std::size_t count, int threads, Work work) {
-  if (threads < 1)
-    throw UsageError(
-        "tokenizers.bad-threads",
-        {.what = "the number of threads", .got = str(threads), .expected = "at least 1"});
-  const std::size_t parts = std::min(count, static_cast<std::size_t>(threads));
-  if (parts <= 1) return work(std::size_t{0}, count);
-  std::vector<std::exception_ptr> errors(parts);
-  {
-    std::vector<std::jthread> workers;
-    for (std::size_t part = 0; part < parts; ++part) {
-      workers.emplace_back([&, part] {
-        try {
-          work(count * part / parts, count * (part + 1) / parts);
-        } catch (...) {
-          errors[part] = std::current_exception();
-        }
-      });
-    }
-  }
-  for (const std::exception_ptr& error : errors)
-    if (error) std::rethrow_exception(error);
-}
-
 }  // namespace
 
 Encoding BertTokenizer::encode(std::string_view text, const EncodeOptions& options) const {
@@ -136,7 +76,7 @@ Encoding BertTokenizer::encode(std::string_view text, std::string_view pair,
 std::vector<Encoding> BertTokenizer::encode_batch(std::span<const std::string> texts,
                                                   const EncodeOptions& options, int threads) const {
   std::vector<Encoding> rows(texts.size());
-  parallel_for(texts.size(), threads, [&](std::size_t from, std::size_t to) {
+  tokenizers::parallel_for(texts.size(), threads, [&](std::size_t from, std::size_t to) {
     RowEncoder encoder(*state_, options, false);
     for (std::size_t i = from; i < to; ++i) rows[i] = encoder.encode(texts[i]);
   });
@@ -152,7 +92,7 @@ std::vector<Encoding> BertTokenizer::encode_batch(std::span<const std::string> t
                                                   .expected = "an equal number of both"});
   }
   std::vector<Encoding> rows(texts.size());
-  parallel_for(texts.size(), threads, [&](std::size_t from, std::size_t to) {
+  tokenizers::parallel_for(texts.size(), threads, [&](std::size_t from, std::size_t to) {
     RowEncoder encoder(*state_, options, true);
     for (std::size_t i = from; i < to; ++i) rows[i] = encoder.encode(texts[i], pairs[i]);
   });

@@ -13,9 +13,11 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "json_fields.h"
@@ -33,6 +35,7 @@ struct Config {
   std::optional<std::optional<bool>> strip_accents;  // the inner one is empty for a null
   std::optional<bool> tokenize_chinese_chars;
   std::optional<std::string> unk_token, sep_token, pad_token, cls_token, mask_token;
+  std::optional<std::string> bos_token, eos_token;
   std::optional<std::int64_t> model_max_length;
   std::optional<Side> truncation_side, padding_side;
   std::vector<AddedToken> added_tokens;
@@ -57,5 +60,21 @@ AddedToken read_added_token(const Fields& fields, MissingFlags missing);
 // tokenizers.bad-added-token, with `where` in front.
 void number_added_tokens(const std::vector<std::string>& vocabulary, const std::string& where,
                          std::vector<AddedToken>& tokens);
+// The same for a vocabulary of `size` tokens, of which `find` returns the id or -1.
+void number_added_tokens(const std::function<std::int32_t(const std::string&)>& find,
+                         std::size_t size, const std::string& where,
+                         std::vector<AddedToken>& tokens);
+
+// Parts of tokenizer.json that every kind of tokenizer has.
+//
+// The added tokens, without checked ids.
+std::vector<AddedToken> read_added_tokens(const Fields& root);
+// The truncation and padding, and the sides and the padding token that they name.
+void read_stored_settings(const Fields& root, Definition& definition);
+// The post-processors TemplateProcessing and BertProcessing.
+Templates read_template_processing(const Fields& fields);
+Templates read_bert_processing(const Fields& fields);
+// A token and its id: ["[SEP]", 102].
+std::pair<std::string, std::int32_t> read_token_and_id(const Fields& fields, const char* key);
 
 }  // namespace hasten::tokenizers

@@ -10,8 +10,9 @@ the library. This script therefore runs tokenizers on each of the 1,112,064 code
 writes the results as tables. hasten needs no Unicode library for them.
 """
 import pathlib
+import struct
 
-from tokenizers import AddedToken, Tokenizer, __version__, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, __version__, normalizers, pre_tokenizers
 from tokenizers.models import WordPiece
 
 FOLDER = pathlib.Path(__file__).resolve().parent
@@ -77,7 +78,10 @@ def ask_decompositions():
     decompose = normalizers.NFD().normalize_str
     full = {value: decompose(chr(value)) for value in CODE_POINTS}
     full = {value: text for value, text in full.items() if text != chr(value) and not 0xAC00 <= value <= 0xD7A3}
-    back = {text: value for value, text in full.items() if len(text) > 1}
+    # Of an alias and its character, which have the same full decomposition, `back` holds the character, which NFC composes.
+    compose = normalizers.NFC().normalize_str
+    back = {text: ord(compose(text)) for text in full.values() if len(text) > 1 and len(compose(text)) == 1}
+    back = {**{text: value for value, text in full.items() if len(text) > 1}, **back}
     singles, pairs = {}, {}
     for value, text in full.items():
         if len(text) == 1:
@@ -89,7 +93,6 @@ def ask_decompositions():
             singles[value] = back[text]
             continue
         pairs[value] = (first, ord(text[-1]))
-    # An alias has the same full decomposition as its character, so `back` may hold either of them; both are right.
     return singles, pairs, full
 
 
@@ -118,6 +121,68 @@ def ask_combining_classes():
         expect(len(same) == 1, value, f"combining class between {below[-1:]} and {above[:1]}")
         classes[value] = same[0]
     return classes
+
+
+# The general categories, which are the enumeration Category of unicode_tables.h.
+CATEGORIES = "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Cn Co".split()
+# The scripts that a pattern may name, in the order of code_sets.cpp.
+SCRIPTS = "Arabic Cyrillic Devanagari Greek Han Hangul Hebrew Hiragana Katakana Latin Thai".split()
+
+
+def ask_pattern(pattern):
+    """The code points that a pattern of one character matches, by Oniguruma as tokenizers contains it."""
+    text = "".join(map(chr, CODE_POINTS))
+    return {ord(c) for word, _ in pre_tokenizers.Split(Regex(pattern), "removed", invert=True).pre_tokenize_str(text) for c in word}
+
+
+def ask_categories():
+    found = {}
+    for name in CATEGORIES:
+        for value in ask_pattern(rf"\p{{{name}}}"):
+            expect(value not in found, value, "two categories")
+            found[value] = name
+    expect(len(found) == len(CODE_POINTS), 0, "a code point without a category")
+    return found
+
+
+def ask_regex_sets(categories):
+    """The word characters of patterns beyond letters, marks, decimal digits and connectors; and checks of the other escapes."""
+    word = ask_pattern(r"\w")
+    base = {value for value, name in categories.items() if name[0] in "LM" or name in ("Nd", "Pc")}
+    expect(base <= word, 0, "\\w lacks a letter")
+    expect(ask_pattern(r"\d") == {value for value, name in categories.items() if name == "Nd"}, 0, "\\d is not Nd")
+    space = {value for value, name in categories.items() if name[0] == "Z"} | set(range(9, 14)) | {0x85}
+    expect(ask_pattern(r"\s") == space, 0, "\\s is not the white space of code_sets.cpp")
+    return word - base
+
+
+def ask_compatibility(full):
+    """The full compatibility decompositions that differ from the canonical ones."""
+    decompose = normalizers.NFKD().normalize_str
+    found = {value: decompose(chr(value)) for value in CODE_POINTS if not 0xAC00 <= value <= 0xD7A3}
+    return {value: text for value, text in found.items() if text != full.get(value, chr(value))}
+
+
+def ask_not_composed(pairs):
+    """The characters whose decomposition NFC does not compose again."""
+    compose = normalizers.NFC().normalize_str
+    return {value for value, (first, second) in pairs.items() if compose(chr(first) + chr(second)) != chr(value)}
+
+
+def ask_graphemes():
+    """What joins to a grapheme. The normalizer Precompiled shows it: with this map, which replaces each byte that can start a character by Q, a
+    grapheme of less than six bytes becomes one Q, and a longer one becomes a Q for each of its characters."""
+    units = [0] * 1024
+    units[0] = 256 << 10
+    for byte in range(1, 256):
+        units[256 ^ byte] = 512 << 10 | 1 << 8 | byte
+    count = normalizers.Precompiled(struct.pack("<I1024I", 4096, *units) + b"Q\0").normalize_str
+    extend = {value for value in CODE_POINTS if value and len(count("a" + chr(value))) == 1}
+    control = {value for value in CODE_POINTS if value and len(count(chr(value) + "\u0301\u0301")) == 2} | {0}
+    prepend = {value for value in CODE_POINTS if value and len(count(chr(value) + "x")) == 1}
+    pictograph = {value for value in CODE_POINTS if value and value not in extend and len(count("\u00a9\u200d" + chr(value))) == 3}
+    expect(len(count("\r\n")) == 1, 13, "a line end is two graphemes")
+    return dict(grapheme_extend=extend, grapheme_control=control, grapheme_prepend=prepend, pictograph=pictograph)
 
 
 def runs(values):
@@ -156,6 +221,22 @@ def case_runs(lower):
                 continue
         out.append([value, value, 1, distance])
     return out
+
+
+def category_runs(categories):
+    """Returns [first, last, step, category]: adjacent characters, or every second one, of the same category, sorted by the first one."""
+    out, latest = [], {}
+    for value in sorted(categories):
+        name = categories[value]
+        run = latest.get(name)
+        if run:
+            gap = value - run[1]
+            if gap == run[2] or (run[0] == run[1] and gap in (1, 2)):
+                run[1:3] = [value, gap]
+                continue
+        run = latest[name] = [value, value, 1, name]
+        out.append(run)
+    return [run for run in out if run[3] != "Cn"]
 
 
 def single_runs(singles):
@@ -200,6 +281,8 @@ def write(*sections):
 
 namespace hasten::tokenizers {{
 namespace {{
+
+using enum Category;
 """
     text += "".join(rows for rows, _ in sections) + "\n}  // namespace\n\n" + "".join(spans for _, spans in sections)
     text += "\n}  // namespace hasten::tokenizers\n"
@@ -235,7 +318,33 @@ def main():
 
     words_section = section("Word characters, which must not touch an added token marked single_word.",
           (table("CodePointRange", "word_ranges", [braces(code(a), code(b)) for a, b in runs(word)]), ("CodePointRange", "word_ranges")))
-    write(classes_section, case_section, decompositions_section, words_section)
+    categories = ask_categories()
+    rows = [braces(code(a), code(b), str(step), name.lower()) for a, b, step, name in category_runs(categories)]
+    scripts = [braces(code(a), code(b), str(i)) for i, name in enumerate(SCRIPTS) for a, b in runs(ask_pattern(rf"\p{{{name}}}"))]
+    extra = [braces(code(a), code(b)) for a, b in runs(ask_regex_sets(categories))]
+    patterns_section = section("General categories by Oniguruma, further word characters of its patterns, and scripts.",
+          (table("CategoryRange", "category_ranges", rows), ("CategoryRange", "category_ranges")),
+          (table("CodePointRange", "regex_word_ranges", extra), ("CodePointRange", "regex_word_ranges")),
+          (table("ScriptRange", "script_ranges", scripts), ("ScriptRange", "script_ranges")))
+
+    compatibility = ask_compatibility(full)
+    single = {value: ord(text) for value, text in compatibility.items() if len(text) == 1}
+    flat = [item for first, targets in single_runs(single) for item in [code(first), str(len(targets)), *map(code, targets)]]
+    longer = [item for value, text in sorted(compatibility.items()) if len(text) != 1 for item in [code(value), str(len(text)), *(code(ord(c)) for c in text)]]
+    composition = [code(value) for value in sorted(ask_not_composed(pairs))]
+    forms_section = section("Full compatibility decompositions: runs into one code point (first, count, targets), and into several (code point, count, "
+                            "targets). Characters that NFC does not compose.",
+          (table("char32_t", "compatibility_singles", flat), ("char32_t", "compatibility_singles")),
+          (table("char32_t", "compatibility_longer", longer), ("char32_t", "compatibility_longer")),
+          (table("char32_t", "composition_exclusions", composition), ("char32_t", "composition_exclusions")))
+
+    numeric = {value for value in CODE_POINTS if len(pre_tokenizers.Digits().pre_tokenize_str("a" + chr(value))) == 2}
+    accents = {value for value in CODE_POINTS if normalizers.StripAccents().normalize_str("a" + chr(value)) == "a"}
+    sets = dict(numeric=numeric, accent=accents, **ask_graphemes())
+    sets_section = section("Numbers, which Digits sets apart; marks that StripAccents removes; what joins to a grapheme.",
+          *[(table("CodePointRange", name + "_ranges", [braces(code(a), code(b)) for a, b in runs(values)]), ("CodePointRange", name + "_ranges"))
+            for name, values in sets.items()])
+    write(classes_section, case_section, decompositions_section, words_section, patterns_section, forms_section, sets_section)
     print({name: len(values) for name, values in classes.items()}, "word", len(word), "lower", len(lower), "decompositions", len(full), "combining", len(combining))
 
 

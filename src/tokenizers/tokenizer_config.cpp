@@ -88,6 +88,8 @@ void read_into(const std::filesystem::path& file, Config& config) {
   read_token(fields, "pad_token", config.pad_token);
   read_token(fields, "cls_token", config.cls_token);
   read_token(fields, "mask_token", config.mask_token);
+  read_token(fields, "bos_token", config.bos_token);
+  read_token(fields, "eos_token", config.eos_token);
   read_max_length(fields, config);
   read_side(fields, "truncation_side", config.truncation_side);
   read_side(fields, "padding_side", config.padding_side);

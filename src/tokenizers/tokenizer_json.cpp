@@ -87,18 +87,6 @@ void read_decoder(const Fields& root, Definition& definition) {
       DecoderOptions{.prefix = fields.text("prefix"), .cleanup = fields.flag("cleanup")};
 }
 
-void read_added_tokens(const Fields& root, Definition& definition) {
-  if (!root.find("added_tokens")) return;
-  const std::string where = root.where() + ": added_tokens";
-  for (const Json& value : root.list("added_tokens")) {
-    const Fields fields(value, str(where, "[", definition.options.added_tokens.size(), "]"));
-    AddedToken token = read_added_token(fields, MissingFlags::error);
-    token.id = static_cast<std::int32_t>(fields.integer("id", 0, kLargestId));
-    definition.options.added_tokens.push_back(std::move(token));
-  }
-  number_added_tokens(definition.vocabulary, where, definition.options.added_tokens);
-}
-
 using Kind = TemplatePiece::Kind;
 constexpr std::int64_t kLargest = std::numeric_limits<std::int32_t>::max();
 
@@ -154,15 +142,6 @@ std::vector<TemplatePiece> read_template(const Fields& fields, const char* key,
   return pieces;
 }
 
-// Reads a token and its id: ["[SEP]", 102].
-std::pair<std::string, std::int32_t> read_token_and_id(const Fields& fields, const char* key) {
-  const std::string where = fields.where() + "." + key;
-  const Json& value = fields.list(key);
-  if (value.size() != 2) throw_bad_template(where, "expected a token and its id");
-  return {Fields::text_of(value[0], where),
-          static_cast<std::int32_t>(Fields::integer_of(value[1], 0, kLargest, where))};
-}
-
 void read_truncation(const Fields& fields, Definition& definition) {
   EncodeOptions& encode = definition.stored.encode;
   encode.max_length = fields.integer("max_length", 0, kLargest);
@@ -200,15 +179,42 @@ Templates read_post_processor(const Fields& root) {
   if (!value) return plain_templates();
   const Fields fields(*value, root.where() + ": post_processor");
   const std::string type = fields.text("type");
-  if (type == "BertProcessing") {
-    const auto [cls, cls_id] = read_token_and_id(fields, "cls");
-    const auto [sep, sep_id] = read_token_and_id(fields, "sep");
-    return bert_templates(cls, cls_id, sep, sep_id);
+  if (type == "BertProcessing") return read_bert_processing(fields);
+  if (type == "TemplateProcessing") return read_template_processing(fields);
+  fields.throw_unsupported("tokenizers.unknown-post-processor", "\"" + type + "\"",
+                           "\"TemplateProcessing\" or \"BertProcessing\"");
+}
+
+}  // namespace
+
+std::vector<AddedToken> read_added_tokens(const Fields& root) {
+  std::vector<AddedToken> tokens;
+  if (!root.find("added_tokens")) return tokens;
+  const std::string where = root.where() + ": added_tokens";
+  for (const Json& value : root.list("added_tokens")) {
+    const Fields fields(value, str(where, "[", tokens.size(), "]"));
+    AddedToken token = read_added_token(fields, MissingFlags::error);
+    token.id = static_cast<std::int32_t>(fields.integer("id", 0, kLargestId));
+    tokens.push_back(std::move(token));
   }
-  if (type != "TemplateProcessing") {
-    fields.throw_unsupported("tokenizers.unknown-post-processor", "\"" + type + "\"",
-                             "\"TemplateProcessing\" or \"BertProcessing\"");
-  }
+  return tokens;
+}
+
+std::pair<std::string, std::int32_t> read_token_and_id(const Fields& fields, const char* key) {
+  const std::string where = fields.where() + "." + key;
+  const Json& value = fields.list(key);
+  if (value.size() != 2) throw_bad_template(where, "expected a token and its id");
+  return {Fields::text_of(value[0], where),
+          static_cast<std::int32_t>(Fields::integer_of(value[1], 0, kLargest, where))};
+}
+
+Templates read_bert_processing(const Fields& fields) {
+  const auto [cls, cls_id] = read_token_and_id(fields, "cls");
+  const auto [sep, sep_id] = read_token_and_id(fields, "sep");
+  return bert_templates(cls, cls_id, sep, sep_id);
+}
+
+Templates read_template_processing(const Fields& fields) {
   const Fields specials = fields.object("special_tokens");
   return {.single = read_template(fields, "single", specials),
           .pair = read_template(fields, "pair", specials)};
@@ -218,8 +224,6 @@ void read_stored_settings(const Fields& root, Definition& definition) {
   if (root.find("truncation")) read_truncation(root.object("truncation"), definition);
   if (root.find("padding")) read_padding(root.object("padding"), definition);
 }
-
-}  // namespace
 
 Definition definition_from_json(const std::filesystem::path& file) {
   const Json json = parse_json(file);
@@ -231,7 +235,9 @@ Definition definition_from_json(const std::filesystem::path& file) {
   read_model(root, definition);
   read_normalizer(root, definition.options);
   typed(root, "pre_tokenizer", "BertPreTokenizer", "tokenizers.unknown-pre-tokenizer");
-  read_added_tokens(root, definition);
+  definition.options.added_tokens = read_added_tokens(root);
+  number_added_tokens(definition.vocabulary, root.where() + ": added_tokens",
+                      definition.options.added_tokens);
   definition.templates = read_post_processor(root);
   read_decoder(root, definition);
   read_stored_settings(root, definition);

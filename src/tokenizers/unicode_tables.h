@@ -31,6 +31,51 @@ struct DecompositionPair {
   char32_t second;
 };
 
+// The general categories of Unicode.
+enum class Category : std::uint8_t {
+  lu,
+  ll,
+  lt,
+  lm,
+  lo,
+  mn,
+  mc,
+  me,
+  nd,
+  nl,
+  no,
+  pc,
+  pd,
+  ps,
+  pe,
+  pi,
+  pf,
+  po,
+  sm,
+  sc,
+  sk,
+  so,
+  zs,
+  zl,
+  zp,
+  cc,
+  cf,
+  cn,
+  co
+};
+// The code points first, first + step, ..., last.
+struct CategoryRange {
+  char32_t first;
+  char32_t last;
+  std::uint8_t step;
+  Category category;
+};
+struct ScriptRange {
+  char32_t first;
+  char32_t last;
+  std::uint8_t script;  // an index into the names in code_sets.cpp
+};
+
 extern const std::span<const CodePointRange> dropped_ranges;  // removed by clean_text
 // Surrounded by spaces by handle_chinese_chars.
 extern const std::span<const CodePointRange> ideograph_ranges;
@@ -44,5 +89,27 @@ extern const std::span<const CaseRange> case_ranges;  // all lower-case forms bu
 extern const std::span<const DecompositionPair> decomposition_pairs;
 // Runs of decompositions into one code point: first code point, count, targets.
 extern const std::span<const char32_t> decomposition_singles;
+
+// Every code point but those of the category cn.
+extern const std::span<const CategoryRange> category_ranges;
+// Word characters of patterns that are no letters, marks, decimal digits or connectors.
+extern const std::span<const CodePointRange> regex_word_ranges;
+extern const std::span<const ScriptRange> script_ranges;
+
+// Full compatibility decompositions that differ from the canonical ones: runs of decompositions
+// into one code point (first code point, count, targets), and others (code point, count, targets).
+extern const std::span<const char32_t> compatibility_singles;
+extern const std::span<const char32_t> compatibility_longer;
+// Characters whose canonical decomposition is not composed again. Sorted.
+extern const std::span<const char32_t> composition_exclusions;
+
+extern const std::span<const CodePointRange> numeric_ranges;  // set apart by Digits
+extern const std::span<const CodePointRange> accent_ranges;   // removed by StripAccents
+// What joins to a grapheme: characters that join the one before them, that join no other, and that
+// join the one after them; and pictographs, which a zero-width joiner joins.
+extern const std::span<const CodePointRange> grapheme_extend_ranges;
+extern const std::span<const CodePointRange> grapheme_control_ranges;
+extern const std::span<const CodePointRange> grapheme_prepend_ranges;
+extern const std::span<const CodePointRange> pictograph_ranges;
 
 }  // namespace hasten::tokenizers

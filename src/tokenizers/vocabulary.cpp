@@ -95,8 +95,15 @@ void number_added_tokens(const std::vector<std::string>& vocabulary, const std::
     const auto found = ids.find(vocabulary[i]);
     if (found != ids.end()) found->second = static_cast<std::int32_t>(i);
   }
+  number_added_tokens([&ids](const std::string& token) { return ids.at(token); }, vocabulary.size(),
+                      where, tokens);
+}
+
+void number_added_tokens(const std::function<std::int32_t(const std::string&)>& find,
+                         std::size_t size, const std::string& where,
+                         std::vector<AddedToken>& tokens) {
   std::unordered_set<std::string_view> seen;
-  auto next = static_cast<std::int32_t>(vocabulary.size());
+  auto next = static_cast<std::int32_t>(size);
   for (AddedToken& token : tokens) {
     const auto throw_invalid = [&](const std::string& what, const std::string& got,
                                    const std::string& expected) {
@@ -107,7 +114,7 @@ void number_added_tokens(const std::vector<std::string>& vocabulary, const std::
     if (!is_utf8(token.content)) throw_invalid("an added token that is not UTF-8", "", "");
     if (!seen.insert(token.content).second)
       throw_invalid("\"" + token.content + "\" is listed twice", "", "");
-    const std::int32_t known = ids.at(token.content);
+    const std::int32_t known = find(token.content);
     const std::int32_t id = known != -1 ? known : next++;
     if (token.id != -1 && token.id != id) {
       throw_invalid(

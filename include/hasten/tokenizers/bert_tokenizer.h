@@ -43,12 +43,6 @@
 
 namespace hasten {
 
-// The truncation and padding of tokenizer.json.
-struct StoredSettings {
-  EncodeOptions encode;
-  std::optional<PadOptions> padding;
-};
-
 class HASTEN_API BertTokenizer {
  public:
   // Reads tokenizer.json of the folder, or else vocab.txt. Reads tokenizer_config.json and

@@ -78,6 +78,12 @@ struct PadOptions {
   std::int32_t pad_type_id = 0;
 };
 
+// The truncation and padding of tokenizer.json.
+struct StoredSettings {
+  EncodeOptions encode;
+  std::optional<PadOptions> padding;
+};
+
 struct DecodeOptions {
   bool skip_special_tokens = false;
   // Removes blanks before punctuation and contractions in the whole text. The decoder of

@@ -1,0 +1,103 @@
+// File: tokenizers/pipeline/model.h
+// What splits a word into the tokens of a vocabulary.
+//
+//   std::vector<Piece> pieces;
+//   model.split("unaffable", memory, pieces);
+//
+// Thread rule: models are immutable; safe from many threads, each with its own memory.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "token_table.h"
+
+namespace hasten::tokenizers {
+
+// A token, and the bytes [begin, end) of its word that it stands for.
+struct WordPart {
+  std::int32_t id;
+  std::uint32_t begin;
+  std::uint32_t end;
+};
+
+// The memory of a model for one word at a time.
+struct ModelMemory {
+  // Of BPE: the symbols of a word, and the queue of possible merges.
+  struct Symbol {
+    std::int32_t id;
+    std::uint32_t size;  // in bytes; 0: merged into the one before
+    std::int32_t previous;
+    std::int32_t next;  // -1: none
+  };
+  struct Merge {
+    std::uint32_t rank;
+    std::uint32_t position;
+    std::int32_t id;
+  };
+  std::vector<Symbol> symbols;
+  std::vector<Merge> merges;
+  std::vector<std::uint32_t> ranks;
+  // Of Unigram: the best way to each byte of a word.
+  struct Way {
+    double score;
+    std::int32_t id;
+    std::int32_t begin;  // -1: none yet
+  };
+  std::vector<Way> ways;
+  std::vector<std::uint32_t> ends;
+  std::string text;
+};
+
+class WordModel {
+ public:
+  virtual ~WordModel() = default;
+  // Appends the parts of a word, which is valid UTF-8 and not empty.
+  virtual void split(std::string_view word, ModelMemory& memory,
+                     std::vector<WordPart>& parts) const = 0;
+  virtual const TokenTable& vocabulary() const noexcept = 0;
+  // Calls add for stretches of the word that may be split one by one with the same result. A long
+  // word is looked up in these stretches, because they repeat more often.
+  virtual void cut(std::string_view word, std::vector<std::uint32_t>& ends) const {
+    ends.assign(1, static_cast<std::uint32_t>(word.size()));
+  }
+};
+
+struct BpeOptions {
+  std::vector<std::pair<std::string, std::string>> merges;  // the first one has precedence
+  std::optional<std::string> unk_token;
+  std::string continuing_subword_prefix;
+  std::string end_of_word_suffix;
+  bool fuse_unk = false;
+  bool byte_fallback = false;
+  bool ignore_merges = false;  // a word of the vocabulary is one token, whatever the merges say
+};
+// Throws DataError "tokenizers.bad-merge" with `where` for a merge whose tokens are not in the
+// vocabulary. Its split() throws DataError "tokenizers.missing-token" for an unknown character if
+// the vocabulary lacks unk_token.
+std::unique_ptr<WordModel> make_bpe(TokenTable vocabulary, const BpeOptions& options,
+                                    const std::string& where);
+
+// The tokens' scores are logarithms of probabilities. `unk_id` is -1 if there is none; then split()
+// throws DataError "tokenizers.unknown-character" for a character that no token covers.
+std::unique_ptr<WordModel> make_unigram(std::vector<std::pair<std::string, double>> tokens,
+                                        std::int32_t unk_id, bool byte_fallback);
+
+// The tokens of WordPiece must be in the order of their ids, without gaps.
+std::unique_ptr<WordModel> make_word_piece(std::vector<std::string> tokens,
+                                           const std::string& unk_token, const std::string& prefix,
+                                           std::int64_t longest_word);
+
+// split() throws DataError "tokenizers.missing-token" for an unknown word if the vocabulary lacks
+// unk_token.
+std::unique_ptr<WordModel> make_word_level(TokenTable vocabulary, const std::string& unk_token);
+
+// The tokens of all bytes, "<0x00>" to "<0xFF>"; -1 for those that the vocabulary lacks.
+std::vector<std::int32_t> byte_tokens(const TokenTable& vocabulary);
+
+}  // namespace hasten::tokenizers

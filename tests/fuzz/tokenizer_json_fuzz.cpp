@@ -1,0 +1,53 @@
+// A libFuzzer target for tokenizer.json of every kind of tokenizer, and for the texts that it encodes.
+// The input is a text, a byte 0, and the file. A file that is accepted encodes the text, which need
+// not be UTF-8, with and without offsets, and decodes what comes out.
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "hasten/base/error.h"
+#include "parsed_file.h"
+#include "tokenizers/pipeline/pipeline_json.h"
+
+namespace {
+
+using namespace hasten;
+using namespace hasten::tokenizers;
+
+// What does not depend on the file is built once: tables of Unicode.
+void build_tables() {
+  Unicode::get();
+  TextProperties::get();
+}
+
+void use(const Pipeline& pipeline, std::string_view text) {
+  PipelineEncoder encoder;
+  TextTokens with, without, again;
+  Blanks blanks;
+  encoder.run(pipeline, text, true, SIZE_MAX, with, &blanks);
+  encoder.run(pipeline, text, false, SIZE_MAX, without, nullptr);
+  encoder.run(pipeline, text, true, SIZE_MAX, again, &blanks);
+  if (with.ids != without.ids || with.offsets != again.offsets) std::abort();
+  if (with.offsets.size() != with.ids.size() || blanks.size() != with.ids.size()) std::abort();
+  trim_offsets(pipeline.post, blanks, 0, with);
+  decode_ids(pipeline, with.ids, true);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  build_tables();
+  const std::string_view input(reinterpret_cast<const char*>(data), size);
+  const std::size_t zero = input.find('\0');
+  if (zero == std::string_view::npos) return 0;
+  static const fuzz::MemoryFile file;
+  file.write(input.substr(zero + 1));
+  // A file may name 64 parts. The largest, BertNormalizer and regular expressions, take 3 MB each.
+  const fuzz::MemoryLimit limit(size + (std::size_t{200} << 20));
+  try {
+    use(read_pipeline(file.path()), input.substr(0, zero));
+  } catch (const Error&) {
+  }
+  return 0;
+}
