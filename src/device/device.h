@@ -14,9 +14,11 @@
 #pragma once
 
 #include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -73,6 +75,10 @@ struct DeviceTraits {
   std::int64_t allocation_unit = 1;
   // Copies from pinned host memory are faster.
   bool copies_from_pinned_memory = false;
+  // Has streams, so that copies to host memory run beside the computation.
+  bool copies_in_background = false;
+  // A compiler merges operations that compute the same, so that recomputation saves no memory.
+  bool merges_equal_operations = false;
 };
 
 // The settings that determine the device of a process.
@@ -137,6 +143,10 @@ class Device {
   // Returns how many programs have been compiled for this process so far.
   virtual std::int64_t compiled_programs() const { return 0; }
 
+  // Sets for this process whether products of float numbers on the device may round their factors to
+  // TF32, which has 10 bits after the point. Returns false if the device has no TF32.
+  virtual bool set_tf32(int /*index*/, bool /*is_on*/) const { return false; }
+
   virtual MemoryFigures memory(int) const { return {}; }
   // Returns cached, unused memory to the driver.
   virtual void empty_cache() const {}
@@ -172,5 +182,8 @@ void synchronize(at::Device device);
 bool is_added_device_open();
 // Returns whether an available device copies faster from pinned host memory.
 bool is_pinning_useful();
+// Begins to copy a tensor of a device to one in host memory, and returns a function that blocks until
+// it has arrived. With pinned memory the device copies while the host goes on.
+std::function<void()> begin_copy_to_host(const at::Tensor& to, const at::Tensor& from);
 
 }  // namespace hasten

@@ -37,7 +37,8 @@ class Cuda final : public Device {
   Cuda()
       : Device(at::kCUDA, {.has_reserved_memory = true,
                            .allocation_unit = 512,
-                           .copies_from_pinned_memory = true}) {}
+                           .copies_from_pinned_memory = true,
+                           .copies_in_background = true}) {}
 
   bool is_available() const override { return at::hasCUDA(); }
   bool is_chosen(const DeviceRequest&) const override { return torch::cuda::is_available(); }
@@ -48,6 +49,14 @@ class Cuda final : public Device {
   }
 
   const CollectiveBackend* collectives() const override { return &nccl(); }
+
+  bool set_tf32(int index, bool is_on) const override {
+    if (compute_capability(index) < 80) return false;
+    const auto precision = is_on ? at::Float32Precision::TF32 : at::Float32Precision::IEEE;
+    for (const auto operation : {at::Float32Op::MATMUL, at::Float32Op::CONV, at::Float32Op::RNN})
+      at::globalContext().setFloat32Precision(at::Float32Backend::CUDA, operation, precision);
+    return true;
+  }
 
   MemoryFigures memory(int index) const override {
     MemoryFigures memory = nvml_memory(index);

@@ -2,6 +2,9 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <atomic>
+
 #include "device/cuda/simulated_gpu.h"
 
 namespace hasten {
@@ -17,6 +20,7 @@ struct Nvml {
   int (*init)() = nullptr;
   int (*handle)(unsigned, Device*) = nullptr;
   int (*memory)(Device, Memory*) = nullptr;
+  int (*capability)(Device, int*, int*) = nullptr;  // may be missing
   bool ready = false;
 
   Nvml() {
@@ -26,22 +30,48 @@ struct Nvml {
     handle = reinterpret_cast<int (*)(unsigned, Device*)>(
         dlsym(library, "nvmlDeviceGetHandleByIndex_v2"));
     memory = reinterpret_cast<int (*)(Device, Memory*)>(dlsym(library, "nvmlDeviceGetMemoryInfo"));
+    capability = reinterpret_cast<int (*)(Device, int*, int*)>(
+        dlsym(library, "nvmlDeviceGetCudaComputeCapability"));
     ready = init && handle && memory && init() == 0;
   }
 };
 
-SimulatedGpuMemory& simulated_gpu() {
-  static SimulatedGpuMemory current;
+SimulatedGpu& simulated_gpu() {
+  static SimulatedGpu current;
   return current;
+}
+std::atomic<bool> simulates_gpu = false;
+
+const Nvml& loaded_nvml() {
+  static const Nvml one;
+  return one;
 }
 
 }  // namespace
 
-void set_simulated_gpu_memory(SimulatedGpuMemory gpu) { simulated_gpu() = std::move(gpu); }
+void set_simulated_gpu(SimulatedGpu gpu) {
+  simulates_gpu = false;
+  simulated_gpu() = std::move(gpu);
+  simulates_gpu = static_cast<bool>(simulated_gpu().used);
+}
+
+bool is_gpu_simulated() { return simulates_gpu; }
+
+int compute_capability(int index) {
+  if (simulated_gpu().used) return simulated_gpu().compute_capability;
+  Nvml::Device device = nullptr;
+  int major = 0, minor = 0;
+  const Nvml& nvml = loaded_nvml();
+  if (!nvml.ready || !nvml.capability ||
+      nvml.handle(static_cast<unsigned>(std::max(index, 0)), &device) != 0 ||
+      nvml.capability(device, &major, &minor) != 0)
+    return 0;
+  return 10 * major + minor;
+}
 
 MemoryFigures nvml_memory(int index) {
   if (simulated_gpu().used) return {.used = simulated_gpu().used(), .total = simulated_gpu().total};
-  static const Nvml nvml;
+  const Nvml& nvml = loaded_nvml();
   Nvml::Device device = nullptr;
   Nvml::Memory memory{};
   if (!nvml.ready || nvml.handle(static_cast<unsigned>(index), &device) != 0 ||

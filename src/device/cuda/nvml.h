@@ -1,6 +1,6 @@
 // File: device/cuda/nvml.h (internal)
-// The memory of a GPU, as nvidia-smi shows it: by NVML, which is loaded at run time, or by a dry
-// run that simulates the GPU. Thread rule: any thread. Throws nothing.
+// The memory of a GPU, as nvidia-smi shows it, and its compute capability: by NVML, which is loaded at
+// run time, or by a dry run that simulates the GPU. Thread rule: any thread. Throws nothing.
 #pragma once
 
 #include "device/device.h"
@@ -8,5 +8,7 @@
 namespace hasten {
 
 MemoryFigures nvml_memory(int index);
+// 80 for 8.0; 0 if it is not known.
+int compute_capability(int index);
 
 }  // namespace hasten

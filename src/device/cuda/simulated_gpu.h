@@ -7,12 +7,15 @@
 
 namespace hasten {
 
-struct SimulatedGpuMemory {
+struct SimulatedGpu {
   std::function<std::int64_t()> used;  // gives the bytes in use; empty: NVML is asked
   std::int64_t total = 0;
+  int compute_capability = 0;
 };
 
-// Thread rule: while no other thread asks for a GPU's memory.
-void set_simulated_gpu_memory(SimulatedGpuMemory gpu);
+// Thread rule: while no other thread asks for a GPU's figures.
+void set_simulated_gpu(SimulatedGpu gpu);
+// Returns whether a GPU is simulated. Any thread may ask.
+bool is_gpu_simulated();
 
 }  // namespace hasten

@@ -1,0 +1,329 @@
+#include "hasten/autograd/checkpoint.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/saved_variable.h>
+
+#include <algorithm>
+#include <mutex>
+#include <optional>
+
+#include "autograd/execution_state.h"
+#include "autograd/kept_results.h"
+#include "autograd/offload_queue.h"
+#include "autograd/saved_tensors.h"
+#include "formats/module_tensors.h"
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
+namespace hasten {
+namespace {
+
+using torch::autograd::SavedVariable;
+using Inputs = detail::RecomputedRegion::Inputs;
+
+thread_local int running_again = 0;
+
+// Ends the second run of a region that has all the tensors it needs. It is no std::exception, so
+// that a function that catches its own errors does not catch it.
+struct RecomputationComplete {};
+
+// What has to be the same in both runs.
+struct TensorFacts {
+  std::vector<std::int64_t> sizes;
+  at::ScalarType type;
+  at::Device device;
+
+  static TensorFacts of(const at::Tensor& tensor) {
+    return {tensor.sizes().vec(), tensor.scalar_type(), tensor.device()};
+  }
+  friend bool operator==(const TensorFacts&, const TensorFacts&) = default;
+  std::string text() const {
+    return str(c10::toString(type), " ", shape_text(sizes), " on ", device.str());
+  }
+};
+
+[[noreturn]] void throw_other_tensors(const std::string& got, const std::string& expected) {
+  throw UsageError(
+      "autograd.recomputed-tensors",
+      {.what = "recomputation of a part of the model in the backward pass",
+       .got = got,
+       .expected = expected,
+       .hint = "the function must compute the same both times: pass the tensors that it uses as "
+               "arguments of checkpoint(), and let it change nothing that it reads"});
+}
+
+std::vector<at::Tensor> copies_of(const std::vector<at::Tensor>& tensors) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> copies;
+  for (const at::Tensor& each : tensors) copies.push_back(each.clone());
+  return copies;
+}
+
+// The tensors have the values again that they had, so their versions do not change.
+void copy_values(const std::vector<at::Tensor>& from, const std::vector<at::Tensor>& to) {
+  const at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < to.size(); ++i) to[i].variable_data().copy_(from[i]);
+}
+
+// Gives tensors earlier values, and their present ones back at its end.
+class EarlierValues {
+ public:
+  EarlierValues(const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& values)
+      : tensors_(tensors), present_(copies_of(tensors)) {
+    copy_values(values, tensors_);
+  }
+  EarlierValues(const EarlierValues&) = delete;
+  EarlierValues& operator=(const EarlierValues&) = delete;
+  ~EarlierValues() { copy_values(present_, tensors_); }
+
+ private:
+  const std::vector<at::Tensor>& tensors_;
+  std::vector<at::Tensor> present_;
+};
+
+std::vector<at::Device> devices_of(const Inputs& inputs) {
+  std::vector<at::Device> devices;
+  for (const at::Tensor& input : inputs) {
+    if (input.defined() &&
+        std::find(devices.begin(), devices.end(), input.device()) == devices.end())
+      devices.push_back(input.device());
+  }
+  return devices;
+}
+
+void check_state(const std::vector<at::Tensor>& state) {
+  for (const at::Tensor& each : state) {
+    if (!each.requires_grad()) continue;
+    throw UsageError("autograd.changed-state",
+                     {.what = "checkpoint",
+                      .got = "a tensor " + shape_text(each.sizes()) +
+                             " of CheckpointOptions::state, which fn changes, that requires a "
+                             "gradient",
+                      .expected = "tensors without gradients, such as buffers",
+                      .hint = "let fn return a new tensor instead of changing this one"});
+  }
+}
+
+// One run of a region in the forward pass, with what its backward pass needs to run it again. Hooks
+// of the saved tensors share it.
+class Region : public std::enable_shared_from_this<Region> {
+ public:
+  Region(const CheckpointOptions& options, const Inputs& inputs,
+         std::function<void(const Inputs&)> run)
+      : options_(options),
+        run_(std::move(run)),
+        state_(ExecutionState::now(devices_of(inputs), options.preserve_rng_state)) {
+    check_state(options_.state);
+    state_.generators = std::move(state_.generators).kept();
+    state_values_ = copies_of(options_.state);
+    for (const at::Tensor& each : state_values_) report_saved_tensor(each);
+    // Whoever decides about saved tensors outside of the region decides about its inputs.
+    for (const at::Tensor& input : inputs) {
+      inputs_.emplace_back(input, /*is_output=*/false);
+      requires_grad_.push_back(input.defined() && input.requires_grad());
+    }
+    if (options_.policy == RecomputePolicy::selective) results_.emplace();
+  }
+
+  KeptResults* results() { return results_ ? &*results_ : nullptr; }
+
+  // The first run saves a tensor. Returns its number.
+  std::size_t add(const at::Tensor& tensor) {
+    const std::lock_guard lock(mutex_);
+    slots_.push_back({.facts = TensorFacts::of(tensor)});
+    return slots_.size() - 1;
+  }
+  // The graph no longer needs the tensor.
+  void drop(std::size_t number) {
+    const std::lock_guard lock(mutex_);
+    slots_[number].is_needed = false;
+    slots_[number].tensor = {};
+  }
+  // The backward pass needs the tensor.
+  at::Tensor get(std::size_t number) {
+    const std::lock_guard lock(mutex_);
+    if (!slots_[number].tensor) run_again();
+    return slots_[number].tensor.get();
+  }
+  // The second run saves a tensor.
+  void take(std::size_t number, const at::Tensor& tensor) {
+    if (number >= slots_.size()) return;
+    Slot& slot = slots_[number];
+    const TensorFacts facts = TensorFacts::of(tensor);
+    if (facts != slot.facts)
+      throw_other_tensors(str("tensor ", number + 1, " is ", facts.text()), slot.facts.text());
+    if (slot.is_needed && !slot.tensor) slot.tensor = KeptTensor(tensor);
+  }
+  std::size_t saved() const { return slots_.size(); }
+
+ private:
+  struct Slot {
+    TensorFacts facts;
+    bool is_needed = true;
+    KeptTensor tensor = {};
+  };
+
+  void run_again();
+  void release_after_pass();
+  Inputs detached_inputs() const;
+
+  std::recursive_mutex mutex_;
+  CheckpointOptions options_;
+  std::function<void(const Inputs&)> run_;
+  ExecutionState state_;
+  std::vector<at::Tensor> state_values_;  // of options_.state, before the first run
+  std::vector<SavedVariable> inputs_;
+  std::vector<bool> requires_grad_;
+  std::optional<KeptResults> results_;
+  std::vector<Slot> slots_;
+};
+
+// Remembers the place of a tensor instead of the tensor.
+class RecomputedHooks final : public SavedVariableHooks {
+ public:
+  explicit RecomputedHooks(std::shared_ptr<Region> region) : region_(std::move(region)) {}
+  ~RecomputedHooks() override {
+    if (number_) region_->drop(*number_);
+  }
+  void call_pack_hook(const at::Tensor& tensor) override { number_ = region_->add(tensor); }
+  at::Tensor call_unpack_hook() override { return region_->get(*number_); }
+
+ private:
+  std::shared_ptr<Region> region_;
+  std::optional<std::size_t> number_;
+};
+
+// Gives the tensors of the second run to the region.
+class SecondRun final : public SavedTensorPolicy {
+ public:
+  explicit SecondRun(Region& region) : region_(region) {}
+  std::unique_ptr<SavedVariableHooks> hooks() override {
+    return std::make_unique<Hooks>(region_, next_);
+  }
+  std::size_t saved() const { return *next_; }
+
+ private:
+  // A backward pass inside of the function gets the tensor too.
+  class Hooks final : public SavedVariableHooks {
+   public:
+    Hooks(Region& region, std::shared_ptr<std::size_t> next)
+        : region_(region), next_(std::move(next)) {}
+    void call_pack_hook(const at::Tensor& tensor) override {
+      const InterceptionScope not_intercepted(nullptr);
+      tensor_ = tensor.detach();
+      region_.take((*next_)++, tensor);
+    }
+    at::Tensor call_unpack_hook() override { return tensor_; }
+
+   private:
+    Region& region_;
+    std::shared_ptr<std::size_t> next_;
+    at::Tensor tensor_;
+  };
+
+  Region& region_;
+  std::shared_ptr<std::size_t> next_ = std::make_shared<std::size_t>(0);
+};
+
+struct RunningAgain {
+  RunningAgain() { ++running_again; }
+  RunningAgain(const RunningAgain&) = delete;
+  RunningAgain& operator=(const RunningAgain&) = delete;
+  ~RunningAgain() { --running_again; }
+};
+
+// The inputs without their histories, so that the second run is a graph of its own.
+Inputs Region::detached_inputs() const {
+  Inputs inputs;
+  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    const at::Tensor input = inputs_[i].unpack();
+    inputs.push_back(input.defined() ? input.detach().requires_grad_(requires_grad_[i]) : input);
+  }
+  return inputs;
+}
+
+void Region::run_again() {
+  const Inputs inputs = detached_inputs();
+  SecondRun second(*this);
+  {
+    const ExecutionStateScope state(state_);
+    const EarlierValues values(options_.state, state_values_);
+    const at::AutoGradMode with_gradients(true);
+    const RunningAgain running;
+    const SavedTensorScope scope(second);
+    // The run ends at the first operator after the last saved tensor. An operator that saves its
+    // inputs computes nothing then.
+    const ResultScope results(this->results(), ResultScope::Run::second, [&] {
+      if (second.saved() >= slots_.size()) throw RecomputationComplete();
+    });
+    try {
+      run_(inputs);
+    } catch (const RecomputationComplete&) {
+    }
+  }
+  if (second.saved() < slots_.size()) {
+    throw_other_tensors(str(second.saved(), " saved tensors"),
+                        str(slots_.size(), ", as in the forward pass"));
+  }
+  release_after_pass();
+}
+
+// A graph that is kept after the backward pass keeps no tensors of the second run: the next pass
+// runs the function again.
+void Region::release_after_pass() {
+  after_pass_that_keeps_graph([weak = weak_from_this()] {
+    const auto region = weak.lock();
+    if (!region) return;
+    const std::lock_guard lock(region->mutex_);
+    for (Slot& slot : region->slots_) slot.tensor = {};
+  });
+}
+
+}  // namespace
+
+bool is_recomputing() { return running_again > 0; }
+
+namespace detail {
+
+struct RecomputedRegion::FirstRun final : SavedTensorPolicy {
+  explicit FirstRun(std::shared_ptr<Region> region)
+      : region(std::move(region)),
+        scope(*this),
+        results(this->region->results(), ResultScope::Run::first) {}
+  std::unique_ptr<SavedVariableHooks> hooks() override {
+    return std::make_unique<RecomputedHooks>(region);
+  }
+
+  std::shared_ptr<Region> region;
+  SavedTensorScope scope;
+  ResultScope results;
+};
+
+namespace {
+
+std::shared_ptr<Region> make_region(const CheckpointOptions& options,
+                                    const RecomputedRegion::Inputs& inputs,
+                                    std::function<void(const RecomputedRegion::Inputs&)> run) {
+  if (!options.offload) return std::make_shared<Region>(options, inputs, std::move(run));
+  const InputOffload offloaded(inputs);
+  return std::make_shared<Region>(options, inputs, std::move(run));
+}
+
+}  // namespace
+
+RecomputedRegion::RecomputedRegion(const CheckpointOptions& options, const Inputs& inputs,
+                                   std::function<void(const Inputs&)> run)
+    : run_(std::make_unique<FirstRun>(make_region(options, inputs, std::move(run)))) {}
+
+RecomputedRegion::~RecomputedRegion() = default;
+
+void RecomputedRegion::leave_with(const Inputs& outputs) {
+  KeptResults* const results = run_->region->results();
+  if (results == nullptr) return;
+  for (const at::Tensor& output : outputs) results->watch(output);
+}
+
+bool records_gradients() { return at::GradMode::is_enabled(); }
+
+}  // namespace detail
+}  // namespace hasten

@@ -1,0 +1,96 @@
+#include "autograd/execution_state.h"
+
+#include <ATen/autocast_mode.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include "device/device.h"
+
+namespace hasten {
+namespace {
+
+std::vector<at::DeviceType> types_of(const std::vector<at::Device>& devices) {
+  std::vector<at::DeviceType> types = {at::kCPU};
+  for (const at::Device& device : devices) {
+    if (std::find(types.begin(), types.end(), device.type()) == types.end() &&
+        at::autocast::is_autocast_available(device.type()))
+      types.push_back(device.type());
+  }
+  return types;
+}
+
+}  // namespace
+
+GeneratorStates GeneratorStates::now(const std::vector<at::Device>& devices) {
+  GeneratorStates all;
+  const auto add = [&all](at::Device device) {
+    for (const NamedGenerator& each : device_of(device).generators()) {
+      at::Generator generator = each.generator;
+      if (device.has_index() && generator.device().has_index() && generator.device() != device)
+        continue;
+      const std::lock_guard<std::mutex> lock(generator.mutex());
+      all.states_.emplace_back(generator, generator.get_state());
+    }
+  };
+  add(at::kCPU);
+  for (const at::Device& device : devices) {
+    if (!device.is_cpu()) add(device);
+  }
+  return all;
+}
+
+void GeneratorStates::restore() const {
+  for (const auto& [generator, state] : states_) {
+    at::Generator shared = generator;
+    const std::lock_guard<std::mutex> lock(shared.mutex());
+    shared.set_state(state);
+  }
+}
+
+GeneratorStates GeneratorStates::kept() && {
+  for (const auto& [generator, state] : states_) report_saved_tensor(state);
+  return std::move(*this);
+}
+
+AutocastStates AutocastStates::now(const std::vector<at::Device>& devices) {
+  AutocastStates all;
+  for (const at::DeviceType type : types_of(devices)) {
+    all.settings_.push_back({.device = type,
+                             .enabled = at::autocast::is_autocast_enabled(type),
+                             .type = at::autocast::get_autocast_dtype(type)});
+  }
+  all.cache_enabled_ = at::autocast::is_autocast_cache_enabled();
+  return all;
+}
+
+void AutocastStates::restore() const {
+  for (const Setting& each : settings_) {
+    at::autocast::set_autocast_enabled(each.device, each.enabled);
+    at::autocast::set_autocast_dtype(each.device, each.type);
+  }
+  at::autocast::set_autocast_cache_enabled(cache_enabled_);
+}
+
+ExecutionState ExecutionState::now(std::vector<at::Device> devices, bool with_generators) {
+  return {.generators = with_generators ? GeneratorStates::now(devices) : GeneratorStates(),
+          .autocast = AutocastStates::now(devices),
+          .devices = std::move(devices),
+          .with_generators = with_generators};
+}
+
+ExecutionStateScope::ExecutionStateScope(const ExecutionState& state)
+    : before_(ExecutionState::now(state.devices, state.with_generators)) {
+  state.generators.restore();
+  state.autocast.restore();
+  // Casts of weights that autocast caches end with this scope.
+  at::autocast::increment_nesting();
+}
+
+ExecutionStateScope::~ExecutionStateScope() {
+  if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+  before_.autocast.restore();
+  before_.generators.restore();
+}
+
+}  // namespace hasten

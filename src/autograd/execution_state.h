@@ -1,0 +1,72 @@
+// File: autograd/execution_state.h (internal)
+// The state of the program that a function depends on beside its arguments: the generators of random
+// numbers and autocast. Recomputation sets what it was.
+//
+//   const ExecutionState then = ExecutionState::now({at::kCPU}, /*with_generators=*/true);
+//   ...
+//   { const ExecutionStateScope scope(then); fn(); }   // restores the present state at its end
+//
+// Thread rule: a scope acts on its own thread; generators are shared by all threads.
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+
+#include <utility>
+#include <vector>
+
+#include "autograd/saved_tensors.h"
+
+namespace hasten {
+
+// The states of the default generators of the CPU and of devices.
+class GeneratorStates {
+ public:
+  static GeneratorStates now(const std::vector<at::Device>& devices);
+  void restore() const;
+  // The same, kept for the backward pass: the listener hears of the memory.
+  GeneratorStates kept() &&;
+
+ private:
+  std::vector<std::pair<at::Generator, at::Tensor>> states_;
+};
+
+// Autocast on the CPU and on the devices of the inputs.
+class AutocastStates {
+ public:
+  static AutocastStates now(const std::vector<at::Device>& devices);
+  void restore() const;
+
+ private:
+  struct Setting {
+    at::DeviceType device;
+    bool enabled;
+    at::ScalarType type;
+  };
+  std::vector<Setting> settings_;
+  bool cache_enabled_ = true;
+};
+
+struct ExecutionState {
+  GeneratorStates generators;
+  AutocastStates autocast;
+  std::vector<at::Device> devices;
+  bool with_generators = true;
+
+  static ExecutionState now(std::vector<at::Device> devices, bool with_generators);
+};
+
+// Sets the state, and restores the present one at its end.
+class [[nodiscard]] ExecutionStateScope {
+ public:
+  explicit ExecutionStateScope(const ExecutionState& state);
+  ExecutionStateScope(const ExecutionStateScope&) = delete;
+  ExecutionStateScope& operator=(const ExecutionStateScope&) = delete;
+  ~ExecutionStateScope();
+
+ private:
+  ExecutionState before_;
+};
+
+}  // namespace hasten

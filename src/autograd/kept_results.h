@@ -1,0 +1,95 @@
+// File: autograd/kept_results.h (internal)
+// Selective recomputation: the results of expensive operators of a region. The first run keeps
+// them, and the second run returns them instead of computing them again.
+//
+//   KeptResults results;
+//   { const ResultScope scope(&results, ResultScope::Run::first); fn(); }
+//   { const ResultScope scope(&results, ResultScope::Run::second); fn(); }  // no product is computed
+//
+// A result that is changed in place after it was computed is not kept, and computed again. Neither
+// is one that draws random numbers inside its kernel, because the numbers that follow would differ.
+// Thread rule: one thread at a time.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "autograd/operator_calls.h"
+
+namespace hasten {
+
+class KeptResults {
+ public:
+  // Keeps what the operator has returned, or written to its arguments.
+  void add(const c10::OperatorHandle& op, std::vector<c10::IValue> values);
+  // Returns what the call number `number` returned or wrote. Empty if it has to be computed again.
+  // If `moves`, the result is given away.
+  std::vector<c10::IValue> get(std::size_t number, const c10::OperatorHandle& op, bool moves);
+  // Forgets the results in this memory, which is about to be changed.
+  void forget(const at::Tensor& tensor);
+  // Watches a tensor that leaves the region, because its reader may change it in place.
+  void watch(const at::Tensor& output);
+
+ private:
+  // A tensor that shares its version with `alias`, so that changes in place are noticed.
+  struct Watched {
+    at::Tensor alias;
+    std::uint32_t version = 0;
+    static Watched of(const at::Tensor& tensor);
+    bool is_unchanged() const;
+  };
+  struct Result {
+    std::string name;
+    std::vector<c10::IValue> values;
+    std::vector<Watched> watched;
+  };
+  bool is_valid(const Result& result) const;
+
+  std::vector<Result> results_;
+  std::map<const void*, std::vector<std::size_t>> by_storage_;
+};
+
+// Returns whether the operator that this thread has called last returned a kept result instead of
+// computing it, and forgets that.
+bool take_kept_result_mark();
+
+// Keeps or returns the results of this thread's operators.
+class [[nodiscard]] ResultScope {
+ public:
+  enum class Run { first, second };
+  // Null: nothing is kept. In the second run, `before_call` is called before each operator, and may
+  // throw to end the run there: a kernel may always throw, unlike a hook of a saved tensor.
+  ResultScope(KeptResults* results, Run run, std::function<void()> before_call = {});
+
+ private:
+  class Interceptor final : public OperatorInterceptor {
+   public:
+    Interceptor(KeptResults* results, Run run, std::function<void()> before_call)
+        : results_(results), run_(run), before_call_(std::move(before_call)) {}
+    void call(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+              torch::jit::Stack* stack) override;
+
+   private:
+    void run_first(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                   torch::jit::Stack* stack);
+    bool run_second(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+    void compute(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+
+    KeptResults* results_;
+    Run run_;
+    std::function<void()> before_call_;
+    std::size_t next_ = 0;
+    bool is_inside_ = false;  // an operator whose result is kept as a whole calls others
+  };
+
+  Interceptor interceptor_;
+  InterceptionScope scope_;
+};
+
+}  // namespace hasten

@@ -1,0 +1,135 @@
+#include "autograd/offload_queue.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "device/device.h"
+#include "hasten/base/error.h"
+
+namespace hasten {
+
+std::shared_ptr<OffloadQueue> OffloadQueue::of_thread(at::Device device) {
+  thread_local std::vector<std::pair<at::Device, std::shared_ptr<OffloadQueue>>> all;
+  const auto found =
+      std::find_if(all.begin(), all.end(), [&](const auto& each) { return each.first == device; });
+  if (found != all.end()) return found->second;
+  return all.emplace_back(device, std::make_shared<OffloadQueue>(make_host_copies(device))).second;
+}
+
+bool OffloadQueue::Known::is(const at::Tensor& tensor) const {
+  return !storage.expired() && !entry.expired() && offset == tensor.storage_offset() &&
+         sizes == tensor.sizes() && strides == tensor.strides() && type == tensor.scalar_type() &&
+         version == tensor._version();
+}
+
+std::shared_ptr<OffloadQueue::Entry> OffloadQueue::put(const at::Tensor& tensor) {
+  const std::lock_guard lock(mutex_);
+  std::vector<Known>& same_memory = known_[tensor.storage().unsafeGetStorageImpl()];
+  for (const Known& known : same_memory) {
+    if (known.is(tensor)) return known.entry.lock();
+  }
+  while (!entries_.empty() && entries_.back().expired()) entries_.pop_back();
+  if (entries_.empty()) {  // a forward pass begins
+    known_.clear();
+  }
+  const at::NoGradGuard no_grad;
+  const auto entry = std::make_shared<Entry>(
+      Entry{.place = entries_.size(), .host = copies_->to_host(tensor), .device = tensor.device()});
+  entries_.push_back(entry);
+  known_[tensor.storage().unsafeGetStorageImpl()].push_back(
+      {.storage = c10::weak_intrusive_ptr<c10::StorageImpl>(tensor.storage().getWeakStorageImpl()),
+       .offset = tensor.storage_offset(),
+       .sizes = tensor.sizes().vec(),
+       .strides = tensor.strides().vec(),
+       .type = tensor.scalar_type(),
+       .version = static_cast<std::int64_t>(tensor._version()),
+       .entry = entry});
+  return entry;
+}
+
+void OffloadQueue::begin_return(Entry& entry) {
+  if (entry.returned.tensor.defined() || entry.on_device) return;
+  entry.returned = copies_->to_device(entry.host, entry.device);
+  report_saved_tensor(entry.returned.tensor);
+}
+
+at::Tensor OffloadQueue::get(Entry& entry) {
+  const std::lock_guard lock(mutex_);
+  if (entry.on_device) return entry.on_device.get();
+  const at::NoGradGuard no_grad;
+  begin_return(entry);
+  entry.returned.wait();
+  entry.on_device = KeptTensor(entry.returned.tensor);
+  entry.returned = {};
+  std::size_t begun = 0;
+  for (std::size_t place = std::min(entry.place, entries_.size()); place > 0 && begun < kAhead;) {
+    const auto before = entries_[--place].lock();
+    if (!before || before->on_device) continue;
+    begin_return(*before);
+    ++begun;
+  }
+  after_pass_that_keeps_graph([queue = shared_from_this(), place = entry.place] {
+    const std::lock_guard again(queue->mutex_);
+    if (place >= queue->entries_.size()) return;
+    if (const auto kept = queue->entries_[place].lock()) kept->on_device = {};
+  });
+  return entry.on_device.get();
+}
+
+// Copies the tensor to host memory, or keeps it if it is not chosen.
+class OffloadPolicy::Hooks final : public SavedVariableHooks {
+ public:
+  Hooks(std::shared_ptr<OffloadQueue> queue, std::shared_ptr<const Choice> choice)
+      : queue_(std::move(queue)), choice_(std::move(choice)) {}
+
+  void call_pack_hook(const at::Tensor& tensor) override {
+    if (is_chosen(tensor)) {
+      entry_ = queue_->put(tensor);
+    } else {
+      kept_ = KeptTensor(tensor);
+    }
+  }
+  at::Tensor call_unpack_hook() override { return entry_ ? queue_->get(*entry_) : kept_.get(); }
+
+ private:
+  bool is_chosen(const at::Tensor& tensor) const {
+    const bool is_parameter = tensor.is_leaf() && tensor.requires_grad();
+    return tensor.layout() == at::kStrided && !tensor.is_cpu() && !is_parameter &&
+           tensor.is_non_overlapping_and_dense() &&
+           static_cast<std::int64_t>(tensor.nbytes()) >= choice_->min_bytes && tensor.numel() > 0 &&
+           choice_->resident.count(tensor.storage().unsafeGetStorageImpl()) == 0;
+  }
+
+  std::shared_ptr<OffloadQueue> queue_;
+  std::shared_ptr<const Choice> choice_;
+  std::shared_ptr<OffloadQueue::Entry> entry_;
+  KeptTensor kept_;
+};
+
+std::unique_ptr<SavedVariableHooks> OffloadPolicy::hooks() {
+  return std::make_unique<Hooks>(queue_, choice_);
+}
+
+void check_offload(at::Device device) {
+  if (device_of(device).traits().copies_in_background) return;
+  throw UsageError(
+      "autograd.offload",
+      {.what = "activations in host memory",
+       .got = device.is_cpu() ? "a model on the CPU, whose activations are there already"
+                              : "a model on the device " + device.str() +
+                                    ", which does not copy beside its computation",
+       .expected = "a model on a GPU",
+       .hint = "use recomputation (activation_checkpointing) instead"});
+}
+
+InputOffload::InputOffload(const std::vector<at::Tensor>& inputs) {
+  const auto first = std::find_if(inputs.begin(), inputs.end(),
+                                  [](const at::Tensor& input) { return input.defined(); });
+  if (first == inputs.end()) return;
+  check_offload(first->device());
+  policy_.emplace(OffloadQueue::of_thread(first->device()), OffloadPolicy::Choice{});
+  scope_.emplace(*policy_);
+}
+
+}  // namespace hasten

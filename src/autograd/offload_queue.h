@@ -1,0 +1,101 @@
+// File: autograd/offload_queue.h (internal)
+// Saved tensors that wait in host memory for the backward pass, in the order in which the forward
+// pass has saved them. The backward pass needs them in the opposite order, so when it asks for one,
+// the copies of those before it begin.
+//
+//   const auto queue = OffloadQueue::of_thread(device);
+//   OffloadPolicy policy(queue, {.min_bytes = 1 << 20});
+//   const SavedTensorScope scope(policy);
+//
+// A tensor that is saved several times is copied once. Thread rule: any thread; hooks of one queue
+// take turns.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "autograd/saved_tensors.h"
+#include "device/host_copies.h"
+
+namespace hasten {
+
+class OffloadQueue : public std::enable_shared_from_this<OffloadQueue> {
+ public:
+  explicit OffloadQueue(std::unique_ptr<HostCopies> copies) : copies_(std::move(copies)) {}
+  // Returns the queue of this thread for a device.
+  static std::shared_ptr<OffloadQueue> of_thread(at::Device device);
+
+  // A tensor that was copied to host memory. The graph shares it.
+  struct Entry {
+    std::size_t place;
+    at::Tensor host;
+    at::Device device;
+    HostCopies::Returned returned = {};
+    KeptTensor on_device = {};  // once the backward pass has asked for it
+  };
+  // Copies the tensor, unless it is in the queue already.
+  std::shared_ptr<Entry> put(const at::Tensor& tensor);
+  at::Tensor get(Entry& entry);
+
+ private:
+  // How many tensors are copied back ahead of the backward pass.
+  static constexpr std::size_t kAhead = 2;
+
+  // The memory and the shape of a tensor that is in the queue.
+  struct Known {
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage;
+    std::int64_t offset;
+    std::vector<std::int64_t> sizes, strides;
+    at::ScalarType type;
+    std::int64_t version;
+    std::weak_ptr<Entry> entry;
+    bool is(const at::Tensor& tensor) const;
+  };
+
+  void begin_return(Entry& entry);
+
+  std::mutex mutex_;
+  std::unique_ptr<HostCopies> copies_;
+  std::deque<std::weak_ptr<Entry>> entries_;
+  std::unordered_map<const void*, std::vector<Known>> known_;
+};
+
+class OffloadPolicy final : public SavedTensorPolicy {
+ public:
+  struct Choice {
+    std::int64_t min_bytes = 0;
+    // Memory that stays on the device, such as that of parameters.
+    std::unordered_set<const c10::StorageImpl*> resident = {};
+  };
+  OffloadPolicy(std::shared_ptr<OffloadQueue> queue, Choice choice)
+      : queue_(std::move(queue)), choice_(std::make_shared<Choice>(std::move(choice))) {}
+  std::unique_ptr<SavedVariableHooks> hooks() override;
+
+ private:
+  class Hooks;
+  std::shared_ptr<OffloadQueue> queue_;
+  std::shared_ptr<const Choice> choice_;
+};
+
+// Throws UsageError "autograd.offload" for a device whose tensors cannot go to host memory.
+void check_offload(at::Device device);
+
+// Lets the inputs of a region wait in host memory, except parameters.
+class [[nodiscard]] InputOffload {
+ public:
+  explicit InputOffload(const std::vector<at::Tensor>& inputs);
+
+ private:
+  std::optional<OffloadPolicy> policy_;
+  std::optional<SavedTensorScope> scope_;
+};
+
+}  // namespace hasten

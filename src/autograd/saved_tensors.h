@@ -1,0 +1,79 @@
+// File: autograd/saved_tensors.h (internal)
+// The one place that decides what happens to a tensor that LibTorch saves for the backward pass.
+// Recomputation, activations in host memory and the anatomy meet here:
+//
+//   struct OnHost final : SavedTensorPolicy {
+//     std::unique_ptr<SavedVariableHooks> hooks() override { return std::make_unique<Copy>(); }
+//   } policy;
+//   const SavedTensorScope scope(policy);   // until the end of the block, in this thread
+//
+// Only the innermost policy of a thread decides. Hooks that keep a tensor on the device keep it as a
+// KeptTensor, which the listener (the anatomy) hears of, so that every saved byte is known whichever
+// policy has kept it. Hooks of a policy may be destroyed after the policy, and on another thread.
+//
+// Thread rule: a scope acts on its own thread. The listener is one for the process, and is set while
+// no other thread runs a model.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/saved_variable_hooks.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <utility>
+
+namespace hasten {
+
+using torch::autograd::SavedVariableHooks;
+
+class SavedTensorPolicy {
+ public:
+  // Returns hooks for one tensor; null: LibTorch keeps the tensor, and the listener hears of it.
+  virtual std::unique_ptr<SavedVariableHooks> hooks() = 0;
+
+ protected:
+  ~SavedTensorPolicy() = default;
+};
+
+class [[nodiscard]] SavedTensorScope {
+ public:
+  explicit SavedTensorScope(SavedTensorPolicy& policy);
+  SavedTensorScope(const SavedTensorScope&) = delete;
+  SavedTensorScope& operator=(const SavedTensorScope&) = delete;
+  ~SavedTensorScope();
+
+ private:
+  SavedTensorPolicy* outer_;
+};
+
+// A saved tensor that stays where it is. As LibTorch does without hooks, it notices changes in
+// place.
+class KeptTensor {
+ public:
+  KeptTensor() = default;
+  // Reports the tensor to the listener.
+  explicit KeptTensor(const at::Tensor& tensor);
+  explicit operator bool() const { return tensor_.defined(); }
+  // Throws c10::Error if the tensor has been changed in place since.
+  const at::Tensor& get() const;
+
+ private:
+  at::Tensor tensor_;
+  std::uint32_t version_ = 0;
+};
+
+// Sets the function that is called with each tensor that is kept for the backward pass. With an
+// empty function nothing is reported.
+void set_saved_tensor_listener(std::function<void(const at::Tensor&)> listener);
+// Calls the listener, for a tensor that is kept for the backward pass in another way.
+void report_saved_tensor(const at::Tensor& tensor);
+
+// If a backward pass runs that keeps its graph, calls f at its end. For memory that the pass has
+// taken, and that a later pass can take again.
+void after_pass_that_keeps_graph(std::function<void()> f);
+
+// What the engine returns to LibTorch.
+std::unique_ptr<SavedVariableHooks> default_hooks();
+
+}  // namespace hasten

@@ -1,0 +1,74 @@
+#include "device/host_copies.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "device/device.h"
+
+namespace hasten {
+namespace {
+
+// Works through LibTorch's interface for the streams of any device.
+class StreamedCopies final : public HostCopies {
+ public:
+  explicit StreamedCopies(at::Device device)
+      : guard_(device.type()),
+        device_(device),
+        side_(guard_.getStreamFromGlobalPool(device, /*isHighPriority=*/false)),
+        pins_(device_of(device).traits().copies_from_pinned_memory) {}
+
+  at::Tensor to_host(const at::Tensor& tensor) override {
+    const at::Tensor host = at::empty_strided(
+        tensor.sizes(), tensor.strides(), tensor.options().device(at::kCPU).pinned_memory(pins_));
+    wait_for(guard_.getStream(device_), side_);
+    copy_beside(host, tensor);
+    // The allocator does not reuse the memory before the copy is done.
+    guard_.recordDataPtrOnStream(tensor.storage().data_ptr(), side_);
+    return host;
+  }
+
+  Returned to_device(const at::Tensor& host, at::Device device) override {
+    const at::Tensor tensor = at::empty_strided(host.sizes(), host.strides(),
+                                                host.options().device(device).pinned_memory(false));
+    // The memory may have served a computation that is not done yet.
+    wait_for(guard_.getStream(device_), side_);
+    copy_beside(tensor, host);
+    guard_.recordDataPtrOnStream(tensor.storage().data_ptr(), side_);
+    const auto arrived = std::make_shared<c10::Event>(device_.type());
+    arrived->record(side_);
+    return {.tensor = tensor,
+            .wait = [this, arrived] { arrived->block(guard_.getStream(device_)); }};
+  }
+
+ private:
+  // Lets `waiting` wait for what has been submitted to `stream`.
+  void wait_for(const c10::Stream& stream, const c10::Stream& waiting) {
+    c10::Event event(device_.type());
+    event.record(stream);
+    event.block(waiting);
+  }
+  void copy_beside(const at::Tensor& to, const at::Tensor& from) {
+    struct OnStream {
+      OnStream(const c10::impl::VirtualGuardImpl& guard, const c10::Stream& stream)
+          : guard(guard), before(guard.exchangeStream(stream)) {}
+      ~OnStream() { guard.exchangeStream(before); }
+      const c10::impl::VirtualGuardImpl& guard;
+      c10::Stream before;
+    } const on_stream(guard_, side_);
+    to.copy_(from, /*non_blocking=*/true);
+  }
+
+  c10::impl::VirtualGuardImpl guard_;
+  at::Device device_;
+  c10::Stream side_;
+  bool pins_;
+};
+
+}  // namespace
+
+std::unique_ptr<HostCopies> make_host_copies(at::Device device) {
+  return std::make_unique<StreamedCopies>(device);
+}
+
+}  // namespace hasten
