@@ -12,13 +12,17 @@ struct AdamWStep {
   double learning_rate, beta1, beta2, epsilon, weight_decay;
   // Multiplies gradients as they are read, for clipping.
   double gradient_scale;
+  // Rounds numbers that are kept in bfloat16 stochastically (ops/kernels/kernels.h).
+  bool stochastic_rounding = false;
 };
 
-// Float CPU tensors; steps[i] counts from 1. The four tensors of a parameter have the same strides,
-// without gaps or overlaps. Like LibTorch's in-place operators, both functions increment the
-// version counters of what they write.
+// CPU tensors in float or bfloat16: a parameter and its gradient have one type, and its two moments
+// have one. steps[i] counts from 1; seeds[i] is that of the parameter's random numbers for rounding.
+// The four tensors of a parameter have the same strides, without gaps or overlaps. Like LibTorch's
+// in-place operators, both functions increment the version counters of what they write.
 void adamw(at::TensorList parameters, at::TensorList gradients, at::TensorList exp_avgs,
-           at::TensorList exp_avg_sqs, at::IntArrayRef steps, const AdamWStep& step_options);
+           at::TensorList exp_avg_sqs, at::IntArrayRef steps, at::IntArrayRef seeds,
+           const AdamWStep& step_options);
 
 // A table is processed in blocks of rows of about 16 KiB. The result, bytes [blocks] for moments
 // [rows, ...], is 0 for blocks that have never had a gradient: their moments are zero, and only
@@ -29,6 +33,6 @@ at::Tensor touched_blocks(const at::Tensor& exp_avg, const at::Tensor& exp_avg_s
 // `rows` [used] int64, ascending and distinct; their blocks become touched.
 void adamw_rows(const at::Tensor& parameter, const at::Tensor& rows, const at::Tensor& values,
                 const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq, const at::Tensor& touched,
-                std::int64_t step, const AdamWStep& step_options);
+                std::int64_t step, std::int64_t seed, const AdamWStep& step_options);
 
 }  // namespace hasten::ops

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <string>
 #include <vector>
 
 #include "hasten/base/error.h"
@@ -27,24 +28,41 @@ void check_ids(const Tensor& ids, std::int64_t rows, const char* table) {
   }
 }
 
-void embedding_sum_forward_cpu(const Tensor& word, const Tensor& position, const Tensor& type,
-                               const Tensor& ids, const std::optional<Tensor>& position_ids,
+// Adds the row to `to`.
+void add_row(const float* row, float* to, std::int64_t columns) {
+  for (std::int64_t c = 0; c < columns; ++c) to[c] += row[c];
+}
+
+void embedding_sum_forward_cpu(const Tensor& word, const std::optional<Tensor>& position,
+                               const std::optional<Tensor>& type, const Tensor& ids,
+                               const std::optional<Tensor>& position_ids,
                                const std::optional<Tensor>& type_ids, const Tensor& out) {
   const std::int64_t length = ids.size(1), columns = word.size(1);
   const auto ids_of = [](const std::optional<Tensor>& x) {
     return x ? x->const_data_ptr<std::int64_t>() : nullptr;
   };
-  const float *words = word.const_data_ptr<float>(), *positions = position.const_data_ptr<float>(),
-              *types = type.const_data_ptr<float>();
+  const auto table_of = [](const std::optional<Tensor>& x) {
+    return x ? x->const_data_ptr<float>() : nullptr;
+  };
+  const float *words = word.const_data_ptr<float>(), *positions = table_of(position),
+              *types = table_of(type);
   const std::int64_t *id = ids.const_data_ptr<std::int64_t>(), *position_id = ids_of(position_ids),
                      *type_id = ids_of(type_ids);
-  float* to = out.mutable_data_ptr<float>();
+  float* all = out.mutable_data_ptr<float>();
   for_rows(out, [&](std::int64_t first, std::int64_t last, std::int64_t) {
     for (std::int64_t i = first; i < last; ++i) {
+      float* to = all + i * columns;
       const float* w = words + id[i] * columns;
-      const float* p = positions + (position_id ? position_id[i] : i % length) * columns;
-      const float* t = types + (type_id ? type_id[i] : 0) * columns;
-      for (std::int64_t c = 0; c < columns; ++c) to[i * columns + c] = w[c] + t[c] + p[c];
+      const float* p =
+          positions ? positions + (position_id ? position_id[i] : i % length) * columns : nullptr;
+      const float* t = types ? types + (type_id ? type_id[i] : 0) * columns : nullptr;
+      if (p && t) {
+        for (std::int64_t c = 0; c < columns; ++c) to[c] = w[c] + t[c] + p[c];
+        continue;
+      }
+      std::copy_n(w, columns, to);
+      if (t) add_row(t, to, columns);
+      if (p) add_row(p, to, columns);
     }
   });
 }
@@ -80,7 +98,7 @@ void gather_cpu(const Tensor& values, const Tensor& ids, const Tensor& used, con
 
 TORCH_LIBRARY_FRAGMENT(hasten, library) {
   add_operator(library,
-               "embedding_sum(Tensor word, Tensor position, Tensor type, Tensor ids, "
+               "embedding_sum(Tensor word, Tensor? position, Tensor? type, Tensor ids, "
                "Tensor? position_ids, Tensor? type_ids, Tensor(a!) out) -> ()",
                embedding_sum_forward_cpu);
   add_operator(library,
@@ -141,10 +159,37 @@ Tensor differentiable_sparse_gradient(const Tensor& values, const Tensor& ids, s
                                        values.options().layout(at::kSparse), /*is_coalesced=*/true);
 }
 
+constexpr std::int64_t kNoTable = -1;
+
+std::int64_t rows_or_none(const std::optional<Tensor>& table) {
+  return table ? table->size(0) : kNoTable;
+}
+
+// Returns the gradient of the table of positions, which is undefined without a table. Without
+// position_ids each row of the batch uses the first rows of the table.
+Tensor position_gradient(const Tensor& flat, const Tensor& position_ids, const Tensor& ids,
+                         std::int64_t rows) {
+  if (rows == kNoTable) return {};
+  if (position_ids.defined()) return dense_gradient(flat, position_ids, rows);
+  const std::int64_t batch = ids.size(0), length = ids.size(1), columns = flat.size(1);
+  const Tensor table = at::zeros({rows, columns}, flat.options());
+  table.narrow(0, 0, length).copy_(flat.view({batch, length, columns}).sum(0));
+  return table;
+}
+
+// Returns the same for the table of types. Without type_ids every token has type 0.
+Tensor type_gradient(const Tensor& flat, const Tensor& type_ids, std::int64_t rows) {
+  if (rows == kNoTable) return {};
+  if (type_ids.defined()) return dense_gradient(flat, type_ids, rows);
+  const Tensor table = at::zeros({rows, flat.size(1)}, flat.options());
+  table.select(0, 0).copy_(flat.sum(0));
+  return table;
+}
+
 struct EmbeddingSum : torch::autograd::Function<EmbeddingSum> {
-  static Tensor forward(AutogradContext* context, const Tensor& word, const Tensor& position,
-                        const Tensor& type, const Tensor& ids,
-                        const std::optional<Tensor>& position_ids,
+  static Tensor forward(AutogradContext* context, const Tensor& word,
+                        const std::optional<Tensor>& position, const std::optional<Tensor>& type,
+                        const Tensor& ids, const std::optional<Tensor>& position_ids,
                         const std::optional<Tensor>& type_ids, std::int64_t padding_id,
                         bool sparse) {
     const Tensor out = at::empty({ids.size(0), ids.size(1), word.size(1)}, word.options());
@@ -152,7 +197,7 @@ struct EmbeddingSum : torch::autograd::Function<EmbeddingSum> {
                                              position_ids, type_ids, out);
     context->save_for_backward({ids, position_ids.value_or(Tensor()), type_ids.value_or(Tensor())});
     context->saved_data["rows"] =
-        std::vector<std::int64_t>{word.size(0), position.size(0), type.size(0)};
+        std::vector<std::int64_t>{word.size(0), rows_or_none(position), rows_or_none(type)};
     context->saved_data["sparse"] = sparse;
     context->saved_data["padding_id"] = padding_id;
     return out;
@@ -162,48 +207,72 @@ struct EmbeddingSum : torch::autograd::Function<EmbeddingSum> {
     const auto saved = context->get_saved_variables();
     const auto rows = context->saved_data["rows"].toIntVector();
     const Tensor &ids = saved[0], &position_ids = saved[1], &type_ids = saved[2];
-    const std::int64_t batch = ids.size(0), length = ids.size(1), columns = grads[0].size(2);
     const std::int64_t padding_id = context->saved_data["padding_id"].toInt();
     const bool sparse = context->saved_data["sparse"].toBool();
     const Tensor flat = as_rows(grads[0]).contiguous();
-    Tensor word, position, type;
-    if (needs_second_derivative()) {
-      word = sparse ? differentiable_sparse_gradient(flat, ids, rows[0], padding_id)
+    if (needs_second_derivative())
+      return differentiable_backward(flat, saved, rows, padding_id, sparse);
+    return {sparse ? sparse_gradient(flat, ids, rows[0], padding_id)
+                   : dense_gradient(flat, ids, rows[0], padding_id),
+            position_gradient(flat, position_ids, ids, rows[1]),
+            type_gradient(flat, type_ids, rows[2]),
+            Tensor(),
+            Tensor(),
+            Tensor(),
+            Tensor(),
+            Tensor()};
+  }
+
+  static variable_list differentiable_backward(const Tensor& flat, const variable_list& saved,
+                                               const std::vector<std::int64_t>& rows,
+                                               std::int64_t padding_id, bool sparse) {
+    const Tensor &ids = saved[0], &position_ids = saved[1], &type_ids = saved[2];
+    variable_list out(8);
+    out[0] = sparse ? differentiable_sparse_gradient(flat, ids, rows[0], padding_id)
                     : differentiable_dense_gradient(flat, ids, rows[0], padding_id);
-      position = differentiable_dense_gradient(
-          flat, position_ids.defined() ? position_ids : at::arange(length).expand_as(ids), rows[1]);
-      type = differentiable_dense_gradient(
+    if (rows[1] != kNoTable) {
+      out[1] = differentiable_dense_gradient(
+          flat, position_ids.defined() ? position_ids : at::arange(ids.size(1)).expand_as(ids),
+          rows[1]);
+    }
+    if (rows[2] != kNoTable) {
+      out[2] = differentiable_dense_gradient(
           flat, type_ids.defined() ? type_ids : at::zeros_like(ids), rows[2]);
-      return {word, position, type, Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};
     }
-    word = sparse ? sparse_gradient(flat, ids, rows[0], padding_id)
-                  : dense_gradient(flat, ids, rows[0], padding_id);
-    if (position_ids.defined()) {
-      position = dense_gradient(flat, position_ids, rows[1]);
-    } else {
-      position = at::zeros({rows[1], columns}, flat.options());
-      position.narrow(0, 0, length).copy_(flat.view({batch, length, columns}).sum(0));
-    }
-    if (type_ids.defined()) {
-      type = dense_gradient(flat, type_ids, rows[2]);
-    } else {
-      type = at::zeros({rows[2], columns}, flat.options());
-      type.select(0, 0).copy_(flat.sum(0));
-    }
-    return {word, position, type, Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};
+    return out;
   }
 };
 
+std::string shape_or_none(const Tensor& x) {
+  return x.defined() ? c10::str(x.sizes()) : std::string("none");
+}
+
 void check_tables(const Tensor& word, const Tensor& position, const Tensor& type) {
-  TORCH_CHECK(word.dim() == 2 && position.dim() == 2 && type.dim() == 2 &&
-                  position.size(1) == word.size(1) && type.size(1) == word.size(1),
-              "embedding_sum: got tables word ", word.sizes(), ", position ", position.sizes(),
-              " and type ", type.sizes(), ", expected three of [rows, n] with the same n");
+  const auto fits = [&](const Tensor& x) {
+    return !x.defined() || (x.dim() == 2 && x.size(1) == word.size(1));
+  };
+  TORCH_CHECK(word.dim() == 2 && fits(position) && fits(type), "embedding_sum: got tables word ",
+              word.sizes(), ", position ", shape_or_none(position), " and type ",
+              shape_or_none(type), ", expected three of [rows, n] with the same n");
 }
 
 void check_integers(const Tensor& ids, const char* name) {
   TORCH_CHECK(!ids.defined() || at::isIntegralType(ids.scalar_type(), /*includeBool=*/false),
               "embedding_sum: got ", name, " of type ", ids.scalar_type(), ", expected integers");
+}
+
+// The same with LibTorch's operators.
+Tensor reference_sum(const Tensor& word, const Tensor& position, const Tensor& type,
+                     const Tensor& ids, const Tensor& position_ids, const Tensor& type_ids,
+                     std::int64_t padding_id) {
+  Tensor sum = at::embedding(word, ids, padding_id);
+  if (type.defined())
+    sum = sum + (type_ids.defined() ? at::embedding(type, type_ids) : type.select(0, 0));
+  if (position.defined()) {
+    sum = sum + (position_ids.defined() ? at::embedding(position, position_ids)
+                                        : position.narrow(0, 0, ids.size(1)));
+  }
+  return sum;
 }
 
 }  // namespace
@@ -217,25 +286,27 @@ Tensor embedding_sum(const Tensor& word, const Tensor& position, const Tensor& t
   check_integers(position_ids, "position_ids");
   check_integers(type_ids, "type_ids");
   TORCH_CHECK(
-      type_ids.defined() || type.size(0) > 0,
+      type_ids.defined() || !type.defined() || type.size(0) > 0,
       "embedding_sum: got an empty table of types and no type_ids, expected a table with type 0");
-  if (ids.size(1) > position.size(0) && !position_ids.defined()) {
+  if (position.defined() && ids.size(1) > position.size(0) && !position_ids.defined()) {
     throw DataError("models.sequence-too-long",
                     {.what = "a batch of ids",
                      .got = str(ids.size(1), " tokens per row"),
                      .expected = str("at most ", position.size(0), " (max_position_embeddings)"),
                      .hint = "truncate when tokenizing (--max_length)"});
   }
-  if (!is_kernel_parameter(word) || !is_kernel_parameter(position) || !is_kernel_parameter(type)) {
-    const Tensor at_position = position_ids.defined() ? at::embedding(position, position_ids)
-                                                      : position.narrow(0, 0, ids.size(1));
-    const Tensor of_type = type_ids.defined() ? at::embedding(type, type_ids) : type.select(0, 0);
-    return at::embedding(word, ids, padding_id) + of_type + at_position;
-  }
+  const auto fits = [](const Tensor& table) {
+    return !table.defined() || is_kernel_parameter(table);
+  };
+  if (!is_kernel_parameter(word) || !fits(position) || !fits(type))
+    return reference_sum(word, position, type, ids, position_ids, type_ids, padding_id);
   const auto integers = [](const Tensor& x) {
     return x.defined() ? x.to(at::kLong).contiguous() : x;
   };
-  const Tensor rows = integers(ids), positions = integers(position_ids), types = integers(type_ids);
+  // Ids of a table that is not there have no effect.
+  const Tensor rows = integers(ids),
+               positions = position.defined() ? integers(position_ids) : Tensor(),
+               types = type.defined() ? integers(type_ids) : Tensor();
   for (const Tensor& each : {rows, positions, types}) {
     TORCH_CHECK(!each.defined() || each.device().is_cpu(), "embedding_sum: got ids on ",
                 each.device(), " and tables on the CPU");
@@ -248,7 +319,10 @@ Tensor embedding_sum(const Tensor& word, const Tensor& position, const Tensor& t
   const auto like_ids = [&](const Tensor& x) {
     return x.defined() ? std::make_optional(x.expand_as(ids).contiguous()) : std::nullopt;
   };
-  return EmbeddingSum::apply(word.contiguous(), position.contiguous(), type.contiguous(), rows,
+  const auto table_or_none = [](const Tensor& x) {
+    return x.defined() ? std::make_optional(x.contiguous()) : std::nullopt;
+  };
+  return EmbeddingSum::apply(word.contiguous(), table_or_none(position), table_or_none(type), rows,
                              like_ids(positions), like_ids(types), padding_id, sparse);
 }
 

@@ -41,4 +41,12 @@ auto call_operator(const char* name, Args&&... args) {
   return op.call(std::forward<Args>(args)...);
 }
 
+// LibTorch's in-place operators count writes to a tensor, so that a backward pass that has saved it
+// throws. The kernels run below the code that counts.
+inline void count_writes(at::TensorList tensors) {
+  for (const at::Tensor& x : tensors) {
+    if (!x.is_inference()) x.unsafeGetTensorImpl()->bump_version();
+  }
+}
+
 }  // namespace hasten::ops

@@ -11,7 +11,10 @@ cd "$work"
 mkdir include && ln -s "$doctest/doctest" include/doctest
 compile() { "$cxx" -std=c++20 -Wall -Wextra -Werror -isystem include -I"$source/src" -I"$source/include" "$@"; }
 
-compile -O3 -fno-math-errno -fno-trapping-math -fopenmp-simd -DHASTEN_ISA=baseline -c "$source/src/ops/kernels/table.cpp"
+kernels() { compile -O3 -fno-math-errno -fno-trapping-math -fopenmp-simd -DHASTEN_ISA=baseline "$@"; }
+kernels -c "$source/src/ops/kernels/table.cpp"
+# Their results have the same bits everywhere (src/ops/kernels/CMakeLists.txt).
+kernels -ffp-contract=off -c "$source/src/ops/kernels/rounded_adamw.cpp" "$source/src/ops/kernels/block_moments.cpp"
 compile -O0 -c "$source/tests/main.cpp" "$source/tests/portability/kernels_test.cpp" "$source/src/ops/kernels.cpp" "$source/src/base/error.cpp"
 "$cxx" -static ./*.o -o kernels_tests
 HASTEN_CPU_KERNELS=baseline "$qemu" ./kernels_tests --no-intro

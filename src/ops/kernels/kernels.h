@@ -74,6 +74,26 @@ struct RowKernels {
   // out[row] = sum over columns of a * b, for rows `stride` elements apart.
   void (*row_dot)(const T* a, const T* b, float* out, Index rows, Index columns, Index stride);
 
+  // y = x * rstd * gamma, with rstd = 1 / sqrt(mean(x^2) + epsilon) of each row, which is stored.
+  void (*rms_norm)(const T* x, const float* gamma, float epsilon, T* y, float* rstd, Index rows,
+                   Index columns);
+  // Computes dx and adds the sums over rows to gamma_grad.
+  void (*rms_norm_backward)(const T* dy, const T* x, const float* rstd, const float* gamma, T* dx,
+                            float* gamma_grad, Index rows, Index columns);
+  // y = gate * sigmoid(gate) * up, and the gradients of both.
+  void (*silu_multiply)(const T* gate, const T* up, T* y, Index count);
+  void (*silu_multiply_backward)(const T* dy, const T* gate, const T* up, T* dgate, T* dup,
+                                 Index count);
+  // Rotates each pair of numbers i and half + i of each head by the angle of this cosine and sine;
+  // direction is 1 or -1.
+  void (*rotate)(const T* x, const float* cosines, const float* sines, float direction, T* y,
+                 Index heads, Index half);
+
+  // losses[row] = the cross entropy of the row of logits against its label, with label smoothing; 0
+  // for the label `ignored`. With `differentiates`, the logits become its gradient.
+  void (*cross_entropy)(T* logits, const Index* labels, Index ignored, float smoothing,
+                        bool differentiates, float* losses, Index rows, Index columns);
+
   // Adds the column sums of x to out[columns].
   void (*column_sum)(const T* x, float* out, Index rows, Index columns);
 };
@@ -84,14 +104,85 @@ struct AdamW {
   float gradient_scale;  // Multiplies the gradient as it is read, for clipping.
 };
 
+// How AdamW rounds numbers that are kept in bfloat16.
+struct Rounding {
+  // Rounds up or down at random, so that the mean of the result is the exact number: to the upper
+  // neighbour with the probability of the number's distance from the lower one (Gupta et al. 2015).
+  // False: to the nearest, in which small updates vanish.
+  bool stochastic = false;
+  // The random numbers are a function of the two, of the element's place in its parameter, and of
+  // what is rounded (the parameter or one of the moments): Philox as above, 16 bits a number.
+  std::uint64_t seed = 0;
+  std::uint64_t step = 0;
+};
+
+// AdamW in float with parameters and moments of other types, in place. The pointers are those of
+// element `first` of the parameter; a null gradient stands for zeros. All sets of instructions give
+// the same bits.
+template <class Parameter, class Moment>
+using RoundedAdamW = void (*)(Parameter* parameter, const Parameter* gradient, Moment* exp_avg,
+                              Moment* exp_avg_sq, const AdamW& options, const Rounding& rounding,
+                              Index first, Index count);
+
+struct Lion {
+  double learning_rate, beta1, beta2, weight_decay;
+};
+
+// The elements that share one scale in a moment of 8 bits.
+inline constexpr Index kMomentBlock = 256;
+
+// A map of the 256 codes to ascending numbers from -1 or 0 to 1, and what finds the code of the nearest
+// number (ops/codebook.h makes it).
+struct Codebook {
+  float value[256];
+  // The smallest number whose code is c + 1; infinite for the last one.
+  float next[256];
+  // A bucket has the numbers of one sign with the same exponent and the same upper 7 bits of their
+  // fraction; the first one of a sign has all that are smaller. It contains the end of one code at
+  // most. An entry has the code of its smallest magnitude, and in its lower kLimitBits the lower 16
+  // bits from which on the next magnitude's code applies, or kNoLimit. Buckets of negative numbers
+  // come first.
+  static constexpr std::int32_t kBuckets = 23 * 128 + 1, kLimitBits = 17, kNoLimit = 1 << 16;
+  // The upper 15 bits of the magnitude of the first bucket.
+  static constexpr std::int32_t kFirstBucket = 104 << 7;
+  std::int32_t bucket[2 * kBuckets];
+};
+
+// A moment of one parameter: `numbers`, or codes with a scale for each block of them.
+struct Moment {
+  float* numbers;  // null: it has 8 bits
+  std::uint8_t* codes;
+  float* scales;
+  const Codebook* book;
+};
+
+// Steps whose result has the same bits with every instruction set. Each processes `count` elements
+// from the beginning of a block on, in place; `T` is the type of the parameter and its gradient. A
+// null gradient stands for zeros.
+template <class T>
+struct MomentKernels {
+  void (*adamw)(T* parameter, const T* gradient, const Moment& exp_avg, const Moment& exp_avg_sq,
+                const AdamW& options, Index count);
+  void (*lion)(T* parameter, const T* gradient, const Moment& exp_avg, const Lion& options,
+               Index count);
+};
+
 struct Kernels {
   const char* isa;
   RowKernels<float> f32;
   RowKernels<bf16> b16;
+  MomentKernels<float> f32_moments;
+  MomentKernels<bf16> b16_moments;
   double (*sum_of_squares)(const float* x, Index count);
   // In place; a null gradient stands for zeros.
   void (*adamw)(float* parameter, const float* gradient, float* exp_avg, float* exp_avg_sq,
                 const AdamW& options, Index count);
+  RoundedAdamW<bf16, bf16> adamw_b16_b16;
+  RoundedAdamW<bf16, float> adamw_b16_f32;
+  RoundedAdamW<float, bf16> adamw_f32_b16;
+  // Multiplies parameters by a factor: AdamW's weight decay alone, with its rounding.
+  void (*decay_b16)(bf16* parameter, float factor, const Rounding& rounding, Index first,
+                    Index count);
 };
 
 // Returns the sets that this CPU can run, the slowest first.

@@ -1,6 +1,10 @@
 // The table of one instruction set, and the two kernels of the optimizer.
+#include "ops/kernels/block_moments.h"
+#include "ops/kernels/cross_entropy.h"
 #include "ops/kernels/gelu.h"
+#include "ops/kernels/llama.h"
 #include "ops/kernels/norm.h"
+#include "ops/kernels/rounded_adamw.h"
 #include "ops/kernels/softmax.h"
 
 namespace hasten::ops::HASTEN_ISA {
@@ -63,7 +67,18 @@ constexpr RowKernels<T> row_kernels() {
           .softmax_dropout = &softmax_dropout<T>,
           .softmax_dropout_backward = &softmax_dropout_backward<T>,
           .row_dot = &row_dot<T>,
+          .rms_norm = &rms_norm<T>,
+          .rms_norm_backward = &rms_norm_backward<T>,
+          .silu_multiply = &silu_multiply<T>,
+          .silu_multiply_backward = &silu_multiply_backward<T>,
+          .rotate = &rotate<T>,
+          .cross_entropy = &cross_entropy<T>,
           .column_sum = &column_sum<T>};
+}
+
+template <class T>
+constexpr MomentKernels<T> moment_kernels() {
+  return {.adamw = &step_adamw, .lion = &step_lion};
 }
 
 }  // namespace
@@ -72,8 +87,14 @@ const Kernels& table() {
   static constexpr Kernels kernels = {.isa = HASTEN_TEXT(HASTEN_ISA),
                                       .f32 = row_kernels<float>(),
                                       .b16 = row_kernels<bf16>(),
+                                      .f32_moments = moment_kernels<float>(),
+                                      .b16_moments = moment_kernels<bf16>(),
                                       .sum_of_squares = &sum_of_squares,
-                                      .adamw = &adamw};
+                                      .adamw = &adamw,
+                                      .adamw_b16_b16 = &rounded_adamw<bf16, bf16>,
+                                      .adamw_b16_f32 = &rounded_adamw<bf16, float>,
+                                      .adamw_f32_b16 = &rounded_adamw<float, bf16>,
+                                      .decay_b16 = &rounded_decay};
   return kernels;
 }
 

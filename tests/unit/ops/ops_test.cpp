@@ -9,6 +9,9 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <optional>
 #include <vector>
 
 #include "hasten/base/error.h"
@@ -265,10 +268,12 @@ TEST_CASE("ops: the fused operators in bfloat16 stay within its rounding of the 
 }
 
 TEST_CASE("ops: each is an operator of LibTorch's dispatcher, and ignores tensors without data") {
-  for (const char* name : {"bias_gelu", "bias_gelu_backward", "dropout", "dropout_add_norm",
-                           "dropout_add_norm_backward", "attention", "attention_backward",
-                           "column_sum", "embedding_sum", "embedding_scatter", "embedding_gather",
-                           "adamw", "adamw_rows", "sum_of_squares"}) {
+  for (const char* name :
+       {"bias_gelu", "bias_gelu_backward", "dropout", "dropout_add_norm",
+        "dropout_add_norm_backward", "attention", "attention_backward", "column_sum",
+        "embedding_sum", "embedding_scatter", "embedding_gather", "rms_norm", "rms_norm_backward",
+        "silu_multiply", "silu_multiply_backward", "rotate", "adamw", "adamw_rows",
+        "sum_of_squares"}) {
     CAPTURE(name);
     const auto op = c10::Dispatcher::singleton().findSchema({std::string("hasten::") + name, ""});
     REQUIRE(op.has_value());
@@ -338,6 +343,200 @@ TEST_CASE("ops: attention of packed rows equals that of padded rows") {
                  ops::attention(x, x, x, packed, 2, 0, false)) < 0.05);
   CHECK_THROWS_AS(ops::attention(x, x, x, ops::KeyMask::packed({3, 7}), 2, 0, false), c10::Error);
   CHECK_THROWS_AS(ops::KeyMask::packed({}), c10::Error);
+}
+
+namespace {
+
+// A call of attention with heads that share keys, and the same arithmetic with LibTorch's operators.
+struct CausalCase {
+  std::int64_t batch, queries, keys, heads, key_heads, size;
+  Tensor mask = {};  // [batch, keys]
+  std::optional<double> scale = {};
+
+  Tensor make(std::int64_t tokens, std::int64_t of_heads, at::ScalarType type) const {
+    return at::randn({batch, tokens, of_heads * size}, type).requires_grad_();
+  }
+  ops::AttentionHeads of_heads() const { return {heads, key_heads, scale}; }
+  Tensor split(const Tensor& x) const {
+    return x.reshape({batch, x.size(1), -1, size}).transpose(1, 2);
+  }
+  // `dropped` has the factors of the probabilities.
+  Tensor reference(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& dropped) const {
+    const auto repeated = [&](const Tensor& x) {
+      return split(x).repeat_interleave(heads / key_heads, 1);
+    };
+    Tensor allowed = at::ones({queries, keys}, at::kBool).tril(keys - queries);
+    if (mask.defined()) allowed = allowed.logical_and(mask.ne(0).view({batch, 1, 1, keys}));
+    const Tensor scores = at::matmul(split(q), repeated(k).transpose(2, 3)) *
+                          scale.value_or(1 / std::sqrt(static_cast<double>(size)));
+    const Tensor p = at::softmax(scores.masked_fill(allowed.logical_not(), -1e30), -1)
+                         .masked_fill(allowed.logical_not(), 0);
+    return at::matmul(p * dropped, repeated(v)).transpose(1, 2).reshape(q.sizes());
+  }
+};
+
+std::vector<CausalCase> causal_cases() {
+  Tensor left = at::ones({2, 9}, at::kLong), right = left.clone();
+  left[0].narrow(0, 0, 4).zero_();  // its first queries have no key
+  right[1].narrow(0, 5, 4).zero_();
+  return {{2, 9, 9, 4, 4, 6},       {2, 9, 9, 4, 2, 6, left}, {2, 9, 9, 4, 1, 6, right, 0.7},
+          {2, 1, 9, 2, 2, 8, left},                          // a token after those of a cache
+          {1, 3, 11, 6, 3, 4},      {1, 300, 300, 2, 1, 8},  // several blocks of queries
+          {2, 150, 290, 2, 2, 8}};
+}
+
+}  // namespace
+
+TEST_CASE("ops: causal attention equals the masked product, also with shared heads and a cache") {
+  torch::manual_seed(17);
+  for (const CausalCase& c : causal_cases()) {
+    CAPTURE(c.queries);
+    CAPTURE(c.key_heads);
+    for (const double p : {0.0, 0.3}) {
+      CAPTURE(p);
+      const Tensor q = c.make(c.queries, c.heads, at::kFloat),
+                   k = c.make(c.keys, c.key_heads, at::kFloat),
+                   v = c.make(c.keys, c.key_heads, at::kFloat);
+      const ops::KeyMask mask = ops::KeyMask(c.mask).causal();
+      at::manual_seed(5);
+      const Tensor fused = ops::attention(q, k, v, mask, c.of_heads(), p, true);
+      at::manual_seed(5);
+      const Tensor dropped =
+          ops::dropout(at::ones({c.batch * c.heads * c.queries, c.keys}), p, true)
+              .view({c.batch, c.heads, c.queries, c.keys});
+      check_same(fused, c.reference(q, k, v, dropped), {q, k, v}, 1e-5);
+      if (p > 0) continue;
+      check_same(ops::eager_attention(q, k, v, mask, c.of_heads(), p, true),
+                 c.reference(q, k, v, dropped), {q, k, v}, 1e-5);
+    }
+  }
+}
+
+TEST_CASE("ops: causal attention has second derivatives, and takes double and bfloat16") {
+  torch::manual_seed(18);
+  for (const CausalCase& c : causal_cases()) {
+    CAPTURE(c.queries);
+    CAPTURE(c.key_heads);
+    const ops::KeyMask mask = ops::KeyMask(c.mask).causal();
+    const Tensor q = c.make(c.queries, c.heads, at::kFloat),
+                 k = c.make(c.keys, c.key_heads, at::kFloat),
+                 v = c.make(c.keys, c.key_heads, at::kFloat);
+    const auto penalty = [&](const Tensor& y) {
+      Tensor sum = at::zeros({});
+      for (const Tensor& each : torch::autograd::grad({y.square().sum()}, {q, k, v}, {}, true,
+                                                      /*create_graph=*/true))
+        sum = sum + each.square().sum();
+      return sum;
+    };
+    const auto a = torch::autograd::grad(
+                   {penalty(ops::attention(q, k, v, mask, c.of_heads(), 0, true))}, {q, k, v}),
+               b = torch::autograd::grad({penalty(c.reference(q, k, v, at::ones({})))}, {q, k, v});
+    for (std::size_t i = 0; i < 3; ++i)
+      CHECK(distance(a[i], b[i]) <= 1e-4 * (1 + b[i].abs().max().item<double>()));
+    const auto attend = [&](at::ScalarType type) {
+      return ops::attention(q.detach().to(type), k.detach().to(type), v.detach().to(type), mask,
+                            c.of_heads(), 0, false)
+          .to(at::kFloat);
+    };
+    const Tensor exact = c.reference(q, k, v, at::ones({})).detach();
+    CHECK(distance(attend(at::kDouble), exact) < 1e-5);
+    CHECK(distance(attend(at::kBFloat16), exact) < 0.1);
+  }
+}
+
+TEST_CASE("ops: attention reads parts of larger tensors in place, with the same result") {
+  torch::manual_seed(19);
+  const Tensor all = leaf({2, 140, 3 * 16});
+  const auto parts = all.chunk(3, -1);
+  for (const bool causal : {false, true}) {
+    const ops::KeyMask plain{Tensor()}, mask = causal ? plain.causal() : plain;
+    const Tensor in_place = ops::attention(parts[0], parts[1], parts[2], mask, 4, 0, true),
+                 copied = ops::attention(parts[0].contiguous(), parts[1].contiguous(),
+                                         parts[2].contiguous(), mask, 4, 0, true);
+    check_same(in_place, copied, {all}, 1e-6);
+  }
+  // The keys of a cache, of which some are not written yet.
+  const Tensor cache = at::randn({2, 20, 16});
+  const Tensor q = at::randn({2, 1, 16}), keys = cache.narrow(1, 0, 7);
+  const ops::KeyMask mask =
+      ops::KeyMask(at::ones({2, 20}).index_fill(1, at::tensor({0, 1}, at::kLong), 0));
+  CHECK(distance(ops::attention(q, keys, keys, mask.first_keys(7).causal(), 4, 0, false),
+                 ops::attention(q, keys.contiguous(), keys.contiguous(),
+                                ops::KeyMask(at::tensor({0, 0, 1, 1, 1, 1, 1}).expand({2, 7})), 4,
+                                0, false)) < 1e-6);
+}
+
+TEST_CASE("ops: causal attention of packed rows equals that of each row") {
+  torch::manual_seed(20);
+  const std::vector<std::int64_t> lengths = {3, 140, 5};
+  const Tensor q = leaf({1, 148, 8}), k = leaf({1, 148, 4}), v = leaf({1, 148, 4});
+  const ops::AttentionHeads heads(4, 2);
+  std::vector<Tensor> rows;
+  std::int64_t start = 0;
+  for (const std::int64_t length : lengths) {
+    const auto row = [&](const Tensor& x) { return x.narrow(1, start, length); };
+    rows.push_back(
+        ops::attention(row(q), row(k), row(v), ops::KeyMask({}).causal(), heads, 0, true));
+    start += length;
+  }
+  const Tensor packed =
+      ops::attention(q, k, v, ops::KeyMask::packed(lengths).causal(), heads, 0, true);
+  check_same(packed, at::cat(rows, 1), {q, k, v}, 1e-5);
+  CHECK(distance(ops::attention(q.to(at::kDouble), k.to(at::kDouble), v.to(at::kDouble),
+                                ops::KeyMask::packed(lengths).causal(), heads, 0, true)
+                     .to(at::kFloat),
+                 packed) < 1e-5);
+}
+
+TEST_CASE("ops: attention refuses heads and keys that do not fit") {
+  const Tensor q = at::ones({2, 4, 12}), k = at::ones({2, 4, 6});
+  const ops::KeyMask everywhere{Tensor()};
+  CHECK_THROWS_AS(ops::attention(q, k, k, everywhere, {4, 3}, 0, false), c10::Error);
+  CHECK_THROWS_AS(ops::attention(q, k, k, everywhere, {4, 0}, 0, false), c10::Error);
+  CHECK_THROWS_AS(ops::attention(q, k, k, everywhere, 4, 0, false), c10::Error);
+  CHECK_THROWS_AS(ops::attention(q, k.narrow(1, 0, 3), k.narrow(1, 0, 3), everywhere.causal(),
+                                 {4, 2}, 0, false),
+                  c10::Error);
+  CHECK_NOTHROW(
+      ops::attention(q, k.narrow(1, 0, 3), k.narrow(1, 0, 3), everywhere, {4, 2}, 0, false));
+}
+
+TEST_CASE("ops: linear_transposed equals the product with the matrix as it is stored") {
+  torch::manual_seed(21);
+  for (const auto& [rows, in, out] :
+       {std::array<std::int64_t, 3>{3, 5, 7}, {64, 256, 512}, {130, 300, 129}}) {
+    const Tensor x = leaf({2, rows, in}), w = leaf({in, out}), b = leaf({out});
+    check_same(ops::linear_transposed(x, w, b), at::matmul(x, w) + b, {x, w, b}, 3e-4);
+    check_same(ops::linear_transposed(x, w, {}), at::matmul(x, w), {x, w}, 3e-4);
+    const Tensor gradient =
+        gradients(ops::linear_transposed(x, w, b), at::ones({2, rows, out}), {w})[0];
+    CHECK(gradient.is_contiguous());  // as the parameter, so that an optimizer copies nothing
+  }
+  const Tensor x = leaf({3, 4}), w = leaf({4, 2});
+  const Tensor first = torch::autograd::grad({ops::linear_transposed(x, w, {}).square().sum()}, {w},
+                                             {}, true, /*create_graph=*/true)[0];
+  const Tensor same =
+      torch::autograd::grad({at::matmul(x, w).square().sum()}, {w}, {}, true, true)[0];
+  CHECK(distance(torch::autograd::grad({first.square().sum()}, {x})[0],
+                 torch::autograd::grad({same.square().sum()}, {x})[0]) < 1e-4);
+  CHECK_THROWS_AS(ops::linear_transposed(at::ones({2, 3}), at::ones({4, 3}), {}), c10::Error);
+}
+
+TEST_CASE("ops: embedding_sum of fewer tables adds those that are there") {
+  torch::manual_seed(22);
+  const Tensor word = leaf({50, 12}), position = leaf({16, 12}), type = leaf({2, 12});
+  const Tensor ids = at::randint(0, 50, {3, 10});
+  check_same(ops::embedding_sum(word, {}, {}, ids, {}, {}, 7, false), at::embedding(word, ids, 7),
+             {word}, 1e-6);
+  check_same(ops::embedding_sum(word, position, {}, ids, {}, {}, -1, false),
+             at::embedding(word, ids) + position.narrow(0, 0, 10), {word, position}, 1e-6);
+  check_same(ops::embedding_sum(word, {}, type, ids, {}, {}, -1, false),
+             at::embedding(word, ids) + type[0], {word, type}, 1e-6);
+  const Tensor sparse = gradients(ops::embedding_sum(word, {}, {}, ids, {}, {}, 7, true),
+                                  at::ones({3, 10, 12}), {word})[0];
+  REQUIRE(sparse.is_sparse());
+  CHECK(distance(sparse.to_dense(),
+                 gradients(at::embedding(word, ids, 7), at::ones({3, 10, 12}), {word})[0]) < 1e-6);
 }
 
 namespace {

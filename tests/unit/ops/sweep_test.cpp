@@ -69,6 +69,41 @@ std::vector<SweptOperator> swept_operators() {
                  [](const Inputs& in) { return ops::linear(in[0], in[1], {}); },
                  [](const Inputs& in) { return at::linear(in[0], in[1]); },
                  true});
+  all.push_back({"linear_transposed",
+                 {{2, 5, 6}, {6, 7}, {7}},
+                 1,
+                 [](const Inputs& in) { return ops::linear_transposed(in[0], in[1], in[2]); },
+                 [](const Inputs& in) { return at::linear(in[0], in[1].t(), in[2]); },
+                 true});
+  all.push_back({"rms_norm",
+                 {{3, 4, 20}, {20}},
+                 1,
+                 [](const Inputs& in) { return ops::rms_norm(in[0], in[1], 1e-5); },
+                 [](const Inputs& in) {
+                   return in[0] * (in[0].square().mean(-1, true) + 1e-5).rsqrt() * in[1];
+                 }});
+  all.push_back({"silu_multiply",
+                 {{3, 4, 9}, {3, 4, 9}},
+                 2,
+                 [](const Inputs& in) { return ops::silu_multiply(in[0], in[1]); },
+                 [](const Inputs& in) { return at::silu(in[0]) * in[1]; }});
+  const Tensor angles = at::arange(12, at::kFloat).view({1, 4, 3});
+  all.push_back(
+      {"rotate",
+       {{2, 4, 12}},
+       1,
+       [=](const Inputs& in) {
+         const Tensor own = angles.to(in[0].device());
+         return ops::rotate(in[0], own.cos(), own.sin());
+       },
+       [=](const Inputs& in) {
+         const auto parts = in[0].view({2, 4, 2, 6}).chunk(2, -1);
+         const Tensor cosine = angles.cos().unsqueeze(2).to(in[0].scalar_type()),
+                      sine = angles.sin().unsqueeze(2).to(in[0].scalar_type());
+         return at::cat({parts[0] * cosine - parts[1] * sine, parts[1] * cosine + parts[0] * sine},
+                        -1)
+             .view({2, 4, 12});
+       }});
   all.push_back({"bias_gelu",
                  {{3, 4, 9}, {9}},
                  1,
@@ -116,6 +151,27 @@ std::vector<SweptOperator> swept_operators() {
                    true,
                    p > 0});
   }
+  // Three queries at the end of five keys, and two heads of queries for each of the keys.
+  all.push_back(
+      {"attention, causal",
+       {{3, 3, 16}, {3, 5, 8}, {3, 5, 8}},
+       3,
+       [](const Inputs& in) {
+         return ops::attention(in[0], in[1], in[2], ops::KeyMask({}).causal(), {4, 2}, 0, true);
+       },
+       [](const Inputs& in) {
+         const auto split = [](const Tensor& x) {
+           return x.view({3, x.size(1), -1, 4}).transpose(1, 2);
+         };
+         const Tensor keys = split(in[1]).repeat_interleave(2, 1),
+                      values = split(in[2]).repeat_interleave(2, 1);
+         const Tensor future = at::ones({3, 5}, at::kBool).triu(3);
+         const Tensor p = at::softmax(
+             (at::matmul(split(in[0]), keys.transpose(2, 3)) / 2.0).masked_fill(future, -INFINITY),
+             -1);
+         return at::matmul(p, values).transpose(1, 2).reshape({3, 3, 16});
+       },
+       true});
   const Tensor ids = torch::tensor({{1, 4, 7, 1}, {0, 7, 7, 2}}),
                types = torch::tensor({{0, 1, 1, 0}});
   for (const bool sparse : {false, true}) {

@@ -1,0 +1,287 @@
+#include <utility>
+
+#include "hasten/ops/ops.h"
+#include "ops/adapted_weight.h"
+#include "ops/cpu.h"
+#include "ops/product.h"
+
+namespace hasten::ops {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// The logits that exist at a time take about this much memory, unless a few rows take more. Larger
+// parts make the products faster, and add fewer gradients of the weight.
+constexpr std::int64_t kChunkBytes = 64 << 20;
+constexpr std::int64_t kFewestRows = 32;
+
+struct LossOptions {
+  std::int64_t ignore_index = -100;
+  double label_smoothing = 0;
+  bool mean = true;
+};
+
+void cross_entropy_cpu(const Tensor& logits, const Tensor& labels, const Tensor& losses,
+                       std::int64_t ignore_index, double label_smoothing, bool differentiates) {
+  dispatch_type(logits, [&]<class T>(const RowKernels<T>& kernel, T*) {
+    const std::int64_t columns = logits.size(-1);
+    const std::int64_t* const label = labels.const_data_ptr<std::int64_t>();
+    for (std::int64_t i = 0; i < labels.numel(); ++i) {
+      TORCH_CHECK(label[i] == ignore_index || (label[i] >= 0 && label[i] < columns),
+                  "linear_cross_entropy: got label ", label[i], ", expected 0 to ", columns - 1,
+                  " or ", ignore_index);
+    }
+    for_rows(logits, [&](std::int64_t first, std::int64_t last, std::int64_t at) {
+      kernel.cross_entropy(rows_of<T>(logits) + at, label + first, ignore_index,
+                           static_cast<float>(label_smoothing), differentiates,
+                           losses.mutable_data_ptr<float>() + first, last - first, columns);
+    });
+  });
+}
+
+TORCH_LIBRARY_FRAGMENT(hasten, library) {
+  add_operator(
+      library,
+      "cross_entropy(Tensor(a!) logits, Tensor labels, Tensor(b!) losses, int ignore_index, "
+      "float label_smoothing, bool differentiates) -> ()",
+      cross_entropy_cpu);
+}
+
+// The type of sums: float for types of 16 bits.
+at::ScalarType sum_type(at::ScalarType type) {
+  return type == at::kHalf || type == at::kBFloat16 ? at::kFloat : type;
+}
+
+// Does what the kernel does with LibTorch's operators, and returns the gradient of the logits.
+Tensor composed_cross_entropy(const Tensor& given, const Tensor& labels, const Tensor& losses,
+                              const LossOptions& options, bool differentiates) {
+  const Tensor logits = given.to(losses.scalar_type());
+  const Tensor log_probabilities = at::log_softmax(logits, -1);
+  const Tensor counts = labels.ne(options.ignore_index).unsqueeze(1);
+  const Tensor index = labels.unsqueeze(1).masked_fill(counts.logical_not(), 0);
+  const double share = options.label_smoothing;
+  Tensor loss = log_probabilities.gather(1, index) * -(1 - share);
+  if (share > 0) loss = loss - log_probabilities.mean(1, /*keepdim=*/true) * share;
+  losses.copy_(at::where(counts, loss, 0).squeeze(1));
+  if (!differentiates) return {};
+  const Tensor gradient =
+      log_probabilities.exp_().sub_(share / static_cast<double>(logits.size(1)));
+  gradient.scatter_add_(1, index, at::full_like(index, -(1 - share), gradient.options()));
+  return gradient.mul_(counts).to(given.scalar_type());
+}
+
+// Sets the losses of the rows and returns the gradient of the logits, which no longer exist then.
+Tensor cross_entropy(const Tensor& logits, const Tensor& labels, const Tensor& losses,
+                     const LossOptions& options, bool differentiates) {
+  if (!is_kernel_input(logits))
+    return composed_cross_entropy(logits, labels, losses, options, differentiates);
+  call_operator<cross_entropy_cpu>("hasten::cross_entropy", logits, labels, losses,
+                                   options.ignore_index, options.label_smoothing, differentiates);
+  return logits;
+}
+
+// The gradients of the sum of the losses; undefined if not requested.
+struct LossGradients {
+  Tensor hidden, weight, bias;
+};
+
+struct Requested {
+  bool hidden = false, weight = false, bias = false;
+  bool any() const { return hidden || weight || bias; }
+};
+
+Tensor bias_gradient(const Tensor& logits) {
+  return is_kernel_input(logits) ? column_sum(logits)
+                                 : logits.sum(0, /*keepdim=*/false, sum_type(logits.scalar_type()));
+}
+
+// Adds `part` to the sum, which may not exist yet.
+void add_to(Tensor& sum, const Tensor& part) {
+  if (sum.defined()) {
+    sum.add_(part);
+  } else {
+    sum = part.to(sum_type(part.scalar_type()));
+  }
+}
+
+// The rows whose logits exist at the same time.
+std::int64_t rows_at_once(const Tensor& hidden, const Tensor& weight) {
+  const std::int64_t bytes_of_row =
+      std::max<std::int64_t>(1, weight.size(0)) * static_cast<std::int64_t>(hidden.element_size());
+  const std::int64_t fitting = std::max(kFewestRows, kChunkBytes / bytes_of_row);
+  // Parts of equal size.
+  const std::int64_t rows = std::max<std::int64_t>(1, hidden.size(0));
+  const std::int64_t parts = (rows + fitting - 1) / fitting;
+  return (rows + parts - 1) / parts;
+}
+
+// hidden [rows, in] and weight have the type of products; `losses` [rows] is set.
+LossGradients run_rows(const Tensor& hidden, const Tensor& weight,
+                       const std::optional<Tensor>& bias, const Tensor& labels,
+                       const Tensor& losses, const LossOptions& options,
+                       const Requested& requested) {
+  const std::int64_t rows = hidden.size(0), step = rows_at_once(hidden, weight);
+  LossGradients gradients;
+  if (requested.hidden) gradients.hidden = at::empty_like(hidden, at::MemoryFormat::Contiguous);
+  for (std::int64_t first = 0; first < rows || first == 0; first += step) {
+    const std::int64_t count = std::min(step, rows - first);
+    const Tensor part = hidden.narrow(0, first, count);
+    const Tensor logits = cross_entropy(product(part, weight, bias), labels.narrow(0, first, count),
+                                        losses.narrow(0, first, count), options, requested.any());
+    if (requested.hidden)
+      gradients.hidden.narrow(0, first, count).copy_(product(logits, weight.t()));
+    if (requested.weight) add_to(gradients.weight, product(logits.t(), part.t()));
+    if (requested.bias) add_to(gradients.bias, bias_gradient(logits));
+  }
+  return gradients;
+}
+
+// Computes the loss of whole logits with LibTorch's operators.
+Tensor whole_loss(const Tensor& hidden, const Tensor& weight, const Tensor& bias,
+                  const Tensor& labels, const LossOptions& options) {
+  const Tensor logits = linear(hidden, weight, bias);
+  return at::cross_entropy_loss(logits.to(sum_type(logits.scalar_type())), labels, {},
+                                options.mean ? at::Reduction::Mean : at::Reduction::Sum,
+                                options.ignore_index, options.label_smoothing);
+}
+
+// The number by which the sum of the losses is divided.
+Tensor divisor_of(const Tensor& labels, const LossOptions& options, at::ScalarType type) {
+  if (!options.mean) return at::ones({}, labels.options().dtype(type));
+  return labels.ne(options.ignore_index).sum().to(type);
+}
+
+// The gradients of a forward pass, which the first backward pass takes.
+struct KeptGradients : torch::CustomClassHolder {
+  LossGradients gradients;
+};
+
+// hidden [rows, in]; the products have the type `type`.
+struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
+  static Tensor forward(AutogradContext* context, const Tensor& hidden, const Tensor& weight,
+                        const std::optional<Tensor>& bias, const Tensor& labels,
+                        at::ScalarType type, std::int64_t ignore_index, double label_smoothing,
+                        bool mean, bool records_gradients) {
+    const WithoutAutocast without_autocast;
+    const LossOptions options{ignore_index, label_smoothing, mean};
+    const Requested requested{records_gradients && hidden.requires_grad(),
+                              records_gradients && weight.requires_grad(),
+                              records_gradients && bias.has_value() && bias->requires_grad()};
+    context->save_for_backward({hidden, weight, bias.value_or(Tensor()), labels});
+    auto& data = context->saved_data;
+    data["type"] = static_cast<std::int64_t>(type);
+    data["ignore_index"] = ignore_index;
+    data["label_smoothing"] = label_smoothing;
+    data["mean"] = mean;
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    auto [losses, gradients] = compute(hidden, weight, bias, labels, type, options, requested);
+    auto kept = c10::make_intrusive<KeptGradients>();
+    kept->gradients = std::move(gradients);
+    data["kept"] = c10::IValue::make_capsule(std::move(kept));
+    return losses.sum().div_(divisor_of(labels, options, losses.scalar_type()));
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    const WithoutAutocast without_autocast;
+    const auto saved = context->get_saved_variables();
+    const Tensor &hidden = saved[0], &weight = saved[1], &bias = saved[2], &labels = saved[3];
+    auto& data = context->saved_data;
+    const LossOptions options{data["ignore_index"].toInt(), data["label_smoothing"].toDouble(),
+                              data["mean"].toBool()};
+    const Requested requested{context->needs_input_grad(0), context->needs_input_grad(1),
+                              bias.defined() && context->needs_input_grad(2)};
+    const auto results = [](LossGradients gradients) -> variable_list {
+      return {gradients.hidden, gradients.weight, gradients.bias, {}, {}, {}, {}, {}, {}};
+    };
+    if (needs_second_derivative())
+      return results(differentiable(hidden, weight, bias, labels, options, grads[0], requested));
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const auto kept = c10::static_intrusive_pointer_cast<KeptGradients>(data["kept"].toCapsule());
+    LossGradients gradients = std::exchange(kept->gradients, {});
+    const bool was_taken =
+        !gradients.hidden.defined() && !gradients.weight.defined() && !gradients.bias.defined();
+    // A graph that is kept may run backward twice.
+    if (was_taken) {
+      gradients = compute(hidden, weight, optional_if_defined(bias), labels,
+                          static_cast<at::ScalarType>(data["type"].toInt()), options, requested)
+                      .second;
+    }
+    const Tensor divisor = divisor_of(labels, options, grads[0].scalar_type());
+    // Without a label that counts, the loss is not a number and its gradient is 0, as PyTorch's.
+    const Tensor factor = at::where(divisor.eq(0), at::zeros_like(divisor), grads[0] / divisor);
+    for (Tensor* const each : {&gradients.hidden, &gradients.weight, &gradients.bias})
+      if (each->defined()) each->mul_(factor);
+    return results(std::move(gradients));
+  }
+
+ private:
+  static std::pair<Tensor, LossGradients> compute(const Tensor& hidden, const Tensor& weight,
+                                                  const std::optional<Tensor>& bias,
+                                                  const Tensor& labels, at::ScalarType type,
+                                                  const LossOptions& options,
+                                                  const Requested& requested) {
+    const Tensor losses = at::empty({hidden.size(0)}, hidden.options().dtype(sum_type(type)));
+    const auto typed_bias = bias ? std::make_optional(bias->to(type)) : std::nullopt;
+    LossGradients gradients =
+        run_rows(hidden.to(type), weight.to(type), typed_bias, labels, losses, options, requested);
+    return {losses, std::move(gradients)};
+  }
+
+  static LossGradients differentiable(const Tensor& hidden, const Tensor& weight,
+                                      const Tensor& bias, const Tensor& labels,
+                                      const LossOptions& options, const Tensor& grad,
+                                      const Requested& requested) {
+    const Tensor loss = whole_loss(hidden, weight, bias, labels, options);
+    LossGradients gradients;
+    variable_list inputs;
+    std::vector<Tensor*> results;
+    const auto request = [&](bool is_requested, const Tensor& input, Tensor& result) {
+      if (!is_requested) return;
+      inputs.push_back(input);
+      results.push_back(&result);
+    };
+    request(requested.hidden, hidden, gradients.hidden);
+    request(requested.weight, weight, gradients.weight);
+    request(requested.bias, bias, gradients.bias);
+    const variable_list found =
+        torch::autograd::grad({loss}, inputs, {grad}, /*retain_graph=*/true, /*create_graph=*/true);
+    for (std::size_t i = 0; i < results.size(); ++i) *results[i] = found[i];
+    return gradients;
+  }
+};
+
+// The type of a product of the weight.
+at::ScalarType type_of_product(const Tensor& weight) {
+  const at::DeviceType device = weight.device().type();
+  const bool casts = at::autocast::is_autocast_enabled(device) && weight.is_floating_point() &&
+                     weight.scalar_type() != at::kDouble;
+  return casts ? at::autocast::get_autocast_dtype(device) : weight.scalar_type();
+}
+
+}  // namespace
+
+Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& bias,
+                            const Tensor& labels, std::int64_t ignore_index, double label_smoothing,
+                            bool mean) {
+  TORCH_CHECK(hidden.dim() >= 1 && weight.dim() == 2 && hidden.size(-1) == weight.size(1),
+              "linear_cross_entropy: got hidden ", hidden.sizes(), " and weight ", weight.sizes(),
+              ", expected hidden [..., ", weight.dim() == 2 ? weight.size(1) : 0, "]");
+  TORCH_CHECK(labels.scalar_type() == at::kLong &&
+                  labels.sizes() == hidden.sizes().slice(0, hidden.dim() - 1),
+              "linear_cross_entropy: got labels ", labels.sizes(), " of ", labels.scalar_type(),
+              ", expected a Long for each row of hidden ", hidden.sizes());
+  TORCH_CHECK(!bias.defined() || (bias.dim() == 1 && bias.size(0) == weight.size(0)),
+              "linear_cross_entropy: got a bias of another size than the ", weight.size(0),
+              " classes");
+  TORCH_CHECK(label_smoothing >= 0 && label_smoothing <= 1,
+              "linear_cross_entropy: got label_smoothing ", label_smoothing, ", expected 0 to 1");
+  const Tensor rows = as_rows(hidden), targets = labels.reshape({-1}).contiguous();
+  if (adapter_of(weight, WeightLayout::out_in))
+    return whole_loss(rows, weight, bias, targets, {ignore_index, label_smoothing, mean});
+  return LinearCrossEntropy::apply(rows, weight, optional_if_defined(bias), targets,
+                                   type_of_product(weight), ignore_index, label_smoothing, mean,
+                                   at::GradMode::is_enabled());
+}
+
+}  // namespace hasten::ops

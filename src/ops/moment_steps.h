@@ -1,0 +1,50 @@
+// AdamW's and Lion's steps with moments of 8 bits or in float, as operators:
+// `hasten::adamw_moments` and `hasten::lion_moments` for dense gradients, many tensors at once, and
+// `..._rows` for a table whose gradient has only some of its rows. The results have the same bits
+// with every instruction set and any number of threads.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "ops/adamw.h"
+
+namespace hasten::ops {
+
+struct LionStep {
+  double learning_rate, beta1, beta2, weight_decay;
+};
+
+// The moments of some parameters. One in float has an empty tensor of scales. One of 8 bits has
+// uint8 codes and a float scale for each 256 elements; codes and scales of 0 are a moment of 0.
+struct Moments {
+  std::vector<at::Tensor> numbers, scales;
+
+  void add(const Moments& others) {
+    numbers.insert(numbers.end(), others.numbers.begin(), others.numbers.end());
+    scales.insert(scales.end(), others.scales.begin(), others.scales.end());
+  }
+};
+
+// The number of scales of a moment of this many elements.
+std::int64_t scale_count(std::int64_t elements);
+
+// Contiguous CPU tensors; parameters and gradients are of one type, float or bfloat16, for each
+// parameter. steps[i] counts from 1. All functions increment the version counters of what they
+// write.
+void adamw_moments(at::TensorList parameters, at::TensorList gradients, const Moments& exp_avgs,
+                   const Moments& exp_avg_sqs, at::IntArrayRef steps, const AdamWStep& how);
+void lion_moments(at::TensorList parameters, at::TensorList gradients, const Moments& exp_avgs,
+                  const LionStep& how);
+
+// The same for a table whose gradient is `values` [used, ...] for the rows `rows` [used] int64,
+// ascending and distinct. The moments are those of one parameter.
+void adamw_moments_rows(const at::Tensor& parameter, const at::Tensor& rows,
+                        const at::Tensor& values, const Moments& exp_avg, const Moments& exp_avg_sq,
+                        std::int64_t step, const AdamWStep& how);
+void lion_moments_rows(const at::Tensor& parameter, const at::Tensor& rows,
+                       const at::Tensor& values, const Moments& exp_avg, const LionStep& how);
+
+}  // namespace hasten::ops
