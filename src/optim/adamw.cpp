@@ -1,13 +1,16 @@
 #include "hasten/optim/adamw.h"
 
 #include <c10/core/Allocator.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <sys/mman.h>
 #include <torch/torch.h>
 
 #include <unordered_map>
+#include <utility>
 
 #include "device/device.h"
 #include "hasten/base/error.h"
+#include "hasten/base/mix_key.h"
 #include "hasten/base/text.h"
 #include "ops/adamw.h"
 #include "optim/closure.h"
@@ -18,14 +21,20 @@ namespace hasten {
 namespace {
 
 using State = torch::optim::AdamWParamState;
-using Options = torch::optim::AdamWOptions;
+using Options = AdamWOptions;
+
+bool is_float_or_bfloat16(at::ScalarType type) {
+  return type == at::kFloat || type == at::kBFloat16;
+}
 
 // Maps zeros from the system: pages that nobody writes to take no memory. Has the shape and strides
 // of `like`, which has no gaps or overlaps.
-at::Tensor lazily_mapped_zeros(const at::Tensor& like) {
-  const std::size_t bytes = static_cast<std::size_t>(like.numel()) * sizeof(float);
-  if (!like.device().is_cpu() || bytes < (1 << 20))
-    return at::zeros_like(like, at::MemoryFormat::Preserve);
+at::Tensor lazily_mapped_zeros(const at::Tensor& like, at::ScalarType type) {
+  const std::size_t bytes = static_cast<std::size_t>(like.numel()) * c10::elementSize(type);
+  // A dry run's tensors have no pages anyway.
+  const bool is_dry = c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Fake);
+  if (!like.device().is_cpu() || bytes < (1 << 20) || is_dry)
+    return at::zeros_like(like, like.options().dtype(type), at::MemoryFormat::Preserve);
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
@@ -44,7 +53,7 @@ at::Tensor lazily_mapped_zeros(const at::Tensor& like) {
         report(p, -1);
         munmap(p, bytes);
       },
-      like.options().requires_grad(false));
+      like.options().dtype(type).requires_grad(false));
 }
 
 // True if element i of a's memory is element i of b's, for tensors of one shape without gaps or
@@ -56,8 +65,10 @@ bool have_same_layout(const at::Tensor& a, const at::Tensor& b) {
   return true;
 }
 
-at::Tensor with_layout_of(const at::Tensor& like, const at::Tensor& x) {
-  return have_same_layout(like, x) ? x : at::empty_like(like).copy_(x);
+// Returns x in the layout of `like` and in a type.
+at::Tensor with_layout_of(const at::Tensor& like, const at::Tensor& x, at::ScalarType type) {
+  if (have_same_layout(like, x)) return x.to(type);
+  return at::empty_like(like, like.options().dtype(type)).copy_(x);
 }
 
 void check_shape(const char* code, const char* what, const at::Tensor& x,
@@ -68,28 +79,28 @@ void check_shape(const char* code, const char* what, const at::Tensor& x,
                           .expected = c10::str("the parameter's shape, ", parameter.sizes())});
 }
 
-void check_group(const torch::optim::OptimizerParamGroup& group) {
-  if (static_cast<const Options&>(group.options()).amsgrad()) {
-    throw UsageError("optim.amsgrad", {.what = "hasten::AdamW",
-                                       .got = "amsgrad(true)",
-                                       .expected = "amsgrad(false)",
-                                       .hint = "use torch::optim::AdamW"});
-  }
-  for (const at::Tensor& parameter : group.params()) {
-    if (parameter.scalar_type() != at::kFloat) {
-      throw UsageError("optim.dtype",
-                       {.what = "hasten::AdamW, a parameter",
-                        .got = c10::toString(parameter.scalar_type()),
-                        .expected = "Float",
-                        .hint = "keep the weights in float and compute in bfloat16 by autocast"});
-    }
-  }
+void check_parameter(const at::Tensor& parameter, const Options& options) {
+  const auto refuse = [](const std::string& got, const char* expected, const char* hint) {
+    throw UsageError(
+        "optim.dtype",
+        {.what = "hasten::AdamW, a parameter", .got = got, .expected = expected, .hint = hint});
+  };
+  const at::ScalarType type = parameter.scalar_type();
+  if (!is_float_or_bfloat16(type))
+    refuse(c10::toString(type), "Float or BFloat16",
+           "keep the weights in float and compute in float16 by autocast");
+  const bool has_own_kernel = device_of(parameter.device()).traits().adamw == AdamWKernel::hasten;
+  if (has_own_kernel || (type == at::kFloat && options.state_dtype() == at::kFloat)) return;
+  refuse(str(type == at::kFloat ? "moments in BFloat16" : "BFloat16", " on ",
+             parameter.device().str()),
+         "Float, because bfloat16 is rounded stochastically on the CPU only",
+         "keep weights and moments in float and compute in bfloat16 by autocast");
 }
 
 // True if a sparse gradient consists of whole rows, which the kernel for tables requires.
 bool is_of_rows(const at::Tensor& gradient, const at::Tensor& parameter) {
   return gradient.is_sparse() && gradient.sparse_dim() == 1 &&
-         gradient.scalar_type() == at::kFloat && parameter.device().is_cpu() &&
+         gradient.scalar_type() == parameter.scalar_type() && parameter.device().is_cpu() &&
          parameter.is_contiguous();
 }
 
@@ -113,7 +124,8 @@ ops::AdamWStep step_of(const Options& options, double gradient_scale) {
           .beta2 = beta2,
           .epsilon = options.eps(),
           .weight_decay = options.weight_decay(),
-          .gradient_scale = gradient_scale};
+          .gradient_scale = gradient_scale,
+          .stochastic_rounding = options.stochastic_rounding()};
 }
 
 }  // namespace
@@ -125,7 +137,8 @@ struct AdamW::Entry {
   at::Tensor values;  // the parameter, or a contiguous copy if it has gaps or overlaps
   at::Tensor gradient;
   State* state;
-  bool fresh;  // the moments are new: zero everywhere
+  bool fresh;         // the moments are new: zero everywhere
+  std::int64_t seed;  // of its random numbers for rounding
 
   void write_back() const {
     if (!values.is_same(parameter)) parameter.copy_(values);
@@ -169,9 +182,85 @@ struct AdamW::TouchedRows {
   }
 };
 
+AdamWOptions& AdamWOptions::lr(double value) {
+  torch::optim::AdamWOptions::lr(value);
+  return *this;
+}
+AdamWOptions& AdamWOptions::betas(std::tuple<double, double> values) {
+  torch::optim::AdamWOptions::betas(values);
+  return *this;
+}
+AdamWOptions& AdamWOptions::eps(double value) {
+  torch::optim::AdamWOptions::eps(value);
+  return *this;
+}
+AdamWOptions& AdamWOptions::weight_decay(double value) {
+  torch::optim::AdamWOptions::weight_decay(value);
+  return *this;
+}
+AdamWOptions& AdamWOptions::amsgrad(bool value) {
+  torch::optim::AdamWOptions::amsgrad(value);
+  return *this;
+}
+
+AdamWOptions& AdamWOptions::state_dtype(at::ScalarType type) {
+  if (!is_float_or_bfloat16(type)) {
+    throw UsageError("optim.dtype", {.what = "hasten::AdamWOptions::state_dtype",
+                                     .got = c10::toString(type),
+                                     .expected = "Float or BFloat16"});
+  }
+  state_dtype_ = type;
+  return *this;
+}
+AdamWOptions& AdamWOptions::stochastic_rounding(bool value) {
+  stochastic_rounding_ = value;
+  return *this;
+}
+AdamWOptions& AdamWOptions::rounding_seed(std::int64_t seed) {
+  rounding_seed_ = seed;
+  return *this;
+}
+
+std::unique_ptr<torch::optim::OptimizerOptions> AdamWOptions::clone() const {
+  return std::make_unique<AdamWOptions>(*this);
+}
+
+void AdamWOptions::serialize(torch::serialize::InputArchive& archive) {
+  torch::optim::AdamWOptions::serialize(archive);
+  c10::IValue value;  // earlier versions, and LibTorch, write none of these
+  if (archive.try_read("state_dtype", value)) state_dtype(value.toScalarType());
+  if (archive.try_read("stochastic_rounding", value)) stochastic_rounding(value.toBool());
+  if (archive.try_read("rounding_seed", value)) rounding_seed(value.toInt());
+}
+
+void AdamWOptions::serialize(torch::serialize::OutputArchive& archive) const {
+  torch::optim::AdamWOptions::serialize(archive);
+  archive.write("state_dtype", c10::IValue(static_cast<std::int64_t>(state_dtype_)));
+  archive.write("stochastic_rounding", c10::IValue(stochastic_rounding_));
+  archive.write("rounding_seed", c10::IValue(rounding_seed_));
+}
+
 AdamW::AdamW(const std::vector<torch::optim::OptimizerParamGroup>& groups, Options defaults)
     : torch::optim::Optimizer(groups, std::make_unique<Options>(defaults)) {
-  for (const auto& group : param_groups()) check_group(group);
+  for (auto& group : param_groups()) check_group(group);
+}
+
+// A group may have been added, and options or parameters changed, since the last step.
+void AdamW::check_group(torch::optim::OptimizerParamGroup& group) {
+  if (dynamic_cast<const Options*>(&group.options()) == nullptr) {
+    Options own = static_cast<const Options&>(defaults());
+    static_cast<torch::optim::AdamWOptions&>(own) =
+        static_cast<const torch::optim::AdamWOptions&>(group.options());
+    group.set_options(own.clone());
+  }
+  const auto& options = static_cast<const Options&>(group.options());
+  if (options.amsgrad()) {
+    throw UsageError("optim.amsgrad", {.what = "hasten::AdamW",
+                                       .got = "amsgrad(true)",
+                                       .expected = "amsgrad(false)",
+                                       .hint = "use torch::optim::AdamW"});
+  }
+  for (const at::Tensor& parameter : group.params()) check_parameter(parameter, options);
 }
 
 AdamW::AdamW(std::vector<at::Tensor> parameters, Options defaults)
@@ -185,12 +274,15 @@ at::Tensor AdamW::step(LossClosure closure) {
   const torch::NoGradGuard no_grad;
   at::Tensor loss = call_closure(closure);
   TensorSet seen;  // a tied parameter may appear more than once, also in two groups
+  std::int64_t place = 0;
   for (auto& group : param_groups()) {
     check_group(group);
     const auto& options = static_cast<const Options&>(group.options());
     std::unordered_map<at::Device, std::vector<Entry>> by_device;
     for (const at::Tensor& parameter : distinct(group.params(), seen)) {
-      if (parameter.grad().defined()) by_device[parameter.device()].push_back(entry_of(parameter));
+      if (parameter.grad().defined())
+        by_device[parameter.device()].push_back(entry_of(parameter, place, options));
+      ++place;
     }
     for (auto& [device, entries] : by_device) {
       if (device_of(device).traits().adamw == AdamWKernel::hasten) {
@@ -206,7 +298,8 @@ at::Tensor AdamW::step(LossClosure closure) {
   return loss;
 }
 
-AdamW::Entry AdamW::entry_of(const at::Tensor& parameter) {
+AdamW::Entry AdamW::entry_of(const at::Tensor& parameter, std::int64_t place,
+                             const Options& options) {
   const at::Tensor values = parameter.is_non_overlapping_and_dense()
                                 ? parameter
                                 : parameter.clone(at::MemoryFormat::Contiguous);
@@ -216,33 +309,39 @@ AdamW::Entry AdamW::entry_of(const at::Tensor& parameter) {
   const bool fresh = slot == nullptr;
   if (fresh) {
     auto state = std::make_unique<State>();
-    state->exp_avg(lazily_mapped_zeros(values));
-    state->exp_avg_sq(lazily_mapped_zeros(values));
+    state->exp_avg(lazily_mapped_zeros(values, options.state_dtype()));
+    state->exp_avg_sq(lazily_mapped_zeros(values, options.state_dtype()));
     slot = std::move(state);
   }
   auto& state = static_cast<State&>(*slot);
   check_shape("optim.state-shape", "exp_avg", state.exp_avg(), parameter);
   check_shape("optim.state-shape", "exp_avg_sq", state.exp_avg_sq(), parameter);
-  if (!have_same_layout(values, state.exp_avg()) || !have_same_layout(values, state.exp_avg_sq())) {
-    state.exp_avg(with_layout_of(values, state.exp_avg()));  // a checkpoint's may differ
-    state.exp_avg_sq(with_layout_of(values, state.exp_avg_sq()));
+  const auto fits = [&](const at::Tensor& moment) {
+    return moment.scalar_type() == options.state_dtype() && have_same_layout(values, moment);
+  };
+  if (!fits(state.exp_avg()) || !fits(state.exp_avg_sq())) {  // a checkpoint's may differ
+    state.exp_avg(with_layout_of(values, state.exp_avg(), options.state_dtype()));
+    state.exp_avg_sq(with_layout_of(values, state.exp_avg_sq(), options.state_dtype()));
   }
   at::Tensor gradient = given;
   if (!is_of_rows(given, values)) {
     const at::Tensor dense = given.layout() == at::kStrided ? given : given.to_dense();
-    gradient = with_layout_of(values, dense.to(at::kFloat));
+    gradient = with_layout_of(values, dense, values.scalar_type());
   }
   return {.parameter = parameter,
           .values = values,
           .gradient = gradient,
           .state = &state,
-          .fresh = fresh};
+          .fresh = fresh,
+          .seed = static_cast<std::int64_t>(
+              detail::mix_key(static_cast<std::uint64_t>(options.rounding_seed()),
+                              static_cast<std::uint64_t>(place), 0))};
 }
 
 void AdamW::step_cpu(const std::vector<Entry>& entries, const Options& options) {
   const ops::AdamWStep how = step_of(options, scale_on_cpu());
   std::vector<at::Tensor> parameters, gradients, exp_avgs, exp_avg_sqs;
-  std::vector<std::int64_t> steps;
+  std::vector<std::int64_t> steps, seeds;
   for (const Entry& entry : entries) {
     entry.state->step(entry.state->step() + 1);
     if (entry.gradient.is_sparse()) {
@@ -256,8 +355,9 @@ void AdamW::step_cpu(const std::vector<Entry>& entries, const Options& options) 
     exp_avgs.push_back(entry.state->exp_avg());
     exp_avg_sqs.push_back(entry.state->exp_avg_sq());
     steps.push_back(entry.state->step());
+    seeds.push_back(entry.seed);
   }
-  ops::adamw(parameters, gradients, exp_avgs, exp_avg_sqs, steps, how);
+  ops::adamw(parameters, gradients, exp_avgs, exp_avg_sqs, steps, seeds, how);
 }
 
 void AdamW::step_rows(const Entry& entry, const ops::AdamWStep& how) {
@@ -268,7 +368,8 @@ void AdamW::step_rows(const Entry& entry, const ops::AdamWStep& how) {
     touched->blocks = ops::touched_blocks(state.exp_avg(), state.exp_avg_sq(), entry.fresh);
   const at::Tensor gradient = coalesced(entry.gradient);
   ops::adamw_rows(entry.values, gradient.indices().contiguous(), gradient.values().contiguous(),
-                  state.exp_avg(), state.exp_avg_sq(), touched->blocks, state.step(), how);
+                  state.exp_avg(), state.exp_avg_sq(), touched->blocks, state.step(), entry.seed,
+                  how);
   touched->remember(state);
 }
 
@@ -316,6 +417,7 @@ void AdamW::save(torch::serialize::OutputArchive& archive) const {
 }
 
 void AdamW::load(torch::serialize::InputArchive& archive) {
+  for (auto& group : param_groups()) check_group(group);  // LibTorch takes the options for hasten's
   torch::optim::serialize<State, Options>(archive, *this);
   touched_.clear();
 }

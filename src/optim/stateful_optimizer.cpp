@@ -164,7 +164,7 @@ StatefulOptimizer::Entries StatefulOptimizer::entries_of(const std::vector<at::T
     const at::Tensor& gradient = parameter.grad();
     if (!gradient.defined()) continue;
     check_parameter(parameter);
-    if (gradient.layout() != at::kStrided) {
+    if (gradient.layout() != at::kStrided && !takes_sparse_gradients()) {
       throw UsageError("optim.sparse-gradient",
                        {.what = str("hasten::", name_, ", a gradient"),
                         .got = "a sparse tensor",

@@ -7,8 +7,21 @@
 //   adamw.step();
 //   adamw.zero_grad();
 //
+// Weights and moments may be in bfloat16, which takes half of their memory:
+//
+//   model->to(torch::kBFloat16);                          // weights and gradients
+//   hasten::AdamW lean(model->parameters(),
+//                      hasten::AdamWOptions(5e-5).state_dtype(torch::kBFloat16));
+//
+// Such a step computes in float. What it stores in bfloat16 it rounds up or down at random, so that
+// the mean of many roundings is the exact number (stochastic rounding, arXiv 2502.20566): updates
+// that are smaller than half of a bfloat16's last bit would otherwise vanish. The random numbers
+// follow from the option rounding_seed, the parameter's place in the optimizer, its step and the
+// element's place, so that they depend on no thread, rank or kind of CPU, and a checkpoint continues
+// them. On the CPU only.
+//
 // On the CPU the pass is hasten's own and runs on LibTorch's threads; elsewhere it is LibTorch's
-// at::_fused_adamw_. A sparse gradient (coalesced or not, of a float table) gives the result of the
+// at::_fused_adamw_. A sparse gradient (coalesced or not, in the table's type) gives the result of the
 // dense gradient that it stands for, to the last bit; PyTorch's SparseAdam is an approximation.
 // Rows that no gradient has ever reached have zero moments and only need weight decay: the rest of
 // their update is skipped, and the memory of their moments is never touched. Defaults: lr 1e-3,
@@ -22,17 +35,19 @@
 // given other moments. Writes through data_ptr() or .data() are not noticed: assign new tensors
 // instead.
 //
-// amsgrad is not supported. Throws UsageError "optim.amsgrad", "optim.dtype" (a parameter is not
-// float), "optim.gradient-shape" and "optim.state-shape" (a gradient or a moment does not have the
-// parameter's shape), MemoryError "optim.out-of-memory". Thread rule: one thread at a time, as with
-// LibTorch's optimizers.
+// amsgrad is not supported. Throws UsageError "optim.amsgrad", "optim.dtype" (a parameter is neither
+// float nor bfloat16, or bfloat16 on another device than the CPU), "optim.gradient-shape" and
+// "optim.state-shape" (a gradient or a moment does not have the parameter's shape), MemoryError
+// "optim.out-of-memory". Thread rule: one thread at a time, as with LibTorch's optimizers.
 #pragma once
 
 #include <torch/optim/adamw.h>
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <vector>
 
 #include "hasten/base/export.h"
@@ -44,11 +59,49 @@ namespace ops {
 struct AdamWStep;
 }
 
+// LibTorch's options, which hasten::AdamW takes as well, and those of bfloat16.
+class HASTEN_API AdamWOptions : public torch::optim::AdamWOptions {
+ public:
+  AdamWOptions(double lr = 1e-3) : torch::optim::AdamWOptions(lr) {}
+  AdamWOptions(const torch::optim::AdamWOptions& options) : torch::optim::AdamWOptions(options) {}
+
+  double lr() const { return torch::optim::AdamWOptions::lr(); }
+  AdamWOptions& lr(double value);
+  std::tuple<double, double> betas() const { return torch::optim::AdamWOptions::betas(); }
+  AdamWOptions& betas(std::tuple<double, double> values);
+  double eps() const { return torch::optim::AdamWOptions::eps(); }
+  AdamWOptions& eps(double value);
+  double weight_decay() const { return torch::optim::AdamWOptions::weight_decay(); }
+  AdamWOptions& weight_decay(double value);
+  bool amsgrad() const { return torch::optim::AdamWOptions::amsgrad(); }
+  AdamWOptions& amsgrad(bool value);
+
+  // The type of both moments: float (the default) or bfloat16. Moments that are loaded in another
+  // type are converted in the next step. Throws UsageError "optim.dtype".
+  at::ScalarType state_dtype() const { return state_dtype_; }
+  AdamWOptions& state_dtype(at::ScalarType type);
+  // Rounds what is stored in bfloat16 stochastically; false: to the nearest number. Default: true.
+  bool stochastic_rounding() const { return stochastic_rounding_; }
+  AdamWOptions& stochastic_rounding(bool value);
+  std::int64_t rounding_seed() const { return rounding_seed_; }
+  AdamWOptions& rounding_seed(std::int64_t seed);
+
+  std::unique_ptr<torch::optim::OptimizerOptions> clone() const override;
+  void serialize(torch::serialize::InputArchive& archive) override;
+  void serialize(torch::serialize::OutputArchive& archive) const override;
+
+ private:
+  at::ScalarType state_dtype_ = at::kFloat;
+  bool stochastic_rounding_ = true;
+  std::int64_t rounding_seed_ = 0;
+};
+
 class HASTEN_API AdamW : public torch::optim::Optimizer, public ScalesGradients {
  public:
+  // A group with options of LibTorch's has those of `defaults` for bfloat16.
   explicit AdamW(const std::vector<torch::optim::OptimizerParamGroup>& groups,
-                 torch::optim::AdamWOptions defaults = {});
-  explicit AdamW(std::vector<at::Tensor> parameters, torch::optim::AdamWOptions defaults = {});
+                 AdamWOptions defaults = {});
+  explicit AdamW(std::vector<at::Tensor> parameters, AdamWOptions defaults = {});
   ~AdamW() override;
 
   at::Tensor step(LossClosure closure = nullptr) override;
@@ -65,10 +118,13 @@ class HASTEN_API AdamW : public torch::optim::Optimizer, public ScalesGradients 
   struct Entry;        // a parameter in one step
   struct TouchedRows;  // the rows of a table that have ever had a gradient
 
-  Entry entry_of(const at::Tensor& parameter);
-  void step_cpu(const std::vector<Entry>& entries, const torch::optim::AdamWOptions& options);
+  // Checks a group, and gives it hasten's options if it has LibTorch's.
+  void check_group(torch::optim::OptimizerParamGroup& group);
+  // `place` is the parameter's number, counted over all groups.
+  Entry entry_of(const at::Tensor& parameter, std::int64_t place, const AdamWOptions& options);
+  void step_cpu(const std::vector<Entry>& entries, const AdamWOptions& options);
   void step_rows(const Entry& entry, const ops::AdamWStep& how);
-  void step_on_device(const std::vector<Entry>& entries, const torch::optim::AdamWOptions& options);
+  void step_on_device(const std::vector<Entry>& entries, const AdamWOptions& options);
 
   // The factor of the gradients, read to the CPU.
   double scale_on_cpu() const;

@@ -40,6 +40,7 @@ class HASTEN_API LambOptions : public ParamGroupOptionsOf<LambOptions> {
 class HASTEN_API Lamb : public OptimizerWith<LambOptions> {
  public:
   using OptimizerWith::OptimizerWith;
+  bool steps_parameters_apart() const override { return false; }
 
  protected:
   void update(const LambOptions& options, const Entries& entries) override;

@@ -49,6 +49,7 @@ class HASTEN_API MuonAdamWOptions : public ParamGroupOptionsOf<MuonAdamWOptions>
 class HASTEN_API MuonAdamW : public OptimizerWith<MuonAdamWOptions> {
  public:
   using OptimizerWith::OptimizerWith;
+  bool steps_parameters_apart() const override { return false; }
 
  protected:
   void update(const MuonAdamWOptions& options, const Entries& entries) override;

@@ -80,6 +80,7 @@ template <class Options>
 class HASTEN_API ScheduleFree : public OptimizerWith<Options>, public AveragesWeights {
  public:
   using OptimizerWith<Options>::OptimizerWith;
+  bool steps_parameters_apart() const override { return false; }
   void train() override;
   void eval() override;
   void save(torch::serialize::OutputArchive& archive) const override;

@@ -37,6 +37,7 @@ class HASTEN_API StableAdamWOptions : public ParamGroupOptionsOf<StableAdamWOpti
 class HASTEN_API StableAdamW : public OptimizerWith<StableAdamWOptions> {
  public:
   using OptimizerWith::OptimizerWith;
+  bool steps_parameters_apart() const override { return false; }
 
  protected:
   void update(const StableAdamWOptions& options, const Entries& entries) override;

@@ -10,8 +10,8 @@
 //
 // Options belong to a group of parameters, as in LibTorch; lr, weight_decay and maximize are common
 // to all. A parameter without a gradient is left alone, and one that is listed twice (a tied
-// weight) is stepped once. States have the type and the device of their parameter. step() reads no
-// number back from a device.
+// weight) is stepped once. States have the device of their parameter, and its type unless the
+// optimizer's header says otherwise. step() reads no number back from a device.
 //
 // Throws ConfigError "optim.out-of-range" (an option), UsageError "optim.options-kind" (the options
 // of another optimizer), "optim.sparse-gradient", DataError "optim.incomplete-state" (a loaded state
@@ -63,6 +63,8 @@ class HASTEN_API ParamGroupOptions : public torch::optim::OptimizerOptions {
   virtual void check() const;
   // The mean number of floats that the optimizer keeps for each float of a large matrix.
   virtual int floats_per_parameter() const = 0;
+  // The same in bytes, for optimizers whose states are not floats.
+  virtual double bytes_per_parameter() const { return 4.0 * floats_per_parameter(); }
   // Passes every option to the visitor, which may change it.
   void visit_options(OptionVisitor& option);
   void serialize(torch::serialize::InputArchive& archive) override;
@@ -117,6 +119,12 @@ class HASTEN_API StatefulOptimizer : public torch::optim::Optimizer {
   // The shape of a tensor of a parameter's state.
   virtual std::vector<std::int64_t> state_shape(const std::string& tensor,
                                                 const at::Tensor& parameter) const;
+  // True if gradients may be sparse. A step then has the result of the dense gradient that a sparse
+  // one stands for.
+  virtual bool takes_sparse_gradients() const { return false; }
+  // True if the step of a parameter does not depend on other parameters, so that they may be stepped
+  // one after the other in any order. False for optimizers that count the steps of a group.
+  virtual bool steps_parameters_apart() const { return true; }
 
  protected:
   // The parameters of a group that have gradients. Element i of each list belongs to parameter i.

@@ -1,0 +1,74 @@
+#include "hasten/optim/adamw_8bit.h"
+
+#include <torch/torch.h>
+
+#include "optim/option_range.h"
+#include "optim/quantized_moments.h"
+
+namespace hasten {
+
+void AdamW8bitOptions::check() const {
+  ParamGroupOptions::check();
+  require_betas(kName, betas_);
+  require_at_least_0(kName, "eps", eps_);
+  check_quantization(kName, bits_, min_8bit_size_);
+}
+
+void AdamW8bitOptions::visit(OptionVisitor& option) {
+  option("betas", betas_);
+  option("eps", eps_);
+  option("bits", bits_);
+  option("min_8bit_size", min_8bit_size_);
+}
+
+void AdamW8bit::check_parameter(const at::Tensor& parameter) const {
+  check_moment_type(AdamW8bitOptions::kName, parameter);
+}
+
+at::Tensor AdamW8bit::step(LossClosure closure) {
+  const at::Tensor loss = OptimizerWith::step(std::move(closure));
+  gradient_scale_ = 1.0;
+  scale_on_device_.reset();
+  return loss;
+}
+
+void AdamW8bit::update(const AdamW8bitOptions& options, const Entries& entries) {
+  const auto [beta1, beta2] = options.betas();
+  const ops::AdamWStep how = {.learning_rate = options.lr(),
+                              .beta1 = beta1,
+                              .beta2 = beta2,
+                              .epsilon = options.eps(),
+                              .weight_decay = options.weight_decay(),
+                              .gradient_scale = scale_on_device_.defined()
+                                                    ? scale_on_device_.item<double>()
+                                                    : gradient_scale_};
+  MomentsOnDevice on_device;
+  std::vector<MomentEntry> stepped;
+  std::vector<at::Tensor> parameters, gradients;
+  std::vector<std::int64_t> steps;
+  ops::Moments means, squares;
+  for (std::size_t i = 0; i < entries.states.size(); ++i) {
+    const MomentEntry& entry = stepped.emplace_back(entries.parameters[i], entries.gradients[i]);
+    ParamState& state = *entries.states[i];
+    ops::Moments mean, square;
+    const bool quantizes = is_quantized(entry.parameter, options);
+    add_moment(mean, name(), "exp_avg", entry.parameter, state, quantizes);
+    add_moment(square, name(), "exp_avg_sq", entry.parameter, state, quantizes);
+    if (!entry.parameter.device().is_cpu()) {
+      on_device.adamw(entry, mean, square, state.step, how);
+    } else if (entry.has_rows()) {
+      ops::adamw_moments_rows(entry.values, entry.gradient.indices()[0].contiguous(),
+                              entry.gradient.values().contiguous(), mean, square, state.step, how);
+    } else {
+      parameters.push_back(entry.values);
+      gradients.push_back(entry.gradient);
+      means.add(mean);
+      squares.add(square);
+      steps.push_back(state.step);
+    }
+  }
+  ops::adamw_moments(parameters, gradients, means, squares, steps, how);
+  for (const MomentEntry& entry : stepped) entry.write_back();
+}
+
+}  // namespace hasten

@@ -1,0 +1,56 @@
+#include "hasten/optim/lion_8bit.h"
+
+#include <torch/torch.h>
+
+#include "optim/option_range.h"
+#include "optim/quantized_moments.h"
+
+namespace hasten {
+
+void Lion8bitOptions::check() const {
+  ParamGroupOptions::check();
+  require_betas(kName, betas_);
+  check_quantization(kName, bits_, min_8bit_size_);
+}
+
+void Lion8bitOptions::visit(OptionVisitor& option) {
+  option("betas", betas_);
+  option("bits", bits_);
+  option("min_8bit_size", min_8bit_size_);
+}
+
+void Lion8bit::check_parameter(const at::Tensor& parameter) const {
+  check_moment_type(Lion8bitOptions::kName, parameter);
+}
+
+void Lion8bit::update(const Lion8bitOptions& options, const Entries& entries) {
+  const auto [beta1, beta2] = options.betas();
+  const ops::LionStep how = {.learning_rate = options.lr(),
+                             .beta1 = beta1,
+                             .beta2 = beta2,
+                             .weight_decay = options.weight_decay()};
+  MomentsOnDevice on_device;
+  std::vector<MomentEntry> stepped;
+  std::vector<at::Tensor> parameters, gradients;
+  ops::Moments momenta;
+  for (std::size_t i = 0; i < entries.states.size(); ++i) {
+    const MomentEntry& entry = stepped.emplace_back(entries.parameters[i], entries.gradients[i]);
+    ops::Moments momentum;
+    add_moment(momentum, name(), "exp_avg", entry.parameter, *entries.states[i],
+               is_quantized(entry.parameter, options));
+    if (!entry.parameter.device().is_cpu()) {
+      on_device.lion(entry, momentum, how);
+    } else if (entry.has_rows()) {
+      ops::lion_moments_rows(entry.values, entry.gradient.indices()[0].contiguous(),
+                             entry.gradient.values().contiguous(), momentum, how);
+    } else {
+      parameters.push_back(entry.values);
+      gradients.push_back(entry.gradient);
+      momenta.add(momentum);
+    }
+  }
+  ops::lion_moments(parameters, gradients, momenta, how);
+  for (const MomentEntry& entry : stepped) entry.write_back();
+}
+
+}  // namespace hasten

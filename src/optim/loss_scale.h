@@ -1,0 +1,54 @@
+// File: optim/loss_scale.h (internal)
+// The number by which a loss is multiplied for training in float16, and the rule by which it changes.
+// GradScaler and the Accelerator share it.
+//
+//   LossScale scale(GradScalerKwargs{});
+//   scale.times(loss).backward();
+//   const at::Tensor finite = scale.unscale(parameters);
+//   scale.update(finite.item<bool>());
+//
+// The scale is a number of the host: a step reads whether the gradients are finite anyway, and a
+// dry run, whose tensors have no values, then knows it too. Thread rule: one thread at a time.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "hasten/optim/grad_scaler.h"
+
+namespace hasten {
+
+class LossScale {
+ public:
+  // Throws ConfigError "optim.grad-scaler-option".
+  explicit LossScale(const GradScalerKwargs& options);
+
+  double value() const { return scale_; }
+  void set(double scale) { scale_ = static_cast<float>(scale); }
+  // The number of updates without a skipped step since the scale last changed.
+  std::int64_t growth_tracker() const { return growth_tracker_; }
+  void set_growth_tracker(std::int64_t updates) { growth_tracker_ = updates; }
+  // Begins again with init_scale.
+  void reset();
+  const GradScalerKwargs& options() const { return options_; }
+  GradScalerKwargs& options() { return options_; }
+
+  // Returns the loss times the scale; a loss of 16 bits, in which that might overflow, in float.
+  at::Tensor times(const at::Tensor& loss) const;
+  // Divides the gradients of these parameters by the scale. Returns a tensor of one number, true if
+  // all of them were finite; undefined if there are no gradients. Throws UsageError
+  // "optim.fp16-gradient".
+  at::Tensor unscale(const std::vector<at::Tensor>& parameters) const;
+  // Changes the scale after a step, or after one that was skipped. Throws DivergedError
+  // "optim.loss-scale".
+  void update(bool finite);
+
+ private:
+  GradScalerKwargs options_;
+  float scale_;
+  std::int64_t growth_tracker_ = 0;
+};
+
+}  // namespace hasten
