@@ -1,21 +1,12 @@
 #include "hasten/models/bert.h"
 
-#include <cmath>
-
 #include "hasten/base/error.h"
+#include "hasten/models/recomputation.h"
 #include "models/layers.h"
 #include "models/losses.h"
 #include "models/packed_batch.h"
 
 namespace hasten {
-namespace {
-
-// Files may hold ids as int32, but the operators take int64.
-at::Tensor as_int64(const at::Tensor& ids) {
-  return ids.defined() && ids.scalar_type() == at::kInt ? ids.to(at::kLong) : ids;
-}
-
-}  // namespace
 
 class BertEmbeddings : public torch::nn::Module {
  public:
@@ -38,10 +29,7 @@ class BertEmbeddings : public torch::nn::Module {
         word_->weight, position_->weight, type_->weight, as_int64(take(batch, "input_ids")),
         as_int64(find_or_undefined(batch, "position_ids")),
         as_int64(find_or_undefined(batch, "token_type_ids")), padding_id_, sparse);
-    if (noise > 0 && is_training()) {
-      const double most = noise / std::sqrt(static_cast<double>(sum.size(1) * sum.size(2)));
-      sum = sum + at::empty_like(sum).uniform_(-most, most);
-    }
+    if (noise > 0 && is_training()) sum = with_noise(sum, noise);
     return ops::dropout((*norm_)(sum), dropout_, is_training());
   }
   const at::Tensor& word() const { return word_->weight; }
@@ -58,7 +46,7 @@ class BertEmbeddings : public torch::nn::Module {
 
 // One layer, with the names of transformers: attention.self, attention.output,
 // intermediate, output.
-class BertLayer : public torch::nn::Module {
+class BertLayer : public torch::nn::Module, public RecomputableLayer {
  public:
   explicit BertLayer(const BertConfig& config)
       : heads_(config.num_attention_heads),
@@ -86,7 +74,16 @@ class BertLayer : public torch::nn::Module {
   }
 
   at::Tensor forward(const at::Tensor& x, const ops::KeyMask& mask) {
-    const bool training = is_training();
+    // The mask's tensor is an argument only for the record of what the layer keeps.
+    return recomputable(
+        [this, training = is_training(), mask](const at::Tensor& input, const at::Tensor&) {
+          return compute(input, mask, training);
+        },
+        x, mask.additive());
+  }
+
+ private:
+  at::Tensor compute(const at::Tensor& x, const ops::KeyMask& mask, bool training) const {
     const auto attend =
         attention_ == AttentionImplementation::eager ? ops::eager_attention : ops::attention;
     const at::Tensor seen =
@@ -96,7 +93,6 @@ class BertLayer : public torch::nn::Module {
     return added(*down_, *norm_, inner, mixed, training);
   }
 
- private:
   // norm(dropout(dense(x)) + residual)
   at::Tensor added(const Projection& dense, const Norm& norm, const at::Tensor& x,
                    const at::Tensor& residual, bool training) const {
@@ -170,6 +166,13 @@ BertModel::BertModel(BertConfig config, bool add_pooling_layer)
 }
 
 ModelOutput BertModel::forward(const TensorDict& batch) {
+  if (batch.contains(kPackedRows)) {
+    const auto packed = PackedBatch::of(batch, {});
+    ModelOutput out;
+    out.last_hidden_state = encoder_->forward(embeddings_->forward(packed->batch), packed->mask);
+    if (pooler_) out.pooler_output = pooler_->forward(packed->first_tokens(out.last_hidden_state));
+    return out;
+  }
   const ops::KeyMask mask(find_or_undefined(batch, "attention_mask"));
   ModelOutput out;
   out.last_hidden_state = encoder_->forward(embeddings_->forward(batch), mask);
@@ -177,24 +180,35 @@ ModelOutput BertModel::forward(const TensorDict& batch) {
   return out;
 }
 
-ModelOutput BertModel::forward_pooled(const TensorDict& batch) {
-  const bool packs = pooler_ && config_.attn_implementation != AttentionImplementation::eager &&
+std::optional<PackedBatch> BertModel::packed(const TensorDict& batch) const {
+  const bool packs = config_.attn_implementation != AttentionImplementation::eager &&
                      word_embeddings().device().is_cpu() &&
                      embeddings_->noise == 0;  // its size depends on the padded length
-  const auto packed =
-      packs ? PackedBatch::of(batch, {config_.vocab_size, config_.max_position_embeddings,
-                                      config_.type_vocab_size})
-            : std::nullopt;
-  if (!packed) return forward(batch);
-  const at::Tensor hidden = encoder_->forward(embeddings_->forward(packed->batch), packed->mask);
+  if (!packs && !batch.contains(kPackedRows)) return std::nullopt;
+  return PackedBatch::of(
+      batch, {config_.vocab_size, config_.max_position_embeddings, config_.type_vocab_size});
+}
+
+ModelOutput BertModel::forward_pooled(const TensorDict& batch) {
+  const auto without_padding = pooler_ ? packed(batch) : std::nullopt;
+  if (!without_padding) return forward(batch);
+  const at::Tensor hidden =
+      encoder_->forward(embeddings_->forward(without_padding->batch), without_padding->mask);
   ModelOutput out;
-  out.pooler_output = pooler_->forward(packed->first_tokens(hidden));
+  out.pooler_output = pooler_->forward(without_padding->first_tokens(hidden));
   return out;
+}
+
+std::pair<at::Tensor, at::Tensor> BertModel::forward_labelled(const TensorDict& batch) {
+  const auto without_padding = packed(batch);
+  if (!without_padding) return {forward(batch).last_hidden_state, take(batch, "labels")};
+  return {encoder_->forward(embeddings_->forward(without_padding->batch), without_padding->mask),
+          take(without_padding->batch, "labels")};
 }
 
 void BertModel::set_sparse_gradients(bool sparse) { embeddings_->sparse = sparse; }
 std::vector<at::Tensor> BertModel::sparse_parameters() const {
-  if (!embeddings_->sparse) return {};
+  if (!embeddings_->sparse || !embeddings_->word().requires_grad()) return {};
   return {embeddings_->word()};
 }
 bool BertModel::set_embedding_noise(double alpha) {
@@ -232,6 +246,13 @@ BertForTokenClassification::BertForTokenClassification(BertConfig config)
                      /*add_pooling_layer=*/false) {}
 
 ModelOutput BertForTokenClassification::forward(const TensorDict& batch) {
+  if (loss_only_ && is_training() && has_classes(batch)) {
+    const auto [hidden, labels] = bert_->forward_labelled(batch);
+    ModelOutput loss;
+    const LabelledTokens tokens = labelled_tokens(hidden, labels);
+    loss.loss = cross_entropy(classify(tokens.hidden).to(at::kFloat), tokens.labels);
+    return loss;
+  }
   ModelOutput out = bert_->forward(batch);
   out.logits = classify(out.last_hidden_state);
   const at::Tensor labels = find_or_undefined(batch, "labels");
@@ -256,14 +277,23 @@ class BertForMaskedLM::Head : public torch::nn::Module {
     }
   }
   at::Tensor forward(const at::Tensor& hidden, const at::Tensor& words) {
-    const at::Tensor x = (*norm_)(activate(activation_, dense_->product(hidden), dense_->bias));
-    return ops::linear(x, decoder ? decoder->weight : words, bias);
+    return ops::linear(transform(hidden), decoder ? decoder->weight : words, bias);
+  }
+  // Returns the mean loss of the tokens, whose logits never exist as a whole.
+  at::Tensor loss(const LabelledTokens& tokens, const at::Tensor& words) {
+    check_labels(tokens.labels, bias.size(0));
+    return ops::linear_cross_entropy(transform(tokens.hidden), decoder ? decoder->weight : words,
+                                     bias, tokens.labels, kIgnoredLabel);
   }
 
   at::Tensor bias;
   std::shared_ptr<EmbeddingTable> decoder;
 
  private:
+  at::Tensor transform(const at::Tensor& hidden) const {
+    return (*norm_)(activate(activation_, dense_->product(hidden), dense_->bias));
+  }
+
   std::string activation_;
   std::shared_ptr<Projection> dense_;
   std::shared_ptr<Norm> norm_;
@@ -276,6 +306,12 @@ BertForMaskedLM::BertForMaskedLM(BertConfig config)
       head_(register_module("cls", std::make_shared<Head>(config_))) {}
 
 ModelOutput BertForMaskedLM::forward(const TensorDict& batch) {
+  if (loss_only_ && is_training() && has_classes(batch)) {
+    const auto [hidden, labels] = bert_->forward_labelled(batch);
+    ModelOutput loss;
+    loss.loss = head_->loss(labelled_tokens(hidden, labels), bert_->word_embeddings());
+    return loss;
+  }
   ModelOutput out = bert_->forward(batch);
   out.logits = head_->forward(out.last_hidden_state, bert_->word_embeddings());
   const at::Tensor labels = find_or_undefined(batch, "labels");

@@ -30,10 +30,8 @@ BertConfig BertConfig::from_json(const std::string& text, const std::string& whe
   reader.read("classifier_dropout", config.classifier_dropout);
   reader.read_head(config);
   reader.read("tie_word_embeddings", config.tie_word_embeddings);
-  for (const char* key : {"is_decoder", "add_cross_attention"}) {
-    if (object.contains(key) && object.at(key) == true)
-      refuse_config(where, key, "true", "false", "hasten implements BERT as an encoder only");
-  }
+  for (const char* key : {"is_decoder", "add_cross_attention"})
+    reader.refuse_if_true(key, "hasten implements BERT as an encoder only");
   if (object.contains("position_embedding_type") &&
       object.at("position_embedding_type") != "absolute") {
     refuse_config(where, "position_embedding_type", object.at("position_embedding_type").dump(),

@@ -74,6 +74,18 @@ void ConfigReader::read(const char* key, std::optional<double>& to) {
   }
 }
 
+void ConfigReader::read(const char* key, std::optional<std::int64_t>& to) {
+  if (!object_.contains(key)) return;
+  to.reset();
+  std::int64_t number = 0;
+  if (!object_.at(key).is_null()) {
+    read(key, number);
+    to = number;
+  } else {
+    object_.erase(key);
+  }
+}
+
 void ConfigReader::read(const char* key, std::string& to) {
   take(key, [&](const Json& value) {
     if (!value.is_string()) refuse_config(where_, key, value.dump(), "a string");
@@ -104,6 +116,32 @@ void ConfigReader::read(const char* key, std::vector<std::int64_t>& to) {
       refuse_config(where_, key, value.dump(), "a list of integers");
     to = value.get<std::vector<std::int64_t>>();
   });
+}
+
+void ConfigReader::read_token_ids(const char* key, std::vector<std::int64_t>& to) {
+  if (object_.contains(key) && object_.at(key).is_array()) return read(key, to);
+  std::optional<std::int64_t> one;
+  const bool is_given = object_.contains(key);
+  read(key, one);
+  if (one) {
+    to = {*one};
+  } else if (is_given) {
+    to.clear();
+  }
+}
+
+std::optional<ConfigReader> ConfigReader::read_object(const char* key) {
+  std::optional<ConfigReader> reader;
+  take(key, [&](const Json& value) {
+    if (!value.is_object()) refuse_config(where_, key, value.dump(), "an object");
+    reader.emplace(value.dump(), where_ + ", key " + key);
+  });
+  return reader;
+}
+
+void ConfigReader::refuse_if_true(const char* key, const char* why) {
+  if (object_.contains(key) && object_.at(key) == true)
+    refuse_config(where_, key, "true", "false", why);
 }
 
 void ConfigReader::read_labels(std::int64_t& count, std::map<std::int64_t, std::string>& names) {
@@ -139,6 +177,15 @@ void write_labels(Json& object, std::int64_t count,
   }
   object["id2label"] = to_name;
   object["label2id"] = to_id;
+}
+
+Json number_or_null(const std::optional<std::int64_t>& number) {
+  return number ? Json(*number) : Json();
+}
+
+Json token_ids_json(const std::vector<std::int64_t>& ids) {
+  if (ids.empty()) return {};
+  return ids.size() == 1 ? Json(ids.front()) : Json(ids);
 }
 
 void ConfigChecks::positive(const char* key, std::int64_t value) const {

@@ -35,10 +35,17 @@ class ConfigReader {
   void read(const char* key, std::int64_t& to);
   void read(const char* key, double& to);
   void read(const char* key, std::optional<double>& to);
+  void read(const char* key, std::optional<std::int64_t>& to);  // null unsets it
   void read(const char* key, std::string& to);
   void read(const char* key, bool& to);
   void read(const char* key, std::vector<std::string>& to);
   void read(const char* key, std::vector<std::int64_t>& to);
+  // Reads ids of tokens: one number or a list; null: none.
+  void read_token_ids(const char* key, std::vector<std::int64_t>& to);
+  // Reads an object, whose keys a reader of its own takes; unset if the key is absent or null.
+  std::optional<ConfigReader> read_object(const char* key);
+  // Refuses a value that is true.
+  void refuse_if_true(const char* key, const char* why);
   // Reads the keys that a BERT and a vision transformer share.
   template <class Config>
   void read_encoder(Config& config) {
@@ -76,6 +83,10 @@ class ConfigReader {
 std::string label_name_of(const std::map<std::int64_t, std::string>& names, std::int64_t id);
 void write_labels(nlohmann::json& object, std::int64_t count,
                   const std::map<std::int64_t, std::string>& names);
+// Writes a number, or null if it is unset.
+nlohmann::json number_or_null(const std::optional<std::int64_t>& number);
+// Writes ids of tokens: null, a number, or a list of several.
+nlohmann::json token_ids_json(const std::vector<std::int64_t>& ids);
 
 // Returns the keys that each model writes: other_keys, the type of the model and of its weights,
 // and those of read_head.
@@ -115,6 +126,7 @@ class ConfigChecks {
   void rate(const char* key, double value) const;
   void not_negative(const char* key, double value) const;
   void activation(const char* key, const std::string& value) const;
+  void layers_and_heads(std::int64_t layers, std::int64_t hidden, std::int64_t heads) const;
   // Checks the values of read_encoder.
   template <class Config>
   void encoder(const Config& config) const {
@@ -136,7 +148,6 @@ class ConfigChecks {
   }
 
  private:
-  void layers_and_heads(std::int64_t layers, std::int64_t hidden, std::int64_t heads) const;
   void labels(std::int64_t count, const std::map<std::int64_t, std::string>& names,
               const std::string& problem_type) const;
 

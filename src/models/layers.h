@@ -5,8 +5,10 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "hasten/formats/tensor_dict.h"
+#include "hasten/models/linear_layers.h"
 #include "hasten/ops/ops.h"
 
 namespace hasten {
@@ -14,6 +16,17 @@ namespace hasten {
 inline at::Tensor find_or_undefined(const TensorDict& batch, const char* name) {
   const auto found = batch.find(name);
   return found == batch.end() ? at::Tensor() : found->second;
+}
+
+// True if a batch has labels that may be classes. Others are refused by the loss of whole logits.
+inline bool has_classes(const TensorDict& batch) {
+  const at::Tensor labels = find_or_undefined(batch, "labels");
+  return labels.defined() && !labels.is_floating_point();
+}
+
+// Files may hold ids as int32, but the operators take int64.
+inline at::Tensor as_int64(const at::Tensor& ids) {
+  return ids.defined() && ids.scalar_type() == at::kInt ? ids.to(at::kLong) : ids;
 }
 
 // Calls `set` with the name and the tensor of each parameter, or only of those in `names`, without
@@ -35,7 +48,7 @@ inline std::shared_ptr<torch::nn::Module> add_submodule(torch::nn::Module& paren
 }
 
 // A linear layer with weight [out, in] and bias [out], which may be left out.
-class Projection : public torch::nn::Module {
+class Projection : public torch::nn::Module, public LinearLayers {
  public:
   Projection(std::int64_t in, std::int64_t out, bool has_bias = true)
       : weight(register_parameter("weight", at::empty({out, in}))) {
@@ -44,6 +57,26 @@ class Projection : public torch::nn::Module {
   at::Tensor operator()(const at::Tensor& x) const { return ops::linear(x, weight, bias); }
   // Returns the product without the bias, which a later operation adds.
   at::Tensor product(const at::Tensor& x) const { return ops::linear(x, weight, {}); }
+
+  std::vector<LinearLayer> linear_layers() const override { return {{}}; }
+  void set_linear_weight(const std::string&, const at::Tensor& tensor) override { weight = tensor; }
+
+  at::Tensor weight, bias;
+};
+
+// A linear layer with weight [in, out], as GPT-2 stores it, and bias [out]; transformers calls it
+// Conv1D.
+class TransposedProjection : public torch::nn::Module, public LinearLayers {
+ public:
+  TransposedProjection(std::int64_t in, std::int64_t out)
+      : weight(register_parameter("weight", at::empty({in, out}))),
+        bias(register_parameter("bias", at::empty({out}))) {}
+  at::Tensor operator()(const at::Tensor& x) const {
+    return ops::linear_transposed(x, weight, bias);
+  }
+
+  std::vector<LinearLayer> linear_layers() const override { return {{.is_transposed = true}}; }
+  void set_linear_weight(const std::string&, const at::Tensor& tensor) override { weight = tensor; }
 
   at::Tensor weight, bias;
 };
@@ -71,6 +104,13 @@ class EmbeddingTable : public torch::nn::Module {
 
   at::Tensor weight;
 };
+
+// Returns embeddings [batch, length, n] with NEFTune's noise: uniform in [-alpha, alpha] /
+// sqrt(length * n).
+inline at::Tensor with_noise(const at::Tensor& x, double alpha) {
+  const double most = alpha / std::sqrt(static_cast<double>(x.size(1) * x.size(2)));
+  return x + at::empty_like(x).uniform_(-most, most);
+}
 
 // A two-dimensional convolution with weight [out, in, height, width], and bias [out] if it has one.
 class Convolution : public torch::nn::Module {

@@ -4,6 +4,8 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
+
 #include "data/padding.h"
 #include "data/problem_type.h"
 #include "hasten/base/error.h"
@@ -27,19 +29,60 @@ inline void check_labels(const at::Tensor& labels, std::int64_t num_labels) {
   }
 }
 
-// Returns the mean over the labels that are not -100; logits [..., classes], labels [...].
-inline at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& given) {
-  const std::int64_t classes = logits.size(-1);
-  if (given.is_floating_point()) {
-    throw DataError("data.labels", {.what = "labels of a classification into one class each",
-                                    .got = c10::toString(given.scalar_type()),
-                                    .expected = "whole numbers",
-                                    .hint = "check that the model's problem_type fits the data"});
-  }
-  const at::Tensor labels = given.to(at::kLong);
-  check_labels(labels, classes);
-  return at::cross_entropy_loss(logits.reshape({-1, classes}), labels.reshape({-1}), {},
+// Refuses labels that are not classes.
+inline void require_classes(const at::Tensor& labels) {
+  if (!labels.is_floating_point()) return;
+  throw DataError("data.labels", {.what = "labels of a classification into one class each",
+                                  .got = c10::toString(labels.scalar_type()),
+                                  .expected = "whole numbers",
+                                  .hint = "check that the model's problem_type fits the data"});
+}
+
+// Returns labels [..., length] for models whose logits of a token predict the next one: each is the
+// label of the token after it, and the last token has none.
+inline at::Tensor shifted_labels(const at::Tensor& labels) {
+  return at::constant_pad_nd(labels, {0, 1}, kIgnoredLabel).narrow(-1, 1, labels.size(-1));
+}
+
+// Returns the mean over the labels that are not -100; logits [..., classes], labels [...] int64.
+inline at::Tensor checked_cross_entropy(const at::Tensor& logits, const at::Tensor& labels) {
+  return at::cross_entropy_loss(logits.reshape({-1, logits.size(-1)}), labels.reshape({-1}), {},
                                 at::Reduction::Mean, kIgnoredLabel);
+}
+
+// Does the same for labels of any type of integers, which it checks.
+inline at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& given) {
+  require_classes(given);
+  const at::Tensor labels = given.to(at::kLong);
+  check_labels(labels, logits.size(-1));
+  return checked_cross_entropy(logits, labels);
+}
+
+// Some tokens and their labels.
+struct LabelledTokens {
+  at::Tensor hidden;  // [tokens, n]
+  at::Tensor labels;  // [tokens] int64
+};
+
+// Leaves out the tokens without a label, unless reading the labels would wait for a device. hidden
+// [..., n], labels [...].
+inline LabelledTokens labelled_tokens(const at::Tensor& hidden, const at::Tensor& given) {
+  LabelledTokens all{hidden.reshape({-1, hidden.size(-1)}), given.to(at::kLong).reshape({-1})};
+  if (!all.labels.device().is_cpu()) return all;
+  const at::Tensor flat = all.labels.contiguous();
+  const std::int64_t* const label = flat.const_data_ptr<std::int64_t>();
+  const std::int64_t count = flat.numel() - std::count(label, label + flat.numel(), kIgnoredLabel);
+  // The mean over no label is not a number, and needs a token.
+  if (count == 0 || count == flat.numel()) return all;
+  const at::Tensor places = at::empty({count}, at::kLong), labels = at::empty({count}, at::kLong);
+  std::int64_t* place = places.mutable_data_ptr<std::int64_t>();
+  std::int64_t* kept = labels.mutable_data_ptr<std::int64_t>();
+  for (std::int64_t i = 0; i < flat.numel(); ++i) {
+    if (label[i] == kIgnoredLabel) continue;
+    *place++ = i;
+    *kept++ = label[i];
+  }
+  return {all.hidden.index_select(0, places), labels};
 }
 
 // Returns the loss of a model that classifies rows. logits [batch, num_labels]; an empty problem type

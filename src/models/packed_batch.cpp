@@ -3,8 +3,14 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 #include <vector>
+
+#include "data/padding.h"
+#include "formats/module_tensors.h"
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
 
 namespace hasten {
 namespace {
@@ -75,9 +81,69 @@ bool fits(const at::Tensor* x, const at::Tensor& ids) {
                           (x->size(0) == ids.size(0) || x->size(0) == 1));
 }
 
+std::vector<std::int64_t> all_places(const at::Tensor& x) {
+  std::vector<std::int64_t> places(static_cast<std::size_t>(x.numel()));
+  std::iota(places.begin(), places.end(), 0);
+  return places;
+}
+
+std::ptrdiff_t labels_in(const std::vector<std::int64_t>& labels) {
+  return std::ssize(labels) - std::count(labels.begin(), labels.end(), kIgnoredLabel);
+}
+
+PackedBatch packed_of(TensorDict batch, std::vector<std::int64_t> lengths) {
+  std::vector<std::int64_t> starts;
+  std::int64_t start = 0;
+  for (const std::int64_t length : lengths) {
+    starts.push_back(start);
+    start += length;
+  }
+  const at::Device device = batch.at("input_ids").device();
+  return {.batch = std::move(batch),
+          .mask = ops::KeyMask::packed(std::move(lengths)),
+          .starts = tensor_of(starts).to(device)};
+}
+
+[[noreturn]] void refuse_packed(const std::string& got, const std::string& expected) {
+  throw DataError("models.packed-batch", {.what = str("a batch with ", kPackedRows),
+                                          .got = got,
+                                          .expected = expected,
+                                          .hint = "DataCollatorWithFlattening makes such batches"});
+}
+
+// `bounds` [rows + 1] are the places where the rows begin, and the end. Copies them to the host.
+PackedBatch packed_by_collator(const TensorDict& batch, const at::Tensor& bounds) {
+  const at::Tensor* const ids = find(batch, "input_ids");
+  if (!ids || ids->dim() != 2 || ids->size(0) != 1)
+    refuse_packed(ids ? "input_ids of shape " + shape_text(ids->sizes()) : "no input_ids",
+                  "input_ids [1, tokens]");
+  if (bounds.dim() != 1 || bounds.size(0) < 2)
+    refuse_packed("the shape " + shape_text(bounds.sizes()), "[rows + 1]");
+  const at::Tensor ends = bounds.to(at::kCPU, at::kLong).contiguous();
+  const std::int64_t* const at = ends.const_data_ptr<std::int64_t>();
+  TensorDict packed = batch;
+  packed.erase(kPackedRows);
+  packed.erase("attention_mask");
+  std::vector<std::int64_t> lengths, positions;
+  for (std::int64_t row = 0; row + 1 < ends.numel(); ++row) {
+    lengths.push_back(at[row + 1] - at[row]);
+    for (std::int64_t i = 0; i < lengths.back(); ++i) positions.push_back(i);
+    if (lengths.back() < 1)
+      refuse_packed(str("a row of ", lengths.back(), " tokens"), "at least 1");
+  }
+  if (at[0] != 0 || at[ends.numel() - 1] != ids->size(1))
+    refuse_packed(str("rows from ", at[0], " to ", at[ends.numel() - 1]),
+                  str("0 to ", ids->size(1)));
+  if (!find(batch, "position_ids"))
+    packed["position_ids"] = tensor_of(positions).unsqueeze(0).to(ids->device());
+  return packed_of(std::move(packed), std::move(lengths));
+}
+
 }  // namespace
 
 std::optional<PackedBatch> PackedBatch::of(const TensorDict& batch, const Tables& tables) {
+  if (const at::Tensor* const bounds = find(batch, kPackedRows))
+    return packed_by_collator(batch, *bounds);
   const at::Tensor *ids = find(batch, "input_ids"), *mask = find(batch, "attention_mask"),
                    *positions = find(batch, "position_ids"), *types = find(batch, "token_type_ids");
   if (!ids || !mask || !is_matrix_of_ids(*ids) || !is_matrix_of_ids(*mask)) return std::nullopt;
@@ -97,15 +163,14 @@ std::optional<PackedBatch> PackedBatch::of(const TensorDict& batch, const Tables
           tables.positions) &&
       (!types || add("token_type_ids", picked(*types, places), tables.types));
   if (!are_known) return std::nullopt;
-  std::vector<std::int64_t> starts;
-  std::int64_t start = 0;
-  for (const std::int64_t length : tokens->lengths) {
-    starts.push_back(start);
-    start += length;
+  if (const at::Tensor* const labels = find(batch, "labels")) {
+    const bool are_of_tokens = labels->sizes() == ids->sizes() && is_matrix_of_ids(*labels);
+    const std::vector<std::int64_t> own = are_of_tokens ? picked(*labels, places) : places;
+    if (are_of_tokens && labels_in(own) != labels_in(picked(*labels, all_places(*ids))))
+      return std::nullopt;
+    packed["labels"] = are_of_tokens ? tensor_of(own).unsqueeze(0) : *labels;
   }
-  return PackedBatch{.batch = std::move(packed),
-                     .mask = ops::KeyMask::packed(std::move(tokens->lengths)),
-                     .starts = tensor_of(starts)};
+  return packed_of(std::move(packed), std::move(tokens->lengths));
 }
 
 at::Tensor PackedBatch::first_tokens(const at::Tensor& hidden) const {

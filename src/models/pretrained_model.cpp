@@ -3,6 +3,8 @@
 #include <torch/torch.h>
 
 #include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 #include <variant>
@@ -14,6 +16,8 @@
 #include "hasten/formats/weights.h"
 #include "hasten/machine/model_folder.h"
 #include "hasten/models/bert.h"
+#include "hasten/models/gpt2.h"
+#include "hasten/models/llama.h"
 #include "hasten/models/resnet.h"
 #include "hasten/models/vit.h"
 #include "models/config_reader.h"
@@ -29,6 +33,16 @@ std::string modern_name(std::string name) {
       name.replace(name.size() - std::string(old).size(), std::string::npos, now);
   }
   return name;
+}
+
+// Returns whether it is a tensor that checkpoints of earlier versions of transformers contain and that
+// is computed, not learned: positions, causal masks, frequencies.
+bool is_computed(const std::string& name) {
+  for (const char* ending :
+       {"embeddings.position_ids", ".attn.bias", ".attn.masked_bias", "rotary_emb.inv_freq"}) {
+    if (ends_with(name, ending)) return true;
+  }
+  return false;
 }
 
 // Finds the model's tensor for a tensor of a file.
@@ -75,7 +89,7 @@ std::map<std::string, std::string> sources_of(const ModuleTensors& model, const 
     const auto found = names.candidates(file_name);
     if (!found.empty()) {
       source.emplace(found.front(), file_name);
-    } else if (!ends_with(file_name, "embeddings.position_ids")) {
+    } else if (!is_computed(file_name)) {
       unexpected.push_back(file_name);
     }
   }
@@ -153,6 +167,18 @@ std::int64_t PreTrainedModel::row_length(const TensorDict& batch) const {
   return row_length_in(batch);
 }
 
+namespace {
+
+bool is_embedding_table(const std::string& parameter) {
+  for (const char* ending :
+       {"_embeddings.weight", "wte.weight", "wpe.weight", "embed_tokens.weight"}) {
+    if (ends_with(parameter, ending)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 std::optional<double> PreTrainedModel::floating_point_ops(const TensorDict& batch) const {
   const std::optional<std::int64_t> tokens = token_count(batch);
   if (!tokens) return std::nullopt;
@@ -161,12 +187,32 @@ std::optional<double> PreTrainedModel::floating_point_ops(const TensorDict& batc
     std::set<const at::TensorImpl*> seen;  // a tied weight counts under its first name
     for (const auto& item : named_parameters()) {
       if (!seen.insert(item.value().unsafeGetTensorImpl()).second) continue;
-      multiplied += ends_with(item.key(), "_embeddings.weight") ? 0 : item.value().numel();
+      multiplied += is_embedding_table(item.key()) ? 0 : item.value().numel();
     }
     flos_per_token_ = 6.0 * static_cast<double>(multiplied);
   }
   return *flos_per_token_ * static_cast<double>(*tokens);
 }
+
+namespace {
+
+// Adds the type of the weights to a configuration, under the name that transformers gives it.
+std::string with_dtype(const std::string& config, const torch::nn::Module& model) {
+  const std::map<at::ScalarType, const char*> names = {{at::kFloat, "float32"},
+                                                       {at::kBFloat16, "bfloat16"},
+                                                       {at::kHalf, "float16"},
+                                                       {at::kDouble, "float64"}};
+  const auto parameters = model.parameters();
+  if (parameters.empty()) return config;
+  const auto name = names.find(parameters.front().scalar_type());
+  if (name == names.end()) return config;
+  auto json = nlohmann::json::parse(config);
+  json.erase("torch_dtype");  // its former name
+  json["dtype"] = name->second;
+  return json.dump(2) + "\n";
+}
+
+}  // namespace
 
 TensorDict PreTrainedModel::state_dict() const {
   TensorDict out;
@@ -180,7 +226,7 @@ void PreTrainedModel::save_pretrained(const std::filesystem::path& folder,
   make_directories(folder);
   // Saves weights first: if they are refused, the folder stays as it was.
   save_weights(folder, state_dict(), {.max_shard_size = max_shard_size});
-  write_file_atomically(folder / "config.json", config_json());
+  write_file_atomically(folder / "config.json", with_dtype(config_json(), *this));
 }
 
 bool PreTrainedModel::save_files(const std::filesystem::path& folder) const {
@@ -195,17 +241,48 @@ std::optional<std::vector<std::string>> PreTrainedModel::load_files(
 
 namespace {
 
-using AnyConfig = std::variant<BertConfig, ViTConfig, ResNetConfig>;
+using AnyConfig = std::variant<BertConfig, GPT2Config, LlamaConfig, ViTConfig, ResNetConfig>;
 
 AnyConfig config_from(const std::filesystem::path& file) {
   const std::string text = read_file(file), where = file.string();
   const std::string type = model_type_in(text, where);
   if (type == "bert") return BertConfig::from_json(text, where);
+  if (type == "gpt2") return GPT2Config::from_json(text, where);
+  if (type == "llama") return LlamaConfig::from_json(text, where);
   if (type == "vit") return ViTConfig::from_json(text, where);
   if (type == "resnet") return ResNetConfig::from_json(text, where);
   throw DataError("models.unknown-type", {.what = where + ", key model_type",
                                           .got = type.empty() ? "none" : type,
-                                          .expected = "bert, vit or resnet"});
+                                          .expected = "bert, gpt2, llama, vit or resnet"});
+}
+
+struct TaskFacts {
+  const char *name, *models;  // the types of models that have a head for it
+};
+
+TaskFacts facts_of(Task task) {
+  switch (task) {
+    case Task::base:
+      return {"base", "bert, gpt2 or llama"};
+    case Task::text_classification:
+      return {"text-classification", "bert, gpt2 or llama"};
+    case Task::token_classification:
+      return {"token-classification", "bert"};
+    case Task::masked_lm:
+      return {"masked-lm", "bert"};
+    case Task::causal_lm:
+      return {"causal-lm", "gpt2 or llama"};
+    case Task::image_classification:
+      return {"image-classification", "vit or resnet"};
+  }
+  throw UsageError("models.unknown-task", {.what = "a task that is not in the list"});
+}
+
+[[noreturn]] void refuse_task(Task task, const char* type) {
+  const TaskFacts facts = facts_of(task);
+  throw DataError("models.task", {.what = str("the task ", facts.name),
+                                  .got = str("a model of type ", type),
+                                  .expected = str("a model of type ", facts.models)});
 }
 
 std::shared_ptr<PreTrainedModel> make_model(Task task, BertConfig config) {
@@ -218,29 +295,48 @@ std::shared_ptr<PreTrainedModel> make_model(Task task, BertConfig config) {
       return std::make_shared<BertForTokenClassification>(std::move(config));
     case Task::masked_lm:
       return std::make_shared<BertForMaskedLM>(std::move(config));
+    case Task::causal_lm:
     case Task::image_classification:
-      throw DataError("models.task", {.what = "the task image-classification",
-                                      .got = "a BERT",
-                                      .expected = "a model of type vit or resnet"});
+      break;
   }
-  throw UsageError("models.unknown-task", {.what = "a task that is not in the list"});
+  refuse_task(task, "bert");
 }
 
-void require_images(Task task, const char* type) {
-  if (task == Task::image_classification) return;
-  throw DataError("models.task", {.what = "a task of texts",
-                                  .got = str("a model of type ", type),
-                                  .expected = "a BERT",
-                                  .hint = "a model for images has the task image-classification"});
+// Makes one of the three models that each decoder has.
+template <class Base, class Classifier, class LanguageModel, class Config>
+std::shared_ptr<PreTrainedModel> make_decoder(Task task, const char* type, Config config) {
+  switch (task) {
+    case Task::base:
+      return std::make_shared<Base>(std::move(config));
+    case Task::text_classification:
+      return std::make_shared<Classifier>(std::move(config));
+    case Task::causal_lm:
+      return std::make_shared<LanguageModel>(std::move(config));
+    case Task::token_classification:
+    case Task::masked_lm:
+    case Task::image_classification:
+      break;
+  }
+  refuse_task(task, type);
+}
+
+std::shared_ptr<PreTrainedModel> make_model(Task task, GPT2Config config) {
+  return make_decoder<GPT2Model, GPT2ForSequenceClassification, GPT2LMHeadModel>(task, "gpt2",
+                                                                                 std::move(config));
+}
+
+std::shared_ptr<PreTrainedModel> make_model(Task task, LlamaConfig config) {
+  return make_decoder<LlamaModel, LlamaForSequenceClassification, LlamaForCausalLM>(
+      task, "llama", std::move(config));
 }
 
 std::shared_ptr<PreTrainedModel> make_model(Task task, ViTConfig config) {
-  require_images(task, "vit");
+  if (task != Task::image_classification) refuse_task(task, "vit");
   return std::make_shared<ViTForImageClassification>(std::move(config));
 }
 
 std::shared_ptr<PreTrainedModel> make_model(Task task, ResNetConfig config) {
-  require_images(task, "resnet");
+  if (task != Task::image_classification) refuse_task(task, "resnet");
   return std::make_shared<ResNetForImageClassification>(std::move(config));
 }
 
@@ -276,6 +372,22 @@ void apply(const ModelOptions& options, BertConfig& config) {
   config.attn_implementation = options.attn_implementation;
 }
 
+void apply(const ModelOptions& options, GPT2Config& config) {
+  apply_labels(options, config);
+  require_no_dropout("gpt2", "classifier_dropout", options.classifier_dropout);
+  if (options.hidden_dropout) config.resid_pdrop = config.embd_pdrop = *options.hidden_dropout;
+  if (options.attention_dropout) config.attn_pdrop = *options.attention_dropout;
+  config.attn_implementation = options.attn_implementation;
+}
+
+void apply(const ModelOptions& options, LlamaConfig& config) {
+  apply_labels(options, config);
+  require_no_dropout("llama", "hidden_dropout", options.hidden_dropout);
+  require_no_dropout("llama", "classifier_dropout", options.classifier_dropout);
+  if (options.attention_dropout) config.attention_dropout = *options.attention_dropout;
+  config.attn_implementation = options.attn_implementation;
+}
+
 void apply(const ModelOptions& options, ViTConfig& config) {
   apply_labels(options, config);
   require_no_dropout("vit", "classifier_dropout", options.classifier_dropout);
@@ -297,8 +409,15 @@ struct ModelSource {
   std::filesystem::path folder;
 };
 
+std::optional<AnyConfig> built_in(const std::string& name) {
+  if (auto config = BertConfig::by_name(name)) return *std::move(config);
+  if (auto config = GPT2Config::by_name(name)) return *std::move(config);
+  if (auto config = LlamaConfig::by_name(name)) return *std::move(config);
+  return std::nullopt;
+}
+
 ModelSource find_source(const std::string& what) {
-  if (auto built_in = BertConfig::by_name(what)) return {*std::move(built_in), {}};
+  if (auto config = built_in(what)) return {*std::move(config), {}};
   const std::filesystem::path path = model_folder(what);
   if (std::filesystem::is_directory(path)) {
     if (!std::filesystem::exists(path / "config.json")) {
@@ -317,18 +436,34 @@ ModelSource find_source(const std::string& what) {
                 {.what = "model " + what,
                  .got = "no such file or folder",
                  .expected = "a folder with config.json and model.safetensors, a config.json, "
-                             "ORG/NAME in the Hugging Face cache, bert-base or bert-large",
+                             "ORG/NAME in the Hugging Face cache, or a built-in name such as "
+                             "bert-base, gpt2 or llama-3.2-1b",
                  .hint = "download the model first, because hasten downloads nothing"});
 }
 
 }  // namespace
 
+Task usual_task_of(const std::string& what) {
+  const AnyConfig config = find_source(what).config;
+  if (std::holds_alternative<BertConfig>(config)) return Task::text_classification;
+  const bool is_decoder =
+      std::holds_alternative<GPT2Config>(config) || std::holds_alternative<LlamaConfig>(config);
+  return is_decoder ? Task::causal_lm : Task::image_classification;
+}
+
 std::int64_t vocab_size_of(const std::string& what) {
   const ModelSource source = find_source(what);
-  if (const auto* const bert = std::get_if<BertConfig>(&source.config)) return bert->vocab_size;
-  throw DataError("models.task", {.what = "the ids of model " + what,
-                                  .got = "a model for images, which has none",
-                                  .expected = "a BERT"});
+  return std::visit(
+      [&](const auto& config) -> std::int64_t {
+        if constexpr (requires { config.vocab_size; }) {
+          return config.vocab_size;
+        } else {
+          throw DataError("models.task", {.what = "the ids of model " + what,
+                                          .got = "a model for images, which has none",
+                                          .expected = "a model of type bert, gpt2 or llama"});
+        }
+      },
+      source.config);
 }
 
 namespace {

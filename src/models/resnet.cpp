@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "hasten/base/text.h"
+#include "hasten/models/recomputation.h"
 #include "models/layers.h"
 
 namespace hasten {
@@ -39,7 +40,7 @@ class ResNetUnit : public torch::nn::Module {
 };
 
 // Two or three units beside a shortcut, which is a unit if the shapes differ.
-class ResNetLayer : public torch::nn::Module {
+class ResNetLayer : public torch::nn::Module, public RecomputableLayer {
  public:
   ResNetLayer(const ResNetConfig& config, std::int64_t in, std::int64_t out, std::int64_t stride)
       : activation_(config.hidden_act) {
@@ -66,12 +67,16 @@ class ResNetLayer : public torch::nn::Module {
   }
 
   at::Tensor forward(const at::Tensor& x) {
+    return recomputable([this](const at::Tensor& input) { return compute(input); }, x);
+  }
+
+ private:
+  at::Tensor compute(const at::Tensor& x) const {
     at::Tensor y = x;
     for (const auto& unit : units_) y = unit->forward(y);
     return activate(activation_, y + (shortcut_ ? shortcut_->forward(x) : x));
   }
 
- private:
   std::string activation_;
   std::shared_ptr<ResNetUnit> shortcut_;
   std::vector<std::shared_ptr<ResNetUnit>> units_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "hasten/base/text.h"
+#include "hasten/models/recomputation.h"
 
 namespace hasten {
 namespace {

@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include "hasten/base/text.h"
+#include "hasten/models/recomputation.h"
 #include "models/layers.h"
 
 namespace hasten {
@@ -11,7 +12,7 @@ namespace {
 
 // One layer, with the names of transformers' files: attention.attention, attention.output,
 // intermediate, output. The norms come before the sublayers.
-class ViTLayer : public torch::nn::Module {
+class ViTLayer : public torch::nn::Module, public RecomputableLayer {
  public:
   explicit ViTLayer(const ViTConfig& config)
       : heads_(config.num_attention_heads),
@@ -42,7 +43,13 @@ class ViTLayer : public torch::nn::Module {
   }
 
   at::Tensor forward(const at::Tensor& x) {
-    const bool training = is_training();
+    return recomputable([this, training = is_training()](
+                            const at::Tensor& input) { return compute(input, training); },
+                        x);
+  }
+
+ private:
+  at::Tensor compute(const at::Tensor& x, bool training) const {
     const auto attend =
         attention_ == AttentionImplementation::eager ? ops::eager_attention : ops::attention;
     const at::Tensor in = (*norm_before_)(x);
@@ -54,7 +61,6 @@ class ViTLayer : public torch::nn::Module {
     return ops::dropout((*down_)(wide), dropout_, training) + mixed;
   }
 
- private:
   std::int64_t heads_;
   std::string activation_;
   double dropout_, attention_dropout_;

@@ -8,9 +8,10 @@
 //       model->forward({{"input_ids", ids}, {"attention_mask", mask}, {"labels", labels}});
 //
 // input_ids, attention_mask, token_type_ids and position_ids are [batch, length] int64;
-// attention_mask is non-zero for a token that counts. Structure, names and arithmetic are those of
+// attention_mask is non-zero for a token that counts. A batch of one row that consists of several texts
+// has the places where they begin in cu_seq_lens_q (hasten/data/task_collators.h). Structure, names and arithmetic are those of
 // transformers' classes of the same names. Throws DataError "models.id-out-of-range",
-// "models.label-out-of-range", "models.sequence-too-long", "data.missing-tensor". Thread rule: one
+// "models.label-out-of-range", "models.sequence-too-long", "models.packed-batch", "data.missing-tensor". Thread rule: one
 // thread at a time.
 #pragma once
 
@@ -29,6 +30,7 @@ class HASTEN_API BertPreTrainedModel : public PreTrainedModel {
   std::string problem_type() const override { return config_.problem_type; }
   void initialize(const std::vector<std::string>* names = nullptr) override;
   void set_sparse_gradients(bool sparse) override { sparse_gradients_ = sparse; }
+  bool takes_packed_batches() const override { return true; }
   const BertConfig& config() const { return config_; }
 
  protected:
@@ -42,6 +44,7 @@ class HASTEN_API BertPreTrainedModel : public PreTrainedModel {
 class BertEmbeddings;
 class BertEncoder;
 class BertPooler;
+struct PackedBatch;
 class Projection;
 class Norm;
 
@@ -59,8 +62,13 @@ class HASTEN_API BertModel : public BertPreTrainedModel {
   std::vector<at::Tensor> sparse_parameters() const override;
   bool set_embedding_noise(double alpha) override;
   const at::Tensor& word_embeddings() const;
+  // Returns the hidden states of the tokens of a batch and their labels, which the batch has for each
+  // token: hidden [..., hidden_size], labels [...]. Masked tokens are left out as by forward_pooled.
+  std::pair<at::Tensor, at::Tensor> forward_labelled(const TensorDict& batch);
 
  private:
+  std::optional<PackedBatch> packed(const TensorDict& batch) const;
+
   std::shared_ptr<BertEmbeddings> embeddings_;
   std::shared_ptr<BertEncoder> encoder_;
   std::shared_ptr<BertPooler> pooler_;
@@ -97,9 +105,17 @@ class HASTEN_API BertForTokenClassification : public BertClassifier {
  public:
   explicit BertForTokenClassification(BertConfig config);
   ModelOutput forward(const TensorDict& batch) override;
+  bool set_loss_only(bool loss_only) override {
+    loss_only_ = loss_only;
+    return true;
+  }
+
+ private:
+  bool loss_only_ = false;
 };
 
-// Fills masks. logits [batch, length, vocab_size]; labels [batch, length], -100 for a token that is
+// Fills masks. In training, set_loss_only(true) leaves out the logits of what has no label, and the rest
+// exists for some tokens at a time (ops::linear_cross_entropy). logits [batch, length, vocab_size]; labels [batch, length], -100 for a token that is
 // not to be filled. With config.tie_word_embeddings the output matrix is the table of word
 // embeddings, whose gradient is then never sparse.
 class HASTEN_API BertForMaskedLM : public BertPreTrainedModel {
@@ -107,6 +123,10 @@ class HASTEN_API BertForMaskedLM : public BertPreTrainedModel {
   explicit BertForMaskedLM(BertConfig config);
   ModelOutput forward(const TensorDict& batch) override;
   void set_sparse_gradients(bool sparse) override;
+  bool set_loss_only(bool loss_only) override {
+    loss_only_ = loss_only;
+    return true;
+  }
   bool set_embedding_noise(double alpha) override;
   std::map<std::string, std::string> tied_parameters() const override;
 
@@ -117,6 +137,7 @@ class HASTEN_API BertForMaskedLM : public BertPreTrainedModel {
   class Head;
   std::shared_ptr<BertModel> bert_;
   std::shared_ptr<Head> head_;
+  bool loss_only_ = false;
 };
 
 }  // namespace hasten

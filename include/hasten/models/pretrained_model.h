@@ -35,6 +35,9 @@ struct ModelOutput {
   // [batch, length, hidden]; undefined if a text classifier has left out the padding.
   at::Tensor last_hidden_state;
   at::Tensor pooler_output;  // [batch, hidden]
+  // Other outputs by name, each with a row for each row of the batch, such as the two logits of
+  // question answering. Trainer::predict() returns them, and metrics take them.
+  TensorDict others = {};
 };
 
 // A parameter that has another shape in a file.
@@ -117,6 +120,7 @@ enum class Task {
   text_classification,
   token_classification,
   masked_lm,
+  causal_lm,
   image_classification
 };
 
@@ -126,7 +130,8 @@ struct ModelOptions {
   std::vector<std::string> labels;  // the names for id2label; empty: as config.json says
   std::string problem_type;         // empty: as config.json says
   // hidden_dropout_prob, attention_probs_dropout_prob and classifier_dropout; unset: as config.json
-  // says.
+  // says. For GPT-2 the first is resid_pdrop and embd_pdrop, and the second attn_pdrop; for Llama
+  // the second is attention_dropout. A model without such a dropout refuses the option.
   std::optional<double> hidden_dropout, attention_dropout, classifier_dropout;
   AttentionImplementation attn_implementation = AttentionImplementation::sdpa;
   std::filesystem::path weights;  // a safetensors file that replaces the folder's; empty: none
@@ -143,9 +148,13 @@ struct LoadedModel {
 // Loads a model. `what` is a folder with config.json and model.safetensors (or shards with an
 // index), the name of such a model in the Hugging Face cache (ORG/NAME or ORG/NAME@REVISION, see
 // hasten/machine/model_folder.h), a config.json (random weights), or the name of a built-in
-// configuration (bert-base or bert-large; random weights). An existing file or folder precedes a
-// name in the cache. Throws DataError "models.*", "weights.*", "safetensors.*", IoError.
+// configuration (random weights): bert-base, bert-large, gpt2, gpt2-medium, gpt2-large, gpt2-xl,
+// llama-2-7b, llama-3-8b, llama-3.2-1b or llama-3.2-3b. An existing file or folder precedes a name
+// in the cache. Throws DataError "models.*", "weights.*", "safetensors.*", IoError.
 HASTEN_API LoadedModel load_model(const std::string& what, const ModelOptions& options);
+// The task that models of this type have in most cases: text_classification for BERT, causal_lm for
+// GPT-2 and Llama, image_classification for the others. Reads only the configuration.
+HASTEN_API Task usual_task_of(const std::string& what);
 // The number of ids of that model, which takes texts. Reads only its configuration.
 HASTEN_API std::int64_t vocab_size_of(const std::string& what);
 

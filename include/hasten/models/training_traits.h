@@ -24,6 +24,11 @@
 
 namespace hasten {
 
+struct Recomputation;  // hasten/models/recomputation.h
+
+// The tensor of a packed batch, int32 [rows + 1]: the places where its rows begin, and the end.
+inline constexpr const char* kPackedRows = "cu_seq_lens_q";
+
 class HASTEN_API TrainingTraits {
  public:
   virtual ~TrainingTraits() = default;
@@ -61,6 +66,26 @@ class HASTEN_API TrainingTraits {
   // tokens while the module trains: uniform in [-alpha, alpha] / sqrt(length * hidden size). 0: none.
   // Returns false if the module cannot do so.
   virtual bool set_embedding_noise(double /*alpha*/) { return false; }
+
+  // True if the loss compares each label with the logits of the token before it, as language models
+  // do that predict the next token: then the first label of a row does not count.
+  virtual bool shifts_labels() const { return false; }
+
+  // Sets what the module recomputes in the backward pass; unset: nothing. Returns the paths of the
+  // modules that it recomputes. Unset: the layers below it are RecomputableLayers, or it has none.
+  virtual std::optional<std::vector<std::string>> set_recomputation(
+      const std::optional<Recomputation>&) {
+    return std::nullopt;
+  }
+
+  // Lets forward() leave out what only the logits of a batch need while the module trains and the
+  // batch has labels: logits, and the padding. The loss stays the same up to rounding. Returns false
+  // if the module cannot do so.
+  virtual bool set_loss_only(bool /*loss_only*/) { return false; }
+
+  // True if forward() takes batches of one row that consists of several texts, with the places where
+  // they begin in `cu_seq_lens_q` (DataCollatorWithFlattening with return_flash_attn_kwargs).
+  virtual bool takes_packed_batches() const { return false; }
 
   // Sets whether parameters may get sparse gradients, which the optimizer must accept.
   virtual void set_sparse_gradients(bool) {}

@@ -75,7 +75,7 @@ TEST_CASE("image models: a folder is saved and loaded, with a head for other lab
   CHECK(other.report.mismatched.size() == 2);
   CHECK(other.model->forward({{"pixel_values", batch.at("pixel_values")}}).logits.size(-1) == 5);
 
-  CHECK(contains(error_of([&] { (void)load_model(folder, {}); }), "models.task | a task of texts"));
+  CHECK(contains(error_of([&] { (void)load_model(folder, {}); }), "models.task | the task text-classification"));
   CHECK(contains(error_of([&] { (void)vocab_size_of(folder); }), "models.task"));
   CHECK(contains(error_of([&] {
                    (void)load_model(

@@ -1,0 +1,106 @@
+// File: hasten/models/generation.h
+// Generates texts with a decoder: greedy search, sampling, and beam search.
+//
+//   LoadedModel loaded = load_model("gpt2", {.task = Task::causal_lm});
+//   auto& model = dynamic_cast<CausalModel&>(*loaded.model);
+//   loaded.model->eval();
+//   GenerationOptions options{.max_new_tokens = 40, .num_beams = 5, .early_stopping = EarlyStopping::yes};
+//   options.eos_token_id = {50256};
+//   GenerationOutput out = generate(model, ids, attention_mask, options);
+//   at::Tensor new_tokens = out.sequences.narrow(1, ids.size(1), out.sequences.size(1) - ids.size(1));
+//
+// Names, defaults and results are those of transformers' GenerationConfig and generate() (5.23):
+// greedy and beam search give its sequences token for token, and sampling with a seed those of
+// torch.manual_seed with that seed. Only the fill after the end of a beam's sequence differs if the
+// padding token is 0: it is that token here, and eos_token_id there.
+//
+// Prompts of different lengths are padded at the left, so that the next token of each follows at the
+// same place. Every step computes the new tokens only, with a cache of keys and values that is
+// allocated once; its memory is in KeyValueCache. Logits are processed in float on the CPU.
+//
+// Throws ConfigError "generation.option" for options that are out of range or exclude each other,
+// UsageError "generation.prompt" for prompts of another shape, and UsageError
+// "models.sequence-too-long". Thread rule: one thread at a time for a model.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hasten/base/export.h"
+#include "hasten/models/causal_model.h"
+#include "hasten/options/names.h"
+
+namespace hasten {
+
+// When a beam search ends: `yes` as soon as every beam has a complete sequence; `no` when the best
+// running beam, at its length now, is worse than the worst complete sequence; `never` when it could
+// not become better at any length.
+enum class EarlyStopping { no, yes, never };
+
+template <>
+struct Names<EarlyStopping> {
+  static constexpr std::string_view text[] = {"false", "true", "never"};
+};
+
+struct GenerationOptions {
+  // The most tokens of a sequence with its prompt, and the most new tokens, which takes precedence;
+  // both unset: 20 new tokens.
+  std::optional<std::int64_t> max_length, max_new_tokens;
+  // No end before this many tokens with the prompt, and before this many new tokens.
+  std::int64_t min_length = 0, min_new_tokens = 0;
+
+  std::int64_t num_beams = 1;  // above 1: beam search
+  double length_penalty = 1;   // a beam's score is divided by (new tokens)^length_penalty
+  EarlyStopping early_stopping = EarlyStopping::no;
+  std::int64_t num_return_sequences = 1;  // of each prompt: samples, or the best beams
+
+  bool do_sample = false;       // draws each token from its probability
+  double temperature = 1;       // above 0; divides the logits
+  std::int64_t top_k = 50;      // only the k most probable tokens; 0: all
+  double top_p = 1;             // only the fewest tokens whose probabilities sum to p
+  std::optional<double> min_p;  // only tokens of at least this share of the highest probability
+  // The seed of the samples; unset: LibTorch's default CPU generator.
+  std::optional<std::uint64_t> seed;
+
+  double repetition_penalty = 1;          // above 0; above 1: tokens of the text get less probable
+  std::int64_t no_repeat_ngram_size = 0;  // no n tokens occur twice; 0: they may
+
+  std::vector<std::int64_t> eos_token_id;    // each of them ends a sequence
+  std::optional<std::int64_t> pad_token_id;  // follows the end; unset: the first of eos_token_id
+
+  // Called after each step with the next token of each row. Not for a beam search, whose tokens may
+  // change until its end.
+  std::function<void(const std::vector<std::int64_t>& next)> on_tokens;
+  // Called with the memory of caches and beams whenever it has been allocated, for
+  // Anatomy::watch_functionality.
+  std::function<void(const std::vector<at::Tensor>& memory)> on_memory;
+};
+
+struct GenerationOutput {
+  // [prompts * num_return_sequences, length] int64: the prompts as they were given, the new tokens,
+  // and padding after the end.
+  at::Tensor sequences;
+  // The scores of a beam search [rows], the best of each prompt first; undefined without one.
+  at::Tensor scores;
+};
+
+// Continues the prompts ids [rows, length] int64. attention_mask [rows, length] is zero for padding;
+// undefined: there is none. The module must be in evaluation mode, and no gradients are recorded.
+HASTEN_API GenerationOutput generate(CausalModel& model, const at::Tensor& ids,
+                                     const at::Tensor& attention_mask,
+                                     const GenerationOptions& options);
+
+// The options that a model's files set: eos_token_id and pad_token_id of config.json, and then the keys
+// of generation_config.json, if its folder has that. `what` is as load_model takes it. Throws
+// DataError "generation.config" for a key that changes texts and that hasten does not have.
+HASTEN_API GenerationOptions generation_defaults(const std::string& what);
+
+// Throws ConfigError "generation.option" for values that generate() refuses.
+HASTEN_API void check_generation(const GenerationOptions& options);
+
+}  // namespace hasten

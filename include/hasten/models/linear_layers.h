@@ -1,0 +1,42 @@
+// File: hasten/models/linear_layers.h
+// A module that computes with the weights of linear layers, so that add_lora (hasten/models/lora.h) can
+// adapt them. torch::nn::Linear, the layers of hasten's models and exported programs are known. A linear
+// layer of your own derives from it:
+//
+//   struct MyLinear : torch::nn::Module, LinearLayers {
+//     at::Tensor weight = register_parameter("weight", at::empty({3, 2}));
+//     at::Tensor forward(const at::Tensor& x) { return at::linear(x, weight); }
+//     std::vector<LinearLayer> linear_layers() const override { return {{}}; }
+//     void set_linear_weight(const std::string&, const at::Tensor& tensor) override { weight = tensor; }
+//   };
+//
+// The forward pass has to multiply by the weight with linear, matmul, mm or addmm, in which the weight,
+// or its transposition, is the right operand. Thread rule: that of the module.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "hasten/base/export.h"
+
+namespace hasten {
+
+struct LinearLayer {
+  // The path of the module that has registered the parameter "weight", from this module; empty: this
+  // module itself.
+  std::string path;
+  // The weight is [in, out], as that of GPT-2's Conv1D, and not [out, in].
+  bool is_transposed = false;
+};
+
+class HASTEN_API LinearLayers {
+ public:
+  virtual ~LinearLayers() = default;
+  virtual std::vector<LinearLayer> linear_layers() const = 0;
+  // Replaces the handles of the layer's weight by which the forward pass multiplies.
+  virtual void set_linear_weight(const std::string& path, const at::Tensor& weight) = 0;
+};
+
+}  // namespace hasten

@@ -1,0 +1,97 @@
+#include "models/decoder.h"
+
+#include <torch/torch.h>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "models/layers.h"
+#include "models/losses.h"
+
+namespace hasten {
+
+namespace {
+
+DecoderPass pass_over_packed(const PackedBatch& packed) {
+  return {.positions = as_int64(packed.batch.at("position_ids")), .mask = packed.mask.causal()};
+}
+
+// Returns the label after each token of labels [rows, length], or [1, tokens] for texts of these
+// lengths; the last token of a text has none. Reads by pointer, so that a dry run knows them, too.
+at::Tensor labels_after(const at::Tensor& given, const std::vector<std::int64_t>& lengths) {
+  const at::Tensor labels = given.contiguous();
+  // A collator has set the first label of each text of a packed row to -100.
+  if (!labels.device().is_cpu()) return shifted_labels(labels);
+  at::Tensor after = at::empty_like(labels);
+  const std::int64_t* const from = labels.const_data_ptr<std::int64_t>();
+  std::int64_t* const to = after.mutable_data_ptr<std::int64_t>();
+  const auto shift = [&](std::int64_t first, std::int64_t length) {
+    for (std::int64_t i = first; i + 1 < first + length; ++i) to[i] = from[i + 1];
+    if (length > 0) to[first + length - 1] = kIgnoredLabel;
+  };
+  std::int64_t first = 0;
+  for (const std::int64_t length : lengths) {
+    shift(first, length);
+    first += length;
+  }
+  const std::int64_t length = labels.size(-1);
+  for (; length > 0 && first < labels.numel(); first += length) shift(first, length);
+  return after;
+}
+
+}  // namespace
+
+DecoderPass pass_over(const TensorDict& batch) {
+  if (batch.contains(kPackedRows)) return pass_over_packed(*PackedBatch::of(batch, {}));
+  return {.positions = as_int64(find_or_undefined(batch, "position_ids")),
+          .mask = ops::KeyMask(find_or_undefined(batch, "attention_mask")).causal()};
+}
+
+DecoderPass pass_over(KeyValueCache& cache, std::int64_t tokens) {
+  return {.positions = cache.positions(tokens), .mask = cache.mask(tokens), .cache = &cache};
+}
+
+DecoderRows rows_of(const TensorDict& batch, const PackedBatch::Tables& tables, bool packs) {
+  const at::Tensor labels = take(batch, "labels").to(at::kLong);
+  check_labels(labels, tables.words);
+  TensorDict without_types = batch;  // decoders have none
+  without_types.erase("token_type_ids");
+  without_types["labels"] = labels;
+  const auto packed =
+      packs || batch.contains(kPackedRows) ? PackedBatch::of(without_types, tables) : std::nullopt;
+  if (!packed)
+    return {as_int64(take(batch, "input_ids")), pass_over(batch), labels_after(labels, {})};
+  return {as_int64(take(packed->batch, "input_ids")), pass_over_packed(*packed),
+          labels_after(take(packed->batch, "labels"), packed->mask.lengths())};
+}
+
+at::Tensor causal_lm_loss(const at::Tensor& hidden, const at::Tensor& head,
+                          const at::Tensor& labels) {
+  const LabelledTokens tokens = labelled_tokens(hidden, labels);
+  return ops::linear_cross_entropy(tokens.hidden, head, {}, tokens.labels, kIgnoredLabel);
+}
+
+void add_causal_lm_outputs(ModelOutput& out, const at::Tensor& head, const at::Tensor& labels) {
+  out.logits = ops::linear(out.last_hidden_state, head, {});
+  if (!labels.defined()) return;
+  require_classes(labels);
+  // The labels are checked before they are shifted: in a dry run the copy has no content.
+  check_labels(labels.to(at::kLong), head.size(0));
+  out.loss = checked_cross_entropy(out.logits.to(at::kFloat), shifted_labels(labels.to(at::kLong)));
+}
+
+at::Tensor last_tokens(const at::Tensor& hidden, const at::Tensor& ids,
+                       const std::optional<std::int64_t>& padding_id) {
+  if (!padding_id && hidden.size(0) > 1) {
+    throw DataError("models.no-padding-token",
+                    {.what = "a batch of texts to classify",
+                     .got = str(hidden.size(0), " rows, and a configuration without pad_token_id"),
+                     .expected = "one row, or a token for padding",
+                     .hint = "set pad_token_id in config.json"});
+  }
+  if (!padding_id) return hidden.select(1, hidden.size(1) - 1);
+  const at::Tensor places = at::arange(ids.size(1), ids.options().dtype(at::kLong));
+  const at::Tensor last = ids.ne(*padding_id).to(at::kLong).mul(places).argmax(-1);
+  return hidden.gather(1, last.view({-1, 1, 1}).expand({-1, 1, hidden.size(2)})).squeeze(1);
+}
+
+}  // namespace hasten

@@ -1,0 +1,65 @@
+// File: models/decoder.h (internal)
+// What the decoders share: which tokens a pass reads and attends to, and the heads with their losses.
+//
+//   const DecoderPass pass = pass_over(batch);                  // or pass_over(cache, tokens)
+//   x = layer->forward(x, pass, /*index=*/0);                   // attends to pass.keys_of(0, k, v)
+//   add_causal_lm_outputs(out, head_weight, labels);            // logits, and the loss of labels
+//
+// Throws what check_labels throws. Thread rule: values and pure functions.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "hasten/formats/tensor_dict.h"
+#include "hasten/models/key_value_cache.h"
+#include "hasten/models/pretrained_model.h"
+#include "hasten/ops/ops.h"
+#include "models/packed_batch.h"
+
+namespace hasten {
+
+struct DecoderPass {
+  at::Tensor positions;  // [batch or 1, tokens]; undefined: 0, 1, ...
+  ops::KeyMask mask;     // causal
+  KeyValueCache* cache = nullptr;
+
+  // Returns the keys and values to attend to, which with a cache include those before.
+  std::pair<at::Tensor, at::Tensor> keys_of(std::int64_t layer, const at::Tensor& keys,
+                                            const at::Tensor& values) const {
+    return cache ? cache->append(layer, keys, values) : std::pair(keys, values);
+  }
+};
+
+// The pass over whole rows: input_ids, and perhaps attention_mask and position_ids, or a batch that a
+// collator has packed (models/packed_batch.h).
+DecoderPass pass_over(const TensorDict& batch);
+// The pass over the next tokens of each row of a cache.
+DecoderPass pass_over(KeyValueCache& cache, std::int64_t tokens);
+
+// The tokens of a batch whose loss alone is computed.
+struct DecoderRows {
+  at::Tensor ids;  // [batch, length], or [1, tokens] without padding
+  DecoderPass pass;
+  at::Tensor labels;  // of the token after each, in the shape of ids; -100: it does not count
+};
+
+// Takes a batch with labels, and leaves out its padding if `packs`. Checks the labels.
+DecoderRows rows_of(const TensorDict& batch, const PackedBatch::Tables& tables, bool packs);
+// The loss of add_causal_lm_outputs, without whole logits. hidden [..., n], labels [...] as in
+// DecoderRows.
+at::Tensor causal_lm_loss(const at::Tensor& hidden, const at::Tensor& head,
+                          const at::Tensor& labels);
+
+// Sets the logits of each token from out.last_hidden_state, and, if there are labels [batch,
+// length], the loss: the mean cross entropy of each token's logits and the label after it, over the
+// labels that are not -100. head [vocabulary, hidden].
+void add_causal_lm_outputs(ModelOutput& out, const at::Tensor& head, const at::Tensor& labels);
+
+// Returns the hidden state of the last token of each row that is not padding [batch, hidden], or of
+// the first token if all are. Without a padding token there may be one row.
+at::Tensor last_tokens(const at::Tensor& hidden, const at::Tensor& ids,
+                       const std::optional<std::int64_t>& padding_id);
+
+}  // namespace hasten

@@ -1,0 +1,116 @@
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "hasten/base/error.h"
+#include "hasten/base/files.h"
+#include "hasten/base/text.h"
+#include "hasten/machine/model_folder.h"
+#include "hasten/models/generation.h"
+#include "hasten/models/gpt2_config.h"
+#include "hasten/models/llama_config.h"
+#include "models/config_reader.h"
+
+namespace hasten {
+namespace {
+
+using Json = nlohmann::json;
+
+// Keys that change texts and that hasten does not have, with the values that have no effect.
+void refuse_other_searches(const Json& object, const std::string& where) {
+  static const std::vector<std::pair<const char*, Json>> neutral = {
+      {"typical_p", 1.0},
+      {"epsilon_cutoff", 0.0},
+      {"eta_cutoff", 0.0},
+      {"top_h", nullptr},
+      {"bad_words_ids", nullptr},
+      {"sequence_bias", nullptr},
+      {"suppress_tokens", nullptr},
+      {"begin_suppress_tokens", nullptr},
+      {"forced_bos_token_id", nullptr},
+      {"forced_eos_token_id", nullptr},
+      {"exponential_decay_length_penalty", nullptr},
+      {"encoder_repetition_penalty", 1.0},
+      {"encoder_no_repeat_ngram_size", 0},
+      {"guidance_scale", nullptr},
+      {"penalty_alpha", nullptr},
+      {"num_beam_groups", 1},
+      {"renormalize_logits", false},
+      {"stop_strings", nullptr}};
+  for (const auto& [key, value] : neutral) {
+    const auto found = object.find(key);
+    if (found == object.end() || found->is_null() || *found == value) continue;
+    throw DataError("generation.config", {.what = where + ", key " + key,
+                                          .got = found->dump(),
+                                          .expected = "a key of a search that hasten has",
+                                          .hint = "remove the key, which changes the texts"});
+  }
+}
+
+void read_early_stopping(ConfigReader& reader, EarlyStopping& to) {
+  const Json& object = reader.object();
+  const auto found = object.find("early_stopping");
+  if (found != object.end() && found->is_string()) {
+    std::string word;
+    reader.read("early_stopping", word);
+    to = EarlyStopping::never;
+    return;
+  }
+  bool stops = to == EarlyStopping::yes;
+  reader.read("early_stopping", stops);
+  to = stops ? EarlyStopping::yes : EarlyStopping::no;
+}
+
+void read_tokens(ConfigReader& reader, GenerationOptions& options) {
+  reader.read_token_ids("eos_token_id", options.eos_token_id);
+  reader.read("pad_token_id", options.pad_token_id);
+}
+
+void read_generation(ConfigReader& reader, GenerationOptions& options) {
+  read_tokens(reader, options);
+  reader.read("max_length", options.max_length);
+  reader.read("max_new_tokens", options.max_new_tokens);
+  reader.read("min_length", options.min_length);
+  reader.read("min_new_tokens", options.min_new_tokens);
+  reader.read("num_beams", options.num_beams);
+  reader.read("length_penalty", options.length_penalty);
+  read_early_stopping(reader, options.early_stopping);
+  reader.read("num_return_sequences", options.num_return_sequences);
+  reader.read("do_sample", options.do_sample);
+  reader.read("temperature", options.temperature);
+  reader.read("top_k", options.top_k);
+  reader.read("top_p", options.top_p);
+  reader.read("min_p", options.min_p);
+  reader.read("repetition_penalty", options.repetition_penalty);
+  reader.read("no_repeat_ngram_size", options.no_repeat_ngram_size);
+}
+
+}  // namespace
+
+GenerationOptions generation_defaults(const std::string& what) {
+  GenerationOptions options;
+  if (const auto gpt2 = GPT2Config::by_name(what)) {
+    options.eos_token_id = gpt2->eos_token_ids;
+    return options;
+  }
+  if (const auto llama = LlamaConfig::by_name(what)) {
+    options.eos_token_id = llama->eos_token_ids;
+    return options;
+  }
+  namespace fs = std::filesystem;
+  const fs::path path = model_folder(what);
+  const bool is_folder = fs::is_directory(path);
+  const fs::path config = is_folder ? path / "config.json" : path;
+  if (fs::exists(config)) {
+    ConfigReader reader(read_file(config), config.string());
+    read_tokens(reader, options);
+  }
+  const fs::path generation = path / "generation_config.json";
+  if (is_folder && fs::exists(generation)) {
+    ConfigReader reader(read_file(generation), generation.string());
+    refuse_other_searches(reader.object(), generation.string());
+    read_generation(reader, options);
+  }
+  return options;
+}
+
+}  // namespace hasten

@@ -1,0 +1,231 @@
+#include "hasten/models/gpt2.h"
+
+#include <cmath>
+
+#include "hasten/base/text.h"
+#include "hasten/models/recomputation.h"
+#include "models/decoder.h"
+#include "models/layers.h"
+#include "models/losses.h"
+
+namespace hasten {
+
+// Its class tells that weight decay leaves it out.
+class GPT2LayerNorm : public Norm {
+ public:
+  using Norm::Norm;
+};
+
+// One layer, with the names of transformers: ln_1, attn, ln_2, mlp.
+class GPT2Block : public torch::nn::Module, public RecomputableLayer {
+ public:
+  GPT2Block(const GPT2Config& config, std::int64_t index)
+      : index_(index),
+        heads_(config.n_head, config.n_head, scale_of_scores(config, index)),
+        activation_(config.activation_function),
+        dropout_(config.resid_pdrop),
+        attention_dropout_(config.attn_pdrop),
+        attention_(config.attn_implementation) {
+    const std::int64_t n = config.n_embd, inner = config.inner_size();
+    norm_1_ =
+        register_module("ln_1", std::make_shared<GPT2LayerNorm>(n, config.layer_norm_epsilon));
+    const auto attention = add_submodule(*this, "attn");
+    query_key_value_ =
+        attention->register_module("c_attn", std::make_shared<TransposedProjection>(n, 3 * n));
+    mixed_ = attention->register_module("c_proj", std::make_shared<TransposedProjection>(n, n));
+    norm_2_ =
+        register_module("ln_2", std::make_shared<GPT2LayerNorm>(n, config.layer_norm_epsilon));
+    const auto mlp = add_submodule(*this, "mlp");
+    up_ = mlp->register_module("c_fc", std::make_shared<TransposedProjection>(n, inner));
+    down_ = mlp->register_module("c_proj", std::make_shared<TransposedProjection>(inner, n));
+  }
+
+  at::Tensor forward(const at::Tensor& x, const DecoderPass& pass) const {
+    // A second run would write to the cache again.
+    if (pass.cache != nullptr) return compute(x, pass);
+    // The mask's tensor is an argument only for the record of what the layer keeps.
+    return recomputable(
+        [this, pass](const at::Tensor& input, const at::Tensor&) { return compute(input, pass); },
+        x, pass.mask.additive());
+  }
+
+ private:
+  at::Tensor compute(const at::Tensor& x, const DecoderPass& pass) const {
+    const at::Tensor mixed = x + dropped((*mixed_)(attend((*norm_1_)(x), pass)));
+    const at::Tensor inner = activate(activation_, (*up_)((*norm_2_)(mixed)));
+    return mixed + dropped((*down_)(inner));
+  }
+
+  static double scale_of_scores(const GPT2Config& config, std::int64_t index) {
+    double scale = 1;
+    if (config.scale_attn_weights)
+      scale /= std::sqrt(static_cast<double>(config.n_embd / config.n_head));
+    if (config.scale_attn_by_inverse_layer_idx) scale /= static_cast<double>(index + 1);
+    return scale;
+  }
+
+  at::Tensor dropped(const at::Tensor& x) const { return ops::dropout(x, dropout_, is_training()); }
+
+  at::Tensor attend(const at::Tensor& x, const DecoderPass& pass) const {
+    const std::vector<at::Tensor> parts = (*query_key_value_)(x).chunk(3, -1);
+    const auto [keys, values] = pass.keys_of(index_, parts[1], parts[2]);
+    const auto attend =
+        attention_ == AttentionImplementation::eager ? ops::eager_attention : ops::attention;
+    return attend(parts[0], keys, values, pass.mask, heads_, attention_dropout_, is_training());
+  }
+
+  std::int64_t index_;
+  ops::AttentionHeads heads_;
+  std::string activation_;
+  double dropout_, attention_dropout_;
+  AttentionImplementation attention_;
+  std::shared_ptr<GPT2LayerNorm> norm_1_, norm_2_;
+  std::shared_ptr<TransposedProjection> query_key_value_, mixed_, up_, down_;
+};
+
+GPT2PreTrainedModel::GPT2PreTrainedModel(GPT2Config config, const char* architecture)
+    : config_(std::move(config)) {
+  config_.check("GPT2Config");
+  config_.architectures = {architecture};
+}
+
+std::string GPT2PreTrainedModel::config_json() const { return config_.to_json(); }
+
+void GPT2PreTrainedModel::initialize(const std::vector<std::string>* names) {
+  // Each layer adds to the residual stream twice, so what it adds is smaller in deep models.
+  const double residual =
+      config_.initializer_range / std::sqrt(2.0 * static_cast<double>(config_.n_layer));
+  initialize_parameters(*this, names, [&](const std::string& name, at::Tensor weight) {
+    if (weight.dim() > 1) {
+      weight.normal_(0, ends_with(name, "c_proj.weight") ? residual : config_.initializer_range);
+    } else {
+      weight.fill_(ends_with(name, "weight") ? 1 : 0);
+    }
+  });
+}
+
+GPT2Model::GPT2Model(GPT2Config config)
+    : GPT2PreTrainedModel(std::move(config), "GPT2Model"),
+      words_(register_module("wte",
+                             std::make_shared<EmbeddingTable>(config_.vocab_size, config_.n_embd))),
+      positions_(register_module(
+          "wpe", std::make_shared<EmbeddingTable>(config_.n_positions, config_.n_embd))) {
+  const auto list = add_submodule(*this, "h");
+  for (std::int64_t i = 0; i < config_.n_layer; ++i)
+    layers_.push_back(
+        list->register_module(std::to_string(i), std::make_shared<GPT2Block>(config_, i)));
+  norm_ = register_module(
+      "ln_f", std::make_shared<GPT2LayerNorm>(config_.n_embd, config_.layer_norm_epsilon));
+}
+
+at::Tensor GPT2Model::embed(const at::Tensor& ids, const DecoderPass& pass) const {
+  at::Tensor sum =
+      ops::embedding_sum(words_->weight, positions_->weight, {}, ids,
+                         pass.positions.defined() ? pass.positions.to(ids.device()) : at::Tensor(),
+                         {}, /*padding_id=*/-1, sparse_gradients_);
+  if (noise_ > 0 && is_training()) sum = with_noise(sum, noise_);
+  return ops::dropout(sum, config_.embd_pdrop, is_training());
+}
+
+at::Tensor GPT2Model::run_layers(at::Tensor x, const DecoderPass& pass) const {
+  for (const auto& layer : layers_) x = layer->forward(x, pass);
+  return (*norm_)(x);
+}
+
+at::Tensor GPT2Model::hidden_states(const at::Tensor& ids, const DecoderPass& pass) const {
+  return run_layers(embed(ids, pass), pass);
+}
+
+// The size of the noise depends on the length of the rows.
+bool GPT2Model::may_leave_out_padding() const {
+  return noise_ == 0 && words_->weight.device().is_cpu() &&
+         config_.attn_implementation != AttentionImplementation::eager;
+}
+
+ModelOutput GPT2Model::forward(const TensorDict& batch) {
+  ModelOutput out;
+  out.last_hidden_state = hidden_states(as_int64(take(batch, "input_ids")), pass_over(batch));
+  return out;
+}
+
+at::Tensor GPT2Model::forward(const at::Tensor& ids, KeyValueCache& cache) {
+  return hidden_states(ids, pass_over(cache, ids.size(1)));
+}
+
+std::vector<at::Tensor> GPT2Model::sparse_parameters() const {
+  if (!sparse_gradients_) return {};
+  return {words_->weight};
+}
+bool GPT2Model::set_embedding_noise(double alpha) {
+  noise_ = alpha;
+  return true;
+}
+const at::Tensor& GPT2Model::word_embeddings() const { return words_->weight; }
+
+GPT2LMHeadModel::GPT2LMHeadModel(GPT2Config config)
+    : GPT2PreTrainedModel(std::move(config), "GPT2LMHeadModel"),
+      transformer_(register_module("transformer", std::make_shared<GPT2Model>(config_))) {
+  if (config_.tie_word_embeddings) return;
+  own_head_ = register_module(
+      "lm_head", std::make_shared<Projection>(config_.n_embd, config_.vocab_size, false));
+}
+
+const at::Tensor& GPT2LMHeadModel::head() const {
+  return own_head_ ? own_head_->weight : transformer_->word_embeddings();
+}
+
+ModelOutput GPT2LMHeadModel::forward(const TensorDict& batch) {
+  if (loss_only_ && is_training() && has_classes(batch)) {
+    const DecoderRows rows = rows_of(batch, {config_.vocab_size, config_.n_positions},
+                                     transformer_->may_leave_out_padding());
+    ModelOutput loss;
+    loss.loss =
+        causal_lm_loss(transformer_->hidden_states(rows.ids, rows.pass), head(), rows.labels);
+    return loss;
+  }
+  ModelOutput out = transformer_->forward(batch);
+  add_causal_lm_outputs(out, head(), find_or_undefined(batch, "labels"));
+  return out;
+}
+
+at::Tensor GPT2LMHeadModel::next_logits(const at::Tensor& ids, KeyValueCache& cache) {
+  const at::Tensor hidden = transformer_->forward(ids, cache);
+  return ops::linear(hidden.select(1, hidden.size(1) - 1), head(), {});
+}
+
+void GPT2LMHeadModel::set_sparse_gradients(bool sparse) {
+  // A tied table also gets the gradient of the output matrix, which is dense.
+  transformer_->set_sparse_gradients(sparse && own_head_ != nullptr);
+}
+bool GPT2LMHeadModel::set_embedding_noise(double alpha) {
+  return transformer_->set_embedding_noise(alpha);
+}
+
+std::map<std::string, std::string> GPT2LMHeadModel::tied_parameters() const {
+  if (own_head_) return {};
+  return {{"lm_head.weight", "transformer.wte.weight"}};
+}
+
+GPT2ForSequenceClassification::GPT2ForSequenceClassification(GPT2Config config)
+    : GPT2PreTrainedModel(std::move(config), "GPT2ForSequenceClassification"),
+      transformer_(register_module("transformer", std::make_shared<GPT2Model>(config_))),
+      score_(register_module(
+          "score", std::make_shared<Projection>(config_.n_embd, config_.num_labels, false))) {}
+
+ModelOutput GPT2ForSequenceClassification::forward(const TensorDict& batch) {
+  ModelOutput out = transformer_->forward(batch);
+  out.logits =
+      (*score_)(last_tokens(out.last_hidden_state, take(batch, "input_ids"), config_.pad_token_id));
+  const at::Tensor labels = find_or_undefined(batch, "labels");
+  if (labels.defined()) out.loss = row_loss(out.logits, labels, config_.problem_type);
+  return out;
+}
+
+void GPT2ForSequenceClassification::set_sparse_gradients(bool sparse) {
+  transformer_->set_sparse_gradients(sparse);
+}
+bool GPT2ForSequenceClassification::set_embedding_noise(double alpha) {
+  return transformer_->set_embedding_noise(alpha);
+}
+
+}  // namespace hasten

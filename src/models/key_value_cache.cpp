@@ -1,0 +1,163 @@
+#include "hasten/models/key_value_cache.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+
+#include "formats/module_tensors.h"
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+
+namespace hasten {
+namespace {
+
+void check_size(const CacheShape& shape, const KeyValueCache::Size& size) {
+  if (shape.layers >= 0 && shape.width >= 0 && size.rows >= 1 && size.capacity >= 1 &&
+      size.copies >= 1)
+    return;
+  throw UsageError("models.cache", {.what = "a cache of keys and values",
+                                    .got = str(size.rows, " rows, ", size.copies, " copies, ",
+                                               size.capacity, " tokens, ", shape.layers, " layers"),
+                                    .expected = "at least one row, copy and token"});
+}
+
+}  // namespace
+
+KeyValueCache::KeyValueCache(const CacheShape& shape, const Size& size)
+    : size_(size), width_(shape.width) {
+  check_size(shape, size);
+  layers_.resize(static_cast<std::size_t>(shape.layers));
+}
+
+void KeyValueCache::set_prompt(const at::Tensor& attention_mask) {
+  const ops::KeyMask own(attention_mask);
+  if (!own.additive().defined()) return;
+  const at::Tensor counts = attention_mask.ne(0).to(at::kCPU, at::kLong).contiguous();
+  if (counts.dim() != 2 || counts.size(0) != size_.rows || counts.size(1) > size_.capacity) {
+    throw UsageError("models.cache",
+                     {.what = "attention_mask",
+                      .got = "shape " + shape_text(counts.sizes()),
+                      .expected = str("[", size_.rows, ", at most ", size_.capacity, "]")});
+  }
+  prompt_length_ = counts.size(1);
+  const std::int64_t* count = counts.const_data_ptr<std::int64_t>();
+  for (std::int64_t row = 0; row < size_.rows; ++row) {
+    std::vector<std::int64_t> before = {0};
+    for (std::int64_t token = 0; token < prompt_length_; ++token)
+      before.push_back(before.back() + count[row * prompt_length_ + token]);
+    counted_.push_back(std::move(before));
+  }
+  // The tokens that follow all count.
+  mask_ = ops::KeyMask(at::constant_pad_nd(attention_mask.ne(0).to(at::kLong),
+                                           {0, size_.capacity - prompt_length_}, 1));
+}
+
+at::Tensor KeyValueCache::positions(std::int64_t tokens) const {
+  const std::int64_t own_rows = counted_.empty() ? 1 : rows(), copies = rows() / size_.rows;
+  const at::Tensor out = at::empty({own_rows, tokens}, at::kLong);
+  std::int64_t* to = out.mutable_data_ptr<std::int64_t>();
+  for (std::int64_t row = 0; row < own_rows; ++row) {
+    for (std::int64_t token = length_; token < length_ + tokens; ++token, ++to) {
+      *to = token;
+      if (counted_.empty()) continue;
+      const auto& counted = counted_[static_cast<std::size_t>(row / copies)];
+      const std::int64_t in_prompt = std::min(token, prompt_length_);
+      *to = counted[static_cast<std::size_t>(in_prompt)] + token - in_prompt;
+    }
+  }
+  return out;
+}
+
+ops::KeyMask KeyValueCache::mask(std::int64_t tokens) const {
+  return mask_.first_keys(length_ + tokens).causal();
+}
+
+// Returns the rows of now; before spread() they are the first ones of each prompt.
+at::Tensor KeyValueCache::rows_of(const at::Tensor& all) const {
+  if (is_spread_ || size_.copies == 1) return all;
+  return all.view({size_.rows, size_.copies, size_.capacity, width_}).select(1, 0);
+}
+
+std::pair<at::Tensor, at::Tensor> KeyValueCache::append(std::int64_t layer, const at::Tensor& keys,
+                                                        const at::Tensor& values) {
+  const std::int64_t tokens = keys.dim() == 3 ? keys.size(1) : 0, end = length_ + tokens;
+  const bool fits = layer >= 0 && layer < std::ssize(layers_) && keys.dim() == 3 &&
+                    keys.size(0) == rows() && keys.size(2) == width_ &&
+                    values.sizes() == keys.sizes() && end <= size_.capacity;
+  if (!fits) {
+    throw UsageError("models.cache",
+                     {.what = str("the keys of layer ", layer),
+                      .got = str("shape ", shape_text(keys.sizes()), " after ", length_, " tokens"),
+                      .expected = str("[", rows(), ", at most ", size_.capacity - length_, ", ",
+                                      width_, "], and one of ", layers_.size(), " layers")});
+  }
+  Layer& own = layers_[static_cast<std::size_t>(layer)];
+  const auto add = [&](at::Tensor& all, const at::Tensor& next) {
+    if (!all.defined()) {
+      all = at::empty({size_.rows * size_.copies, size_.capacity, width_},
+                      next.options().requires_grad(false));
+    }
+    const at::Tensor now = rows_of(all);
+    now.narrow(1, length_, tokens).copy_(next);
+    return now.narrow(1, 0, end);
+  };
+  const at::Tensor all_keys = add(own.keys, keys), all_values = add(own.values, values);
+  return {all_keys, all_values};
+}
+
+void KeyValueCache::advance(std::int64_t tokens) { length_ += tokens; }
+
+void KeyValueCache::spread() {
+  if (is_spread_) return;
+  const std::int64_t copies = size_.copies;
+  for (const at::Tensor& all : keys_and_values()) {
+    if (copies == 1) break;
+    const at::Tensor groups =
+        all.view({size_.rows, copies, size_.capacity, width_}).narrow(2, 0, length_);
+    groups.narrow(1, 1, copies - 1).copy_(groups.narrow(1, 0, 1));
+  }
+  if (mask_.additive().defined() && copies > 1) mask_ = mask_.repeated(copies);
+  equal_.assign(static_cast<std::size_t>(size_.rows * copies * copies), length_);
+  is_spread_ = true;
+}
+
+std::int64_t& KeyValueCache::equal_tokens(std::int64_t a, std::int64_t b) {
+  return equal_[static_cast<std::size_t>(a * size_.copies + b % size_.copies)];
+}
+
+void KeyValueCache::copy_row(std::int64_t from, std::int64_t to) {
+  const std::int64_t first = from / size_.copies * size_.copies;
+  if (!is_spread_ || from < 0 || from >= rows() || to < first || to >= first + size_.copies) {
+    throw UsageError("models.cache", {.what = "a copy of a row",
+                                      .got = str("row ", from, " to row ", to),
+                                      .expected = "two rows of one prompt, after spread()"});
+  }
+  if (from == to) return;
+  const std::int64_t equal = equal_tokens(from, to);
+  for (const at::Tensor& all : keys_and_values()) {
+    all.select(0, to)
+        .narrow(0, equal, length_ - equal)
+        .copy_(all.select(0, from).narrow(0, equal, length_ - equal));
+  }
+  for (std::int64_t other = first; other < first + size_.copies; ++other) {
+    if (other == to) continue;
+    const std::int64_t shared = other == from ? length_ : equal_tokens(from, other);
+    equal_tokens(to, other) = equal_tokens(other, to) = shared;
+  }
+}
+
+std::vector<at::Tensor> KeyValueCache::keys_and_values() const {
+  std::vector<at::Tensor> out;
+  for (const Layer& layer : layers_) {
+    if (layer.keys.defined()) out.insert(out.end(), {layer.keys, layer.values});
+  }
+  return out;
+}
+
+std::vector<at::Tensor> KeyValueCache::tensors() const {
+  std::vector<at::Tensor> out = keys_and_values();
+  if (mask_.additive().defined()) out.push_back(mask_.additive());
+  return out;
+}
+
+}  // namespace hasten

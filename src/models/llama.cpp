@@ -1,0 +1,241 @@
+#include "hasten/models/llama.h"
+
+#include "hasten/base/text.h"
+#include "hasten/models/recomputation.h"
+#include "models/decoder.h"
+#include "models/layers.h"
+#include "models/losses.h"
+#include "models/rotary_positions.h"
+
+namespace hasten {
+
+// Divides by the root mean square, and has no bias. Its class tells that weight decay leaves it out.
+class LlamaRMSNorm : public torch::nn::Module {
+ public:
+  LlamaRMSNorm(std::int64_t n, double epsilon)
+      : weight(register_parameter("weight", at::empty({n}))), epsilon_(epsilon) {}
+  at::Tensor operator()(const at::Tensor& x) const { return ops::rms_norm(x, weight, epsilon_); }
+
+  at::Tensor weight;
+
+ private:
+  double epsilon_;
+};
+
+// One layer, with the names of transformers: input_layernorm, self_attn, post_attention_layernorm,
+// mlp.
+class LlamaDecoderLayer : public torch::nn::Module, public RecomputableLayer {
+ public:
+  LlamaDecoderLayer(const LlamaConfig& config, std::int64_t index)
+      : index_(index),
+        heads_(config.num_attention_heads, config.key_value_heads()),
+        activation_(config.hidden_act),
+        attention_dropout_(config.attention_dropout),
+        attention_(config.attn_implementation) {
+    const std::int64_t n = config.hidden_size, inner = config.intermediate_size,
+                       queries = config.num_attention_heads * config.head_size(),
+                       keys = config.key_value_heads() * config.head_size();
+    const auto projection = [](const std::shared_ptr<torch::nn::Module>& parent, const char* name,
+                               std::int64_t in, std::int64_t out, bool bias) {
+      return parent->register_module(name, std::make_shared<Projection>(in, out, bias));
+    };
+    const auto attention = add_submodule(*this, "self_attn"), mlp = add_submodule(*this, "mlp");
+    query_ = projection(attention, "q_proj", n, queries, config.attention_bias);
+    key_ = projection(attention, "k_proj", n, keys, config.attention_bias);
+    value_ = projection(attention, "v_proj", n, keys, config.attention_bias);
+    mixed_ = projection(attention, "o_proj", queries, n, config.attention_bias);
+    gate_ = projection(mlp, "gate_proj", n, inner, config.mlp_bias);
+    up_ = projection(mlp, "up_proj", n, inner, config.mlp_bias);
+    down_ = projection(mlp, "down_proj", inner, n, config.mlp_bias);
+    norm_1_ =
+        register_module("input_layernorm", std::make_shared<LlamaRMSNorm>(n, config.rms_norm_eps));
+    norm_2_ = register_module("post_attention_layernorm",
+                              std::make_shared<LlamaRMSNorm>(n, config.rms_norm_eps));
+  }
+
+  at::Tensor forward(const at::Tensor& x, const Rotation& rotation, const DecoderPass& pass) const {
+    // A second run would write to the cache again.
+    if (pass.cache != nullptr) return compute(x, rotation, pass);
+    // The mask's tensor is an argument only for the record of what the layer keeps.
+    return recomputable([this, pass](const at::Tensor& input, const Rotation& same,
+                                     const at::Tensor&) { return compute(input, same, pass); },
+                        x, rotation, pass.mask.additive());
+  }
+
+ private:
+  at::Tensor compute(const at::Tensor& x, const Rotation& rotation, const DecoderPass& pass) const {
+    const at::Tensor mixed = x + (*mixed_)(attend((*norm_1_)(x), rotation, pass));
+    const at::Tensor inner = (*norm_2_)(mixed);
+    return mixed + (*down_)(gated((*gate_)(inner), (*up_)(inner)));
+  }
+
+  at::Tensor gated(const at::Tensor& gate, const at::Tensor& up) const {
+    if (activation_ == "silu" || activation_ == "swish") return ops::silu_multiply(gate, up);
+    return activate(activation_, gate) * up;
+  }
+
+  at::Tensor attend(const at::Tensor& x, const Rotation& rotation, const DecoderPass& pass) const {
+    const auto [keys, values] = pass.keys_of(index_, rotation.applied((*key_)(x)), (*value_)(x));
+    const auto attend =
+        attention_ == AttentionImplementation::eager ? ops::eager_attention : ops::attention;
+    return attend(rotation.applied((*query_)(x)), keys, values, pass.mask, heads_,
+                  attention_dropout_, is_training());
+  }
+
+  std::int64_t index_;
+  ops::AttentionHeads heads_;
+  std::string activation_;
+  double attention_dropout_;
+  AttentionImplementation attention_;
+  std::shared_ptr<Projection> query_, key_, value_, mixed_, gate_, up_, down_;
+  std::shared_ptr<LlamaRMSNorm> norm_1_, norm_2_;
+};
+
+LlamaPreTrainedModel::LlamaPreTrainedModel(LlamaConfig config, const char* architecture)
+    : config_(std::move(config)) {
+  config_.check("LlamaConfig");
+  config_.architectures = {architecture};
+}
+
+std::string LlamaPreTrainedModel::config_json() const { return config_.to_json(); }
+
+void LlamaPreTrainedModel::initialize(const std::vector<std::string>* names) {
+  initialize_parameters(*this, names, [&](const std::string& name, at::Tensor weight) {
+    if (weight.dim() > 1) {
+      weight.normal_(0, config_.initializer_range);
+    } else {
+      weight.fill_(ends_with(name, "norm.weight") ? 1 : 0);
+    }
+    if (ends_with(name, "embed_tokens.weight") && config_.pad_token_id.value_or(-1) >= 0)
+      weight[*config_.pad_token_id].zero_();
+  });
+}
+
+LlamaModel::LlamaModel(LlamaConfig config)
+    : LlamaPreTrainedModel(std::move(config), "LlamaModel"),
+      words_(register_module("embed_tokens", std::make_shared<EmbeddingTable>(
+                                                 config_.vocab_size, config_.hidden_size))) {
+  const auto list = add_submodule(*this, "layers");
+  for (std::int64_t i = 0; i < config_.num_hidden_layers; ++i)
+    layers_.push_back(
+        list->register_module(std::to_string(i), std::make_shared<LlamaDecoderLayer>(config_, i)));
+  norm_ = register_module(
+      "norm", std::make_shared<LlamaRMSNorm>(config_.hidden_size, config_.rms_norm_eps));
+}
+
+at::Tensor LlamaModel::embed(const at::Tensor& ids) const {
+  const at::Tensor x = ops::embedding_sum(words_->weight, {}, {}, ids, {}, {},
+                                          config_.pad_token_id.value_or(-1), sparse_gradients_);
+  return noise_ > 0 && is_training() ? with_noise(x, noise_) : x;
+}
+
+at::Tensor LlamaModel::run_layers(at::Tensor x, const DecoderPass& pass) const {
+  const at::Tensor positions =
+      pass.positions.defined() ? pass.positions : at::arange(x.size(1)).unsqueeze(0);
+  const Rotation rotation =
+      RotaryPositions(config_.rope_parameters, config_.head_size(), config_.max_position_embeddings)
+          .at(positions.to(x.device()));
+  for (const auto& layer : layers_) x = layer->forward(x, rotation, pass);
+  return (*norm_)(x);
+}
+
+at::Tensor LlamaModel::hidden_states(const at::Tensor& ids, const DecoderPass& pass) const {
+  return run_layers(embed(ids), pass);
+}
+
+// The size of the noise depends on the length of the rows.
+bool LlamaModel::may_leave_out_padding() const {
+  return noise_ == 0 && words_->weight.device().is_cpu() &&
+         config_.attn_implementation != AttentionImplementation::eager;
+}
+
+ModelOutput LlamaModel::forward(const TensorDict& batch) {
+  ModelOutput out;
+  out.last_hidden_state = hidden_states(as_int64(take(batch, "input_ids")), pass_over(batch));
+  return out;
+}
+
+at::Tensor LlamaModel::forward(const at::Tensor& ids, KeyValueCache& cache) {
+  return hidden_states(ids, pass_over(cache, ids.size(1)));
+}
+
+std::vector<at::Tensor> LlamaModel::sparse_parameters() const {
+  if (!sparse_gradients_) return {};
+  return {words_->weight};
+}
+bool LlamaModel::set_embedding_noise(double alpha) {
+  noise_ = alpha;
+  return true;
+}
+const at::Tensor& LlamaModel::word_embeddings() const { return words_->weight; }
+
+LlamaForCausalLM::LlamaForCausalLM(LlamaConfig config)
+    : LlamaPreTrainedModel(std::move(config), "LlamaForCausalLM"),
+      model_(register_module("model", std::make_shared<LlamaModel>(config_))) {
+  if (config_.tie_word_embeddings) return;
+  own_head_ = register_module(
+      "lm_head", std::make_shared<Projection>(config_.hidden_size, config_.vocab_size, false));
+}
+
+const at::Tensor& LlamaForCausalLM::head() const {
+  return own_head_ ? own_head_->weight : model_->word_embeddings();
+}
+
+ModelOutput LlamaForCausalLM::forward(const TensorDict& batch) {
+  if (loss_only_ && is_training() && has_classes(batch)) {
+    const DecoderRows rows = rows_of(batch, {config_.vocab_size, config_.max_position_embeddings},
+                                     model_->may_leave_out_padding());
+    ModelOutput loss;
+    loss.loss = causal_lm_loss(model_->hidden_states(rows.ids, rows.pass), head(), rows.labels);
+    return loss;
+  }
+  ModelOutput out = model_->forward(batch);
+  add_causal_lm_outputs(out, head(), find_or_undefined(batch, "labels"));
+  return out;
+}
+
+CacheShape LlamaForCausalLM::cache_shape() const {
+  return {config_.num_hidden_layers, config_.key_value_heads() * config_.head_size()};
+}
+
+at::Tensor LlamaForCausalLM::next_logits(const at::Tensor& ids, KeyValueCache& cache) {
+  const at::Tensor hidden = model_->forward(ids, cache);
+  return ops::linear(hidden.select(1, hidden.size(1) - 1), head(), {});
+}
+
+void LlamaForCausalLM::set_sparse_gradients(bool sparse) {
+  // A tied table also gets the gradient of the output matrix, which is dense.
+  model_->set_sparse_gradients(sparse && own_head_ != nullptr);
+}
+bool LlamaForCausalLM::set_embedding_noise(double alpha) {
+  return model_->set_embedding_noise(alpha);
+}
+
+std::map<std::string, std::string> LlamaForCausalLM::tied_parameters() const {
+  if (own_head_) return {};
+  return {{"lm_head.weight", "model.embed_tokens.weight"}};
+}
+
+LlamaForSequenceClassification::LlamaForSequenceClassification(LlamaConfig config)
+    : LlamaPreTrainedModel(std::move(config), "LlamaForSequenceClassification"),
+      model_(register_module("model", std::make_shared<LlamaModel>(config_))),
+      score_(register_module(
+          "score", std::make_shared<Projection>(config_.hidden_size, config_.num_labels, false))) {}
+
+ModelOutput LlamaForSequenceClassification::forward(const TensorDict& batch) {
+  ModelOutput out = model_->forward(batch);
+  out.logits =
+      (*score_)(last_tokens(out.last_hidden_state, take(batch, "input_ids"), config_.pad_token_id));
+  const at::Tensor labels = find_or_undefined(batch, "labels");
+  if (labels.defined()) out.loss = row_loss(out.logits, labels, config_.problem_type);
+  return out;
+}
+
+void LlamaForSequenceClassification::set_sparse_gradients(bool sparse) {
+  model_->set_sparse_gradients(sparse);
+}
+bool LlamaForSequenceClassification::set_embedding_noise(double alpha) {
+  return model_->set_embedding_noise(alpha);
+}
+
+}  // namespace hasten

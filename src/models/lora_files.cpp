@@ -1,0 +1,257 @@
+// Adapters in the files of PEFT: adapter_config.json and adapter_model.safetensors.
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "formats/model_files.h"
+#include "formats/module_tensors.h"
+#include "hasten/base/error.h"
+#include "hasten/base/files.h"
+#include "hasten/base/text.h"
+#include "hasten/formats/safetensors.h"
+#include "hasten/models/lora.h"
+#include "models/lora_layers.h"
+
+namespace hasten {
+namespace {
+
+namespace fs = std::filesystem;
+using LoraJson = nlohmann::json;
+
+constexpr const char* kAdapterConfig = "adapter_config.json";
+// PEFT's model contains the adapted one under this name.
+constexpr const char* kPeftPrefix = "base_model.model.";
+
+[[noreturn]] void refuse_file(const fs::path& file, const std::string& what, const std::string& got,
+                              const std::string& expected, const std::string& hint = "") {
+  throw DataError("models.lora-file", {.what = file.string() + (what.empty() ? "" : ", " + what),
+                                       .got = got,
+                                       .expected = expected,
+                                       .hint = hint});
+}
+
+bool is_plain_name(const std::string& entry) {
+  return std::all_of(entry.begin(), entry.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.';
+  });
+}
+
+// PEFT takes a list of names, or one expression for the whole path.
+LoraJson targets_json(const std::vector<std::string>& entries) {
+  if (std::all_of(entries.begin(), entries.end(), is_plain_name)) return entries;
+  std::vector<std::string> parts;
+  for (const std::string& entry : entries) {
+    std::string part;
+    for (const char c : entry) part += is_plain_name(entry) && c == '.' ? "\\." : std::string(1, c);
+    parts.push_back(is_plain_name(entry) ? "(.*\\.)?" + part : "(?:" + part + ")");
+  }
+  return join(parts, "|");
+}
+
+LoraJson name_or_null(const std::string& name) {
+  return name.empty() ? LoraJson() : LoraJson(name);
+}
+
+std::string config_text(const LoraOptions& options, bool is_transposed) {
+  const LoraJson config = {
+      {"peft_type", "LORA"},
+      {"task_type", name_or_null(options.task_type)},
+      {"base_model_name_or_path", name_or_null(options.base_model)},
+      {"r", options.r},
+      {"lora_alpha", options.alpha == std::floor(options.alpha)
+                         ? LoraJson(static_cast<std::int64_t>(options.alpha))
+                         : LoraJson(options.alpha)},
+      {"lora_dropout", options.dropout},
+      {"target_modules", targets_json(options.target_modules)},
+      {"modules_to_save",
+       options.modules_to_save.empty() ? LoraJson() : LoraJson(options.modules_to_save)},
+      {"bias", std::string(name_of(options.bias))},
+      {"use_rslora", options.use_rslora},
+      {"fan_in_fan_out", is_transposed},
+      {"inference_mode", true},
+      {"init_lora_weights", true}};
+  return config.dump(2) + "\n";
+}
+
+// Reads the keys of adapter_config.json.
+class AdapterConfig {
+ public:
+  explicit AdapterConfig(const fs::path& file)
+      : file_(file),
+        object_(LoraJson::parse(read_file(file), nullptr, /*allow_exceptions=*/false)) {
+    if (!object_.is_object())
+      refuse_file(file_, "", "text that is not a JSON object", "PEFT's file");
+  }
+
+  LoraOptions options() const {
+    check_method();
+    LoraOptions options;
+    options.r = number("r", options.r);
+    options.alpha = number("lora_alpha", options.alpha);
+    options.dropout = number("lora_dropout", options.dropout);
+    options.target_modules = names("target_modules");
+    options.modules_to_save = names("modules_to_save");
+    options.use_rslora = is_set("use_rslora") && value("use_rslora") == true;
+    options.task_type = text("task_type");
+    options.base_model = text("base_model_name_or_path");
+    const std::string bias = text("bias");
+    const auto known = from_name<LoraBias>(bias.empty() ? "none" : bias);
+    if (!known) refuse_file(file_, "key bias", bias, "none, all or lora_only");
+    options.bias = *known;
+    if (options.target_modules.empty())
+      refuse_file(file_, "key target_modules", "nothing", "names of layers");
+    return options;
+  }
+
+ private:
+  const LoraJson& value(const char* key) const { return object_.at(key); }
+  // Not absent, null, false, or empty.
+  bool is_set(const char* key) const {
+    if (!object_.contains(key)) return false;
+    const LoraJson& found = value(key);
+    if (found.is_null() || found == false) return false;
+    return !(found.is_structured() || found.is_string()) || !found.empty();
+  }
+
+  // Refuses what would change the result and is not done here.
+  void check_method() const {
+    if (text("peft_type") != "LORA") refuse_file(file_, "key peft_type", text("peft_type"), "LORA");
+    for (const char* key :
+         {"use_dora", "use_qalora", "lora_bias", "rank_pattern", "alpha_pattern",
+          "layer_replication", "layers_to_transform", "exclude_modules", "trainable_token_indices",
+          "target_parameters", "alora_invocation_tokens", "megatron_config", "use_bdlora",
+          "arrow_config", "kasa_config", "velora_config"}) {
+      if (is_set(key))
+        refuse_file(file_, str("key ", key), value(key).dump(), "an adapter without this option");
+    }
+  }
+
+  template <class Number>
+  Number number(const char* key, Number otherwise) const {
+    if (!object_.contains(key) || value(key).is_null()) return otherwise;
+    const bool fits =
+        std::is_integral_v<Number> ? value(key).is_number_integer() : value(key).is_number();
+    if (!fits) refuse_file(file_, str("key ", key), value(key).dump(), "a number");
+    return value(key).get<Number>();
+  }
+
+  std::string text(const char* key) const {
+    if (!object_.contains(key) || value(key).is_null()) return "";
+    if (!value(key).is_string()) refuse_file(file_, str("key ", key), value(key).dump(), "a text");
+    return value(key).get<std::string>();
+  }
+
+  // A text is one entry.
+  std::vector<std::string> names(const char* key) const {
+    if (!object_.contains(key) || value(key).is_null()) return {};
+    if (value(key).is_string()) return {value(key).get<std::string>()};
+    std::set<std::string> found;
+    bool fits = value(key).is_array();
+    if (fits) {
+      for (const LoraJson& entry : value(key)) {
+        fits = fits && entry.is_string();
+        if (entry.is_string()) found.insert(entry.get<std::string>());
+      }
+    }
+    if (!fits) refuse_file(file_, str("key ", key), value(key).dump(), "a list of names");
+    return {found.begin(), found.end()};
+  }
+
+  const fs::path& file_;
+  LoraJson object_;
+};
+
+// The tensors that belong to the adapters, with the names of the file.
+TensorDict adapter_tensors(const torch::nn::Module& module) {
+  const LoraParts parts(module, lora_options(module));
+  TensorDict tensors;
+  for (const auto& [name, tensor] : registered_tensors(module)) {
+    const LoraPart part = parts.of(name);
+    if (part == LoraPart::none) continue;
+    const std::string owner = owner_of(name);
+    // PEFT's layer contains the layer that it adapts.
+    const bool is_inner = part == LoraPart::bias && parts.is_adapted(owner);
+    const std::string last = name.substr(owner.empty() ? 0 : owner.size() + 1);
+    tensors[kPeftPrefix + (is_inner ? owner + ".base_layer." + last : name)] = tensor.detach();
+  }
+  return tensors;
+}
+
+void check_same(const fs::path& file, const TensorDict& own, const TensorDict& in_file) {
+  std::vector<std::string> missing, unexpected;
+  for (const auto& [name, tensor] : own) {
+    const auto found = in_file.find(name);
+    if (found == in_file.end()) {
+      missing.push_back(name);
+    } else if (found->second.sizes() != tensor.sizes()) {
+      refuse_file(file, "tensor " + name, "shape " + shape_text(found->second.sizes()),
+                  shape_text(tensor.sizes()), "check that the adapter belongs to this model");
+    }
+  }
+  for (const auto& [name, tensor] : in_file)
+    if (!own.contains(name)) unexpected.push_back(name);
+  if (missing.empty() && unexpected.empty()) return;
+  refuse_file(file, "",
+              str(missing.empty() ? "" : "no tensor " + join(missing, ", "),
+                  missing.empty() || unexpected.empty() ? "" : "; ",
+                  unexpected.empty() ? "" : "the unknown tensors " + join(unexpected, ", ")),
+              "the tensors of the adapters", "check that the adapter belongs to this model");
+}
+
+// With bias "all", PEFT also writes the copies of the modules_to_save that it holds.
+bool is_copy_of_saved_module(const std::string& name) {
+  return name.find(".original_module.") != std::string::npos ||
+         name.find(".modules_to_save.") != std::string::npos;
+}
+
+void read_values(torch::nn::Module& module, const fs::path& file) {
+  TensorDict in_file = load_safetensors(file);
+  std::erase_if(in_file, [](const auto& entry) { return is_copy_of_saved_module(entry.first); });
+  const TensorDict own = adapter_tensors(module);
+  check_same(file, own, in_file);
+  const torch::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : own) at::Tensor(tensor).copy_(in_file.at(name));
+}
+
+}  // namespace
+
+void save_lora(const torch::nn::Module& module, const fs::path& folder) {
+  const LoraOptions& options = lora_options(module);
+  make_directories(folder);
+  save_safetensors(folder / kAdapterFileName, adapter_tensors(module));
+  const bool is_transposed =
+      lora_layers(module).front().adapter->layout() == ops::WeightLayout::in_out;
+  write_file_atomically(folder / kAdapterConfig, config_text(options, is_transposed));
+}
+
+void load_lora(torch::nn::Module& module, const fs::path& folder) {
+  for (const char* name : {kAdapterConfig, kAdapterFileName}) {
+    if (fs::is_regular_file(folder / name)) continue;
+    throw IoError("io.not-found", {.what = (folder / name).string() + ": no such file",
+                                   .hint = "name a folder that save_lora or PEFT has written"});
+  }
+  const std::vector<LoraLayer> layers = lora_layers(module);
+  const bool is_new = layers.empty();
+  if (!is_new && layers.front().adapter->is_merged()) {
+    throw UsageError("models.lora-merged", {.what = "load_lora",
+                                            .got = "adapters that are merged into the weights",
+                                            .expected = "adapters that are not merged",
+                                            .hint = "call unmerge_lora first"});
+  }
+  if (is_new) {
+    const fs::path config = folder / kAdapterConfig;
+    attach_lora(module, AdapterConfig(config).options(), /*is_lenient=*/true);
+  }
+  try {
+    read_values(module, folder / kAdapterFileName);
+  } catch (...) {
+    if (is_new) remove_lora(module);
+    throw;
+  }
+}
+
+}  // namespace hasten

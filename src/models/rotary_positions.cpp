@@ -1,0 +1,44 @@
+#include "models/rotary_positions.h"
+
+#include <torch/torch.h>
+
+#include <numbers>
+
+namespace hasten {
+namespace {
+
+// Divides low frequencies by the factor, keeps high ones, and interpolates between.
+at::Tensor llama3_frequencies(const at::Tensor& frequencies, const RopeParameters& rope,
+                              std::int64_t most_positions) {
+  const auto context = static_cast<double>(rope.original_max_position_embeddings > 0
+                                               ? rope.original_max_position_embeddings
+                                               : most_positions);
+  const double longest = context / rope.low_freq_factor, shortest = context / rope.high_freq_factor;
+  const at::Tensor wavelengths = (2 * std::numbers::pi) / frequencies;
+  const at::Tensor is_low = wavelengths.gt(longest), is_high = wavelengths.lt(shortest);
+  const at::Tensor divided = at::where(is_low, frequencies / rope.factor, frequencies);
+  const at::Tensor share = (context / wavelengths - rope.low_freq_factor) /
+                           (rope.high_freq_factor - rope.low_freq_factor);
+  const at::Tensor between = (1 - share) * divided / rope.factor + share * divided;
+  return at::where(is_low.logical_or(is_high), divided, between);
+}
+
+}  // namespace
+
+RotaryPositions::RotaryPositions(const RopeParameters& rope, std::int64_t head_size,
+                                 std::int64_t most_positions) {
+  const at::Tensor exponents =
+      at::arange(0, head_size, 2, at::kFloat) / static_cast<double>(head_size);
+  frequencies_ = at::pow(rope.rope_theta, exponents).reciprocal();
+  if (rope.rope_type == "linear") frequencies_ = frequencies_ / rope.factor;
+  if (rope.rope_type == "llama3")
+    frequencies_ = llama3_frequencies(frequencies_, rope, most_positions);
+}
+
+Rotation RotaryPositions::at(const at::Tensor& positions) const {
+  const at::Tensor angles =
+      positions.to(at::kFloat).unsqueeze(-1) * frequencies_.to(positions.device());
+  return {angles.cos(), angles.sin()};
+}
+
+}  // namespace hasten

@@ -1,0 +1,223 @@
+// Generation, its cache of keys and values, and its options. tests/oracle/generation_test.cpp
+// compares the sequences with transformers.
+#include "hasten/models/generation.h"
+
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include "hasten/anatomy/dry_run.h"
+#include "hasten/base/error.h"
+#include "hasten/models/gpt2.h"
+#include "hasten/models/llama.h"
+#include "unit/code_of.h"
+
+namespace models_generation_test {
+
+using namespace hasten;
+
+namespace {
+
+// Predicts the next token from the last one only, and has no keys: token t is followed by t + 1,
+// with t + 2 as the second choice.
+struct Counter : torch::nn::Module, CausalModel {
+  explicit Counter(std::int64_t vocabulary) : vocabulary(vocabulary) {}
+  CacheShape cache_shape() const override { return {}; }
+  std::int64_t max_length() const override { return limit; }
+  at::Tensor next_logits(const at::Tensor& ids, KeyValueCache& cache) override {
+    CHECK(ids.size(0) == cache.rows());
+    read_tokens += ids.numel();
+    const at::Tensor last = ids.select(1, ids.size(1) - 1);
+    at::Tensor logits = at::zeros({ids.size(0), vocabulary});
+    for (std::int64_t row = 0; row < ids.size(0); ++row) {
+      logits[row][(last[row].item<std::int64_t>() + 1) % vocabulary] = 3;
+      logits[row][(last[row].item<std::int64_t>() + 2) % vocabulary] = 2;
+    }
+    return logits;
+  }
+  std::int64_t vocabulary, limit = 0, read_tokens = 0;
+};
+
+std::shared_ptr<GPT2LMHeadModel> tiny_gpt2() {
+  torch::manual_seed(4);
+  auto model = std::make_shared<GPT2LMHeadModel>(GPT2Config{.vocab_size = 37,
+                                                            .n_positions = 64,
+                                                            .n_embd = 16,
+                                                            .n_layer = 2,
+                                                            .n_head = 2,
+                                                            .initializer_range = 0.5});
+  model->initialize();
+  model->eval();
+  return model;
+}
+
+at::Tensor row(std::vector<std::int64_t> numbers) {
+  return at::tensor(numbers, at::kLong).unsqueeze(0);
+}
+
+std::string option_error(const GenerationOptions& options) {
+  return code_of([&] { check_generation(options); });
+}
+
+}  // namespace
+
+TEST_CASE("generation: a user's model generates, and each token is read once") {
+  Counter model(10);
+  const GenerationOutput out = generate(model, row({2, 3}), {}, {.max_new_tokens = 5});
+  CHECK(at::equal(out.sequences, row({2, 3, 4, 5, 6, 7, 8})));
+  CHECK_FALSE(out.scores.defined());
+  CHECK(model.read_tokens == 2 + 4);
+}
+
+TEST_CASE("generation: each row ends at its own end, and is padded after it") {
+  Counter model(20);
+  const at::Tensor prompts = at::tensor({4, 9, 1, 2}, at::kLong).view({2, 2});
+  std::vector<std::vector<std::int64_t>> steps;
+  const GenerationOutput out = generate(
+      model, prompts, {},
+      {.max_new_tokens = 6,
+       .eos_token_id = {11, 5},
+       .pad_token_id = 0,
+       .on_tokens = [&](const std::vector<std::int64_t>& next) { steps.push_back(next); }});
+  CHECK(at::equal(out.sequences,
+                  at::tensor({4, 9, 10, 11, 0, 1, 2, 3, 4, 5}, at::kLong).view({2, 5})));
+  CHECK((steps == std::vector<std::vector<std::int64_t>>{{10, 3}, {11, 4}, {0, 5}}));
+}
+
+TEST_CASE("generation: the default length is 20 new tokens") {
+  Counter model(1000);
+  CHECK(generate(model, row({1, 2, 3}), {}, {}).sequences.size(1) == 23);
+  CHECK(generate(model, row({1, 2, 3}), {}, {.max_length = 7}).sequences.size(1) == 7);
+}
+
+TEST_CASE("generation: a seed repeats its samples, and another one draws others") {
+  const auto model = tiny_gpt2();
+  const auto sample = [&](std::uint64_t seed) {
+    return generate(
+               *model, row({5, 6}), {},
+               {.max_new_tokens = 20, .num_return_sequences = 3, .do_sample = true, .seed = seed})
+        .sequences;
+  };
+  CHECK(at::equal(sample(1), sample(1)));
+  CHECK_FALSE(at::equal(sample(1), sample(2)));
+  CHECK(sample(1).size(0) == 3);
+  CHECK_FALSE(at::equal(sample(1)[0], sample(1)[1]));
+}
+
+TEST_CASE("generation: a beam search of one beam's width is greedy, and wider ones score better") {
+  const auto model = tiny_gpt2();
+  const at::Tensor prompts = at::randint(0, 37, {3, 4});
+  const auto best = [&](std::int64_t beams) {
+    return generate(*model, prompts, {}, {.max_new_tokens = 12, .num_beams = beams});
+  };
+  const GenerationOutput narrow = best(2), wide = best(12);
+  CHECK(wide.scores.mean().item<double>() >= narrow.scores.mean().item<double>());
+  // Scores are means of log probabilities, of the whole sequence.
+  const at::Tensor sequences = wide.sequences;
+  const at::Tensor log_p =
+      at::log_softmax(model->forward({{"input_ids", sequences}}).logits.narrow(1, 3, 12), -1);
+  const at::Tensor sums =
+      log_p.gather(2, sequences.narrow(1, 4, 12).unsqueeze(-1)).squeeze(-1).sum(1);
+  CHECK(at::allclose(sums / 12, wide.scores, 1e-4, 1e-4));
+}
+
+TEST_CASE("generation: padding at the left does not change a text") {
+  const auto model = tiny_gpt2();
+  const at::Tensor prompts = at::tensor({0, 0, 7, 8, 3, 4, 5, 6}, at::kLong).view({2, 4}),
+                   mask = at::tensor({0, 0, 1, 1, 1, 1, 1, 1}, at::kLong).view({2, 4});
+  for (const std::int64_t beams : {1, 3}) {
+    const GenerationOptions options{.max_new_tokens = 10, .num_beams = beams};
+    const at::Tensor together = generate(*model, prompts, mask, options).sequences;
+    CHECK(at::equal(together[0].narrow(0, 2, 12),
+                    generate(*model, row({7, 8}), {}, options).sequences[0]));
+    CHECK(at::equal(together[1], generate(*model, row({3, 4, 5, 6}), {}, options).sequences[0]));
+  }
+}
+
+TEST_CASE("generation: options that are out of range or exclude each other are refused") {
+  const std::vector<GenerationOptions> refused = {
+      {.max_new_tokens = 0},
+      {.max_new_tokens = 3, .min_new_tokens = 4},
+      {.num_beams = 0},
+      {.num_beams = 2, .num_return_sequences = 3},
+      {.num_beams = 2, .do_sample = true},
+      {.num_beams = 2, .on_tokens = [](const std::vector<std::int64_t>&) {}},
+      {.num_return_sequences = 2},
+      {.temperature = 0},
+      {.top_k = -1},
+      {.top_p = 1.5},
+      {.min_p = -0.1},
+      {.repetition_penalty = 0},
+      {.no_repeat_ngram_size = -1}};
+  for (const GenerationOptions& each : refused) CHECK(option_error(each) == "generation.option");
+  CHECK(option_error({}) == "none");
+}
+
+TEST_CASE("generation: prompts that do not fit are refused") {
+  Counter model(10);
+  const auto error = [&](const at::Tensor& ids, const at::Tensor& mask,
+                         const GenerationOptions& options = {}) {
+    return code_of([&] { generate(model, ids, mask, options); });
+  };
+  CHECK(error({}, {}) == "generation.prompt");
+  CHECK(error(at::zeros({2}, at::kLong), {}) == "generation.prompt");
+  CHECK(error(at::zeros({2, 0}, at::kLong), {}) == "generation.prompt");
+  CHECK(error(at::zeros({1, 2}), {}) == "generation.prompt");
+  CHECK(error(row({1, 2}), at::ones({1, 3})) == "generation.prompt");
+  CHECK(error(row({1, 2}), row({1, 0})) == "generation.prompt");  // padding at the right
+  CHECK(error(row({1, 2}), {}, {.max_length = 2}) == "generation.option");
+  model.limit = 5;
+  CHECK(error(row({1, 2}), {}, {.max_new_tokens = 4}) == "models.sequence-too-long");
+  CHECK(error(row({1, 2}), {}, {.max_new_tokens = 3}) == "none");
+}
+
+TEST_CASE("cache: it is allocated once, and rows are copied where they differ only") {
+  KeyValueCache cache({.layers = 1, .width = 2}, {.rows = 2, .capacity = 6, .copies = 3});
+  const at::Tensor prompt = at::randn({2, 3, 2});
+  cache.append(0, prompt, -prompt);
+  cache.advance(3);
+  const void* const memory = cache.tensors()[0].data_ptr();
+  cache.spread();
+  CHECK(cache.rows() == 6);
+  const at::Tensor keys = cache.tensors()[0];
+  for (std::int64_t copy = 0; copy < 3; ++copy) {
+    CHECK(at::equal(keys[copy].narrow(0, 0, 3), prompt[0]));
+    CHECK(at::equal(keys[3 + copy].narrow(0, 0, 3), prompt[1]));
+  }
+  const at::Tensor next = at::randn({6, 1, 2});
+  const auto [all, values] = cache.append(0, next, next);
+  CHECK(all.size(1) == 4);
+  CHECK(at::equal(all.select(1, 3), next.select(1, 0)));
+  CHECK(at::equal(values[1].narrow(0, 0, 3), -prompt[0]));
+  cache.advance(1);
+  // A mark in the common beginning shows that it is not copied.
+  keys[0].select(0, 1).fill_(9);
+  cache.copy_row(0, 2);
+  CHECK(at::equal(keys[2][3], next[0][0]));
+  CHECK(at::equal(keys[2][1], prompt[0][1]));
+  CHECK(cache.tensors()[0].data_ptr() == memory);
+  CHECK(code_of([&] { cache.copy_row(0, 4); }) == "models.cache");  // another prompt's
+  CHECK(code_of([&] {
+          cache.append(0, at::zeros({6, 3, 2}), at::zeros({6, 3, 2}));
+        }) == "models.cache");
+  CHECK(code_of([&] {
+          cache.append(0, at::zeros({2, 1, 2}), at::zeros({2, 1, 2}));
+        }) == "models.cache");
+}
+
+TEST_CASE("cache: positions count the tokens that are not padding") {
+  KeyValueCache cache({}, {.rows = 2, .capacity = 8, .copies = 2});
+  cache.set_prompt(at::tensor({0, 0, 1, 1, 1, 1}, at::kLong).view({2, 3}));
+  CHECK(at::equal(cache.positions(3), at::tensor({0, 0, 0, 0, 1, 2}, at::kLong).view({2, 3})));
+  cache.advance(3);
+  cache.spread();
+  CHECK(
+      at::equal(cache.positions(2), at::tensor({1, 2, 1, 2, 3, 4, 3, 4}, at::kLong).view({4, 2})));
+  CHECK(cache.mask(1).additive().size(0) == 4);
+  CHECK(cache.mask(1).additive().size(1) == 4);
+  KeyValueCache plain({}, {.rows = 2, .capacity = 8});
+  plain.set_prompt(at::ones({2, 3}));
+  CHECK(at::equal(plain.positions(2), row({0, 1})));
+  CHECK_FALSE(plain.mask(1).additive().defined());
+}
+
+}  // namespace models_generation_test
