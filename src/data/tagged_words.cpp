@@ -3,9 +3,11 @@
 #include <optional>
 #include <utility>
 
+#include "data/arrow_texts.h"
 #include "data/json_object.h"
 #include "data/text_lines.h"
 #include "hasten/base/text.h"
+#include "hasten/machine/arrow_data.h"
 
 namespace hasten {
 namespace {
@@ -99,8 +101,13 @@ void TaggedWords::push_back(std::vector<std::string> words, std::vector<std::str
   ends_.push_back(static_cast<std::int64_t>(words_.size()));
 }
 
+void TaggedWords::declare_tags(std::vector<std::string> tags) {
+  tags_.declare_classes(tags_.names()[0], std::move(tags));
+}
+
 TaggedWords read_tagged_words(const std::filesystem::path& path,
                               const TaggedWordsOptions& options) {
+  if (is_arrow_data(path)) return detail::read_arrow_words(path, options);
   const std::string text = detail::read_text(path), file = path.string();
   detail::LineReader reader(text, std::nullopt);
   TaggedWords rows(file, options.tags_column);

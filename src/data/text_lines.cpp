@@ -48,17 +48,24 @@ std::string read_text(const std::filesystem::path& path) {
   return text;
 }
 
-std::optional<Record> LineReader::next() {
+std::optional<std::string_view> LineReader::next_line() {
   if (rest_.empty()) return std::nullopt;
   const std::size_t end = rest_.find('\n');
   std::string_view line = rest_.substr(0, end);
   rest_.remove_prefix(end == std::string_view::npos ? rest_.size() : end + 1);
   if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
-  Record record{.line = ++line_};
+  ++line_;
+  return line;
+}
+
+std::optional<Record> LineReader::next() {
+  const std::optional<std::string_view> line = next_line();
+  if (!line) return std::nullopt;
+  Record record{.line = line_};
   if (separator_) {
-    record.fields = split(line, *separator_);
+    record.fields = split(*line, *separator_);
   } else {
-    record.fields.emplace_back(line);
+    record.fields.emplace_back(*line);
   }
   return record;
 }
@@ -76,14 +83,13 @@ void CsvReader::skip_line_end() {
 std::string CsvReader::quoted_field() {
   const std::int64_t begins = line_;
   std::string value;
-  for (++at_; at_ < text_.size(); ++at_) {
-    const char c = text_[at_];
-    if (c != '"') {
-      value += c;
-      if (c == '\n') ++line_;
-      continue;
-    }
-    ++at_;
+  for (++at_;;) {
+    const std::size_t quote = text_.find('"', at_);
+    if (quote == std::string_view::npos) break;
+    const std::string_view run = text_.substr(at_, quote - at_);
+    value += run;
+    line_ += std::count(run.begin(), run.end(), '\n');
+    at_ = quote + 1;
     if (at_ >= text_.size() || text_[at_] != '"') {
       if (at_ >= text_.size() || text_[at_] == ',' || at_line_end()) return value;
       fail_text("text.quotes", file_, line_, "text after a closing quote",
@@ -91,6 +97,7 @@ std::string CsvReader::quoted_field() {
                 "write a quote inside a quoted field twice");
     }
     value += '"';
+    ++at_;
   }
   fail_text("text.quotes", file_, begins, "a quote that is never closed", "", "", "");
 }

@@ -37,6 +37,10 @@ class LineReader : public RecordReader {
   LineReader(std::string_view text, std::optional<char> separator)
       : rest_(text), separator_(separator) {}
   std::optional<Record> next() override;
+  // Returns the next line as a view of the text.
+  std::optional<std::string_view> next_line();
+  // The number of the line that was returned last.
+  std::int64_t line() const { return line_; }
 
  private:
   std::string_view rest_;

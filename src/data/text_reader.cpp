@@ -5,11 +5,13 @@
 #include <optional>
 #include <set>
 
+#include "data/arrow_texts.h"
 #include "data/flat_json.h"
 #include "data/json_object.h"
 #include "data/text_lines.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "hasten/machine/arrow_data.h"
 
 namespace hasten {
 namespace {
@@ -109,25 +111,24 @@ TextTable read_jsonl(const std::filesystem::path& path, const TextOptions& optio
   const std::string text = detail::read_text(path), file = path.string();
   detail::LineReader reader(text, std::nullopt);
   std::optional<TextTable> table;
-  while (const auto record = reader.next()) {
-    const std::string& line = record->fields[0];
+  while (const auto line = reader.next_line()) {
     std::vector<std::string> fields;
-    if (table && detail::read_flat_object(line, table->names(), fields)) {
-      table->push_back(std::move(fields), record->line);
+    if (table && detail::read_flat_object(*line, table->names(), fields)) {
+      table->push_back(std::move(fields), reader.line());
       continue;
     }
-    if (trim(line).empty()) continue;
-    const ordered_json object = detail::parse_json_object(line, file, record->line);
+    if (trim(*line).empty()) continue;
+    const ordered_json object = detail::parse_json_object(std::string(*line), file, reader.line());
     if (!table) {
       std::vector<std::string> names;
       for (const auto& [key, value] : object.items()) names.push_back(key);
-      if (names.empty()) fail_text("text.fields", file, record->line, "an object without keys");
-      check_names(names, file, record->line);
+      if (names.empty()) fail_text("text.fields", file, reader.line(), "an object without keys");
+      check_names(names, file, reader.line());
       table.emplace(file, std::move(names));
     }
     table->push_back(
-        fields_in_order(object, table->names(), file, record->line, options.structured),
-        record->line);
+        fields_in_order(object, table->names(), file, reader.line(), options.structured),
+        reader.line());
   }
   check_table(*table, options, file);  // there is a table: the file is not blank
   return std::move(*table);
@@ -144,6 +145,7 @@ TextTable read_text_lines(const std::filesystem::path& path, const std::string& 
 }
 
 TextTable read_text_table(const std::filesystem::path& path, const TextOptions& options) {
+  if (is_arrow_data(path)) return detail::read_arrow_texts(path, options);
   const std::string ending = lower(path.extension().string());
   if (ending == ".tsv") return read_tsv(path, options);
   if (ending == ".csv") return read_csv(path, options);
@@ -151,7 +153,7 @@ TextTable read_text_table(const std::filesystem::path& path, const TextOptions& 
   throw UsageError("text.ending",
                    {.what = path.string() + ": the ending of the file, which selects its format",
                     .got = "\"" + ending + "\"",
-                    .expected = ".tsv, .csv, .jsonl or .json",
+                    .expected = ".tsv, .csv, .jsonl, .json, .arrow or .parquet",
                     .hint = "call read_tsv, read_csv or read_jsonl"});
 }
 

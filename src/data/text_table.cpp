@@ -112,6 +112,8 @@ std::vector<std::string> TextTable::class_names(const std::string& name) const {
     }
     if (text != kIgnoredClassName) seen.emplace(text);
   }
+  if (const auto declared = declared_classes_.find(name); declared != declared_classes_.end())
+    return declared->second;
   std::vector<std::string> names(seen.begin(), seen.end());
   if (kind_of(names) != TextKind::names) sort_numbers(names);
   return names;
@@ -143,6 +145,11 @@ std::vector<std::int64_t> TextTable::class_ids(const std::string& name,
     }
   }
   return out;
+}
+
+void TextTable::declare_classes(const std::string& name, std::vector<std::string> classes) {
+  (void)column(name);
+  declared_classes_[name] = std::move(classes);
 }
 
 ClassColumn TextTable::classes(const std::string& name,

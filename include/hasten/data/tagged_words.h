@@ -1,6 +1,6 @@
 // File: hasten/data/tagged_words.h
 // Reads texts whose words have tags, such as the names of persons and places: JSON lines with a
-// list of words and a list of as many tags.
+// list of words and a list of as many tags, or two such columns of Arrow or Parquet data.
 //
 //   TaggedWords texts = read_tagged_words("train.jsonl");  // {"tokens": [...], "tags": [...]}
 //   std::span<const std::string> words = texts.words(0);
@@ -45,6 +45,8 @@ class HASTEN_API TaggedWords {
 
   // Adds a row that is on this line of the file. `tags` has as many texts as `words`, or none.
   void push_back(std::vector<std::string> words, std::vector<std::string> tags, std::int64_t line);
+  // Sets the tags by their numbers, for a file that has them.
+  void declare_tags(std::vector<std::string> tags);
 
  private:
   std::vector<std::string> words_;

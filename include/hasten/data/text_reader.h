@@ -1,5 +1,5 @@
 // File: hasten/data/text_reader.h
-// Reads tables of text: TSV, CSV and JSON lines, as columns of strings by name.
+// Reads tables of text: TSV, CSV, JSON lines, Arrow and Parquet, as columns of strings by name.
 //
 //   TextTable table = read_text_table("train.tsv");          // by its ending; or read_tsv, ...
 //   const std::vector<std::string>& texts = table.column("text");
@@ -9,7 +9,8 @@
 // CSV has the names, unless TextOptions::names gives them. TSV has no quotes: a field is everything
 // between two tabs. CSV has the quotes of RFC 4180: "a field with , or ""quotes"" or a line end".
 // In JSON lines each line is an object with the same keys; numbers and booleans become their text,
-// null becomes an empty text, and blank lines are skipped.
+// null becomes an empty text, and blank lines are skipped. The columns of Arrow and Parquet data
+// (hasten/data/arrow_dataset.h) become texts in the same way, a class its name.
 // Throws IoError "io.*", DataError "text.*" with a message that begins with file:line, and
 // UsageError "text.ending" for a file of unknown format.
 // Thread rule: values; reading is safe on many threads.
@@ -68,7 +69,7 @@ class HASTEN_API TextTable {
   // of an empty or unknown name.
   //
   // class_names returns the names that occur, sorted by value if all of them are numbers, otherwise
-  // by their bytes.
+  // by their bytes; or the declared ones.
   std::vector<std::string> class_names(const std::string& name) const;
   // Maps each row's name to its number in `ids`.
   std::vector<std::int64_t> class_ids(const std::string& name,
@@ -77,6 +78,8 @@ class HASTEN_API TextTable {
   // The same, with names whose index in `known` is their number. If `known` is empty, the names are
   // those of class_names.
   ClassColumn classes(const std::string& name, const std::vector<std::string>& known = {}) const;
+  // Sets the classes of a column by their numbers, for a file that has them.
+  void declare_classes(const std::string& name, std::vector<std::string> classes);
 
   // Adds a row with one field per column, which begins on this line of the file.
   void push_back(std::vector<std::string> fields, std::int64_t line);
@@ -90,6 +93,7 @@ class HASTEN_API TextTable {
   std::vector<std::string> names_;
   std::vector<std::vector<std::string>> columns_;
   std::vector<std::int64_t> lines_;
+  std::map<std::string, std::vector<std::string>> declared_classes_;
 };
 
 HASTEN_API TextTable read_tsv(const std::filesystem::path& path, const TextOptions& options = {});
@@ -98,7 +102,8 @@ HASTEN_API TextTable read_jsonl(const std::filesystem::path& path, const TextOpt
 // Reads a plain text: each line that is not blank is a row of the only column.
 HASTEN_API TextTable read_text_lines(const std::filesystem::path& path,
                                      const std::string& column = "text");
-// Selects the format by the ending: .tsv, .csv, .jsonl or .json (JSON lines).
+// Selects the format by the ending: .tsv, .csv, .jsonl or .json (JSON lines), .arrow, .parquet; or
+// reads a folder of `save_to_disk`.
 HASTEN_API TextTable read_text_table(const std::filesystem::path& path,
                                      const TextOptions& options = {});
 

@@ -31,6 +31,8 @@ struct Gpu {
   double flops_per_second = 0;       // In float, without tensor cores.
   double bf16_flops_per_second = 0;  // On tensor cores, dense; 0: it has none.
   double bytes_per_second = 0;
+  double fp16_flops_per_second = 0;  // On tensor cores, dense, with sums in float.
+  double tf32_flops_per_second = 0;  // The same for products of float in TF32; 0: it has none.
 };
 
 // All known GPUs.

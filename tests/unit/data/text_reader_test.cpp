@@ -116,7 +116,7 @@ TEST_CASE("text: errors name the file and the line") {
   fails(".jsonl", "{\"a\":1,\"a\":2}\n", "text.json", ":1: the key \"a\" appears twice");
   fails(".jsonl", "{\"a\":\"\\ud800\"}\n", "text.json", ":1: not valid JSON");
   fails(".jsonl", "{}\n", "text.fields", ":1: an object without keys");
-  fails(".xml", "<a/>", "text.ending", "expected .tsv, .csv, .jsonl or .json");
+  fails(".xml", "<a/>", "text.ending", "expected .tsv, .csv, .jsonl, .json, .arrow or .parquet");
 }
 
 TEST_CASE("text: bytes that are not UTF-8 are refused with their line") {

@@ -1,0 +1,97 @@
+// File: data/arrow_files.h (internal)
+// The files of an Arrow or Parquet dataset as one table: a file, or a folder of the datasets library
+// with its shards and what dataset_info.json says of the columns.
+//
+//   ArrowFiles files("tokenized", "train");
+//   const ArrowKind& ids = files.column("input_ids");
+//   files.read(ids);
+//   const ArrowFiles::Row row = files.row(12);
+//   const ArrowCell cell = row.find(ids);
+//
+// Throws what load_arrow_dataset (hasten/data/arrow_dataset.h) throws. Thread rule: read() on one
+// thread; then any thread.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/arrow_table.h"
+#include "formats/mapped_file.h"
+
+namespace hasten::detail {
+
+// A column of all files.
+struct ArrowKind : ArrowColumn {
+  std::size_t index = 0;           // in each file
+  std::vector<std::string> names;  // of its integers; empty if they have none
+
+  bool is_tensor() const {
+    return value == ArrowValue::integer || value == ArrowValue::number ||
+           value == ArrowValue::boolean;
+  }
+};
+
+class ArrowFiles {
+  struct Shard {
+    std::string name;
+    std::unique_ptr<MappedFile> bytes;  // outlives the table
+    std::unique_ptr<ArrowTable> table;
+    std::int64_t first_row = 0;
+  };
+
+ public:
+  // `split` is that of a folder with several; else empty.
+  explicit ArrowFiles(const std::filesystem::path& path, const std::string& split = "");
+
+  // A row of one of the files.
+  class Row {
+   public:
+    ArrowCell find(const ArrowKind& column) const;
+    template <class Number>
+    void copy(const ArrowKind& column, const ArrowCell& cell, Number* to) const {
+      check(column, shard_.table->copy(column.index, cell, to));
+    }
+    // The texts of a text column, which must be UTF-8.
+    std::vector<std::string_view> texts(const ArrowKind& column, const ArrowCell& cell) const;
+    [[noreturn]] void fail(const ArrowKind& column, const std::string& got,
+                           const std::string& expected, const std::string& hint = "") const;
+
+   private:
+    friend class ArrowFiles;
+    Row(const Shard& shard, std::int64_t row) : shard_(shard), row_(row) {}
+    void check(const ArrowKind& column, const std::string& problem) const;
+
+    const Shard& shard_;
+    std::int64_t row_;  // of the file
+  };
+
+  const std::string& source() const { return source_; }
+  std::int64_t rows() const { return rows_; }
+  const std::vector<ArrowKind>& columns() const { return columns_; }
+  // The columns that set_format has chosen; empty if it has chosen none.
+  const std::vector<std::string>& chosen() const { return chosen_; }
+  bool has(const std::string& column) const;
+  // Throws "data.arrow-column", which suggests the nearest name.
+  const ArrowKind& column(const std::string& name) const;
+  // Makes the rows of a column readable, and refuses nulls.
+  void read(const ArrowKind& column);
+  Row row(std::int64_t index) const;
+
+ private:
+  void open_folder(const std::filesystem::path& folder);
+  void open_file(const std::filesystem::path& file);
+  void describe_columns(const std::string& features);
+  [[noreturn]] static void fail_file(const std::string& file, const std::string& problem);
+
+  std::string source_;
+  std::vector<Shard> shards_;
+  std::vector<ArrowKind> columns_;
+  std::vector<std::string> chosen_;
+  std::int64_t rows_ = 0;
+};
+
+}  // namespace hasten::detail

@@ -1,0 +1,308 @@
+#include "data/arrow_module/column.h"
+
+#include <arrow/util/float16.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace hasten::arrow_files {
+namespace {
+
+using arrow::Type;
+
+constexpr const char* kNull = "a null";
+constexpr const char* kBadOffset = "a list or a text that ends outside of the file (it is damaged)";
+
+bool holds_lists(Type::type id) {
+  return id == Type::LIST || id == Type::LARGE_LIST || id == Type::FIXED_SIZE_LIST;
+}
+
+bool is_text(Type::type id) { return id == Type::STRING || id == Type::LARGE_STRING; }
+
+// The array that an extension type, such as a tensor of the datasets library, is stored as.
+std::shared_ptr<arrow::Array> stored(std::shared_ptr<arrow::Array> array) {
+  while (array->type_id() == Type::EXTENSION)
+    array = static_cast<const arrow::ExtensionArray&>(*array).storage();
+  return array;
+}
+
+std::shared_ptr<arrow::Array> items_of(const arrow::Array& list) {
+  switch (list.type_id()) {
+    case Type::LIST:
+      return static_cast<const arrow::ListArray&>(list).values();
+    case Type::LARGE_LIST:
+      return static_cast<const arrow::LargeListArray&>(list).values();
+    default:
+      return static_cast<const arrow::FixedSizeListArray&>(list).values();
+  }
+}
+
+// The place among the items where list `row` begins.
+std::int64_t begin_of(const arrow::Array& list, std::int64_t row) {
+  switch (list.type_id()) {
+    case Type::LIST:
+      return static_cast<const arrow::ListArray&>(list).raw_value_offsets()[row];
+    case Type::LARGE_LIST:
+      return static_cast<const arrow::LargeListArray&>(list).raw_value_offsets()[row];
+    default:
+      return static_cast<const arrow::FixedSizeListArray&>(list).value_offset(row);
+  }
+}
+
+ArrowValue value_of(const arrow::DataType& type) {
+  switch (type.id()) {
+    case Type::INT8:
+    case Type::INT16:
+    case Type::INT32:
+    case Type::INT64:
+    case Type::UINT8:
+    case Type::UINT16:
+    case Type::UINT32:
+    case Type::UINT64:
+      return ArrowValue::integer;
+    case Type::HALF_FLOAT:
+    case Type::FLOAT:
+    case Type::DOUBLE:
+      return ArrowValue::number;
+    case Type::BOOL:
+      return ArrowValue::boolean;
+    case Type::STRING:
+    case Type::LARGE_STRING:
+      return ArrowValue::text;
+    case Type::DICTIONARY: {
+      const auto& dictionary = static_cast<const arrow::DictionaryType&>(type);
+      return is_text(dictionary.value_type()->id()) ? ArrowValue::integer : ArrowValue::other;
+    }
+    default:
+      return ArrowValue::other;
+  }
+}
+
+bool has_null(const arrow::Array& array, std::int64_t first, std::int64_t count) {
+  if (array.null_count() == 0) return false;
+  for (std::int64_t i = first; i < first + count; ++i) {
+    if (array.IsNull(i)) return true;
+  }
+  return false;
+}
+
+// Calls copy(values) with the raw integers of an array. Returns a problem if it has none.
+template <class Copy>
+std::string with_integers(const arrow::Array& array, Copy copy) {
+  const auto copied = [&](const auto& typed) {
+    copy(typed.raw_values());
+    return std::string();
+  };
+  switch (array.type_id()) {
+    case Type::INT8:
+      return copied(static_cast<const arrow::Int8Array&>(array));
+    case Type::INT16:
+      return copied(static_cast<const arrow::Int16Array&>(array));
+    case Type::INT32:
+      return copied(static_cast<const arrow::Int32Array&>(array));
+    case Type::INT64:
+      return copied(static_cast<const arrow::Int64Array&>(array));
+    case Type::UINT8:
+      return copied(static_cast<const arrow::UInt8Array&>(array));
+    case Type::UINT16:
+      return copied(static_cast<const arrow::UInt16Array&>(array));
+    case Type::UINT32:
+      return copied(static_cast<const arrow::UInt32Array&>(array));
+    case Type::UINT64:
+      return copied(static_cast<const arrow::UInt64Array&>(array));
+    default:
+      return "values of type " + array.type()->ToString() + ", which are no integers";
+  }
+}
+
+std::string copy_integers(const arrow::Array& array, const ArrowCell& cell, std::int64_t* to) {
+  return with_integers(
+      array, [&](const auto* values) { std::copy_n(values + cell.first, cell.count, to); });
+}
+
+// Appends views of the texts, whose offsets must be those of the data.
+template <class Texts>
+std::string append_texts(const Texts& array, std::int64_t first, std::int64_t count,
+                         std::vector<std::string_view>& to) {
+  const std::int64_t size = array.value_data() ? array.value_data()->size() : 0;
+  for (std::int64_t i = first; i < first + count; ++i) {
+    const std::int64_t begin = array.value_offset(i), end = array.value_offset(i + 1);
+    if (begin < 0 || end < begin || end > size) return kBadOffset;
+    to.push_back(begin == end ? std::string_view() : array.GetView(i));
+  }
+  return "";
+}
+
+std::string append_texts(const arrow::Array& array, std::int64_t first, std::int64_t count,
+                         std::vector<std::string_view>& to) {
+  if (array.type_id() == Type::STRING)
+    return append_texts(static_cast<const arrow::StringArray&>(array), first, count, to);
+  if (array.type_id() == Type::LARGE_STRING)
+    return append_texts(static_cast<const arrow::LargeStringArray&>(array), first, count, to);
+  return "values of type " + array.type()->ToString() + ", which are no texts";
+}
+
+}  // namespace
+
+ArrowColumn describe(const arrow::Field& field) {
+  ArrowColumn column{.name = field.name(), .type = field.type()->ToString()};
+  const arrow::DataType* type = field.type().get();
+  for (;;) {
+    if (type->id() == Type::EXTENSION) {
+      type = static_cast<const arrow::ExtensionType*>(type)->storage_type().get();
+    } else if (holds_lists(type->id())) {
+      ++column.lists;
+      type = type->field(0)->type().get();
+    } else {
+      break;
+    }
+  }
+  column.value = value_of(*type);
+  column.is_dictionary = type->id() == Type::DICTIONARY && column.value != ArrowValue::other;
+  return column;
+}
+
+std::string Column::add(const std::shared_ptr<arrow::Array>& array) {
+  const arrow::Status status = array->Validate();
+  if (!status.ok()) return status.message() + " (it is damaged)";
+  Part part{.first_row = rows_, .values = stored(array)};
+  while (holds_lists(part.values->type_id())) {
+    part.lists.push_back(part.values);
+    part.values = stored(items_of(*part.values));
+  }
+  rows_ += array->length();
+  parts_.push_back(std::move(part));
+  return "";
+}
+
+std::string Column::find(std::int64_t row, ArrowCell& cell) const {
+  const auto after =
+      std::upper_bound(parts_.begin(), parts_.end(), row,
+                       [](std::int64_t at, const Part& part) { return at < part.first_row; });
+  const Part& part = *std::prev(after);
+  cell.part = static_cast<std::size_t>(&part - parts_.data());
+  cell.shape.clear();
+  cell.first = row - part.first_row;
+  cell.count = 1;
+  for (std::size_t level = 0; level < part.lists.size(); ++level) {
+    const arrow::Array& lists = *part.lists[level];
+    if (has_null(lists, cell.first, cell.count)) return kNull;
+    const std::int64_t items = items_of(lists)->length();
+    const std::int64_t begin = cell.count > 0 ? begin_of(lists, cell.first) : 0;
+    std::int64_t end = begin, length = 0;
+    for (std::int64_t i = 0; i < cell.count; ++i) {
+      const std::int64_t next = begin_of(lists, cell.first + i + 1);
+      if (end < 0 || next < end || next > items) return kBadOffset;
+      if (i == 0) length = next - end;
+      if (next - end != length) return "lists of different lengths in one row";
+      end = next;
+    }
+    cell.shape.push_back(length);
+    cell.first = begin;
+    cell.count = end - begin;
+  }
+  return has_null(*part.values, cell.first, cell.count) ? kNull : "";
+}
+
+std::string Column::first_null(std::int64_t& row) const {
+  row = -1;
+  for (const Part& part : parts_) {
+    const bool has_nulls = part.values->null_count() > 0 ||
+                           std::any_of(part.lists.begin(), part.lists.end(),
+                                       [](const auto& lists) { return lists->null_count() > 0; });
+    if (!has_nulls) continue;
+    const std::int64_t rows = part.lists.empty() ? part.values->length() : part.lists[0]->length();
+    ArrowCell cell;
+    for (std::int64_t at = part.first_row; at < part.first_row + rows; ++at) {
+      const std::string problem = find(at, cell);
+      if (problem == kNull) {
+        row = at;
+        return "";
+      }
+      if (problem == kBadOffset) return problem;
+    }
+  }
+  return "";
+}
+
+std::string Column::texts_of(std::vector<std::string>& texts) const {
+  std::vector<std::string_view> longest;
+  for (const Part& part : parts_) {
+    const auto& values = static_cast<const arrow::DictionaryArray&>(*part.values);
+    const std::shared_ptr<arrow::Array> dictionary = values.dictionary();
+    const arrow::Status status = dictionary->Validate();
+    if (!status.ok()) return status.message() + " (it is damaged)";
+    if (dictionary->null_count() > 0) return "a null in a dictionary";
+    std::vector<std::string_view> own;
+    const std::string problem = append_texts(*dictionary, 0, dictionary->length(), own);
+    if (!problem.empty()) return problem;
+    const std::size_t both = std::min(own.size(), longest.size());
+    if (!std::equal(own.begin(), own.begin() + static_cast<std::ptrdiff_t>(both), longest.begin()))
+      return "dictionaries that give a number to different texts";
+    if (own.size() > longest.size()) longest = std::move(own);
+  }
+  texts.assign(longest.begin(), longest.end());
+  return "";
+}
+
+std::string Column::copy(const ArrowCell& cell, std::int64_t* to) const {
+  const arrow::Array& values = values_of(cell);
+  if (values.type_id() == Type::DICTIONARY) {
+    const auto& dictionary = static_cast<const arrow::DictionaryArray&>(values);
+    const std::int64_t size = dictionary.dictionary()->length();
+    const std::string problem = copy_integers(*dictionary.indices(), cell, to);
+    if (!problem.empty()) return problem;
+    const bool fits =
+        std::all_of(to, to + cell.count, [&](std::int64_t at) { return at >= 0 && at < size; });
+    return fits ? "" : "a number that its dictionary does not have (it is damaged)";
+  }
+  if (values.type_id() == Type::UINT64) {
+    const std::uint64_t* from =
+        static_cast<const arrow::UInt64Array&>(values).raw_values() + cell.first;
+    constexpr auto most = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+    if (std::any_of(from, from + cell.count, [](std::uint64_t value) { return value > most; }))
+      return "an integer above 9223372036854775807";
+  }
+  return copy_integers(values, cell, to);
+}
+
+std::string Column::copy(const ArrowCell& cell, float* to) const {
+  const arrow::Array& values = values_of(cell);
+  switch (values.type_id()) {
+    case Type::FLOAT:
+      std::copy_n(static_cast<const arrow::FloatArray&>(values).raw_values() + cell.first,
+                  cell.count, to);
+      return "";
+    case Type::DOUBLE:
+      std::transform(
+          static_cast<const arrow::DoubleArray&>(values).raw_values() + cell.first,
+          static_cast<const arrow::DoubleArray&>(values).raw_values() + cell.first + cell.count, to,
+          [](double value) { return static_cast<float>(value); });
+      return "";
+    case Type::HALF_FLOAT: {
+      const std::uint16_t* from =
+          static_cast<const arrow::HalfFloatArray&>(values).raw_values() + cell.first;
+      std::transform(from, from + cell.count, to, [](std::uint16_t bits) {
+        return arrow::util::Float16::FromBits(bits).ToFloat();
+      });
+      return "";
+    }
+    default:
+      return "values of type " + values.type()->ToString() + ", which are no numbers";
+  }
+}
+
+std::string Column::copy(const ArrowCell& cell, bool* to) const {
+  const arrow::Array& values = values_of(cell);
+  if (values.type_id() != Type::BOOL)
+    return "values of type " + values.type()->ToString() + ", which are no booleans";
+  const auto& booleans = static_cast<const arrow::BooleanArray&>(values);
+  for (std::int64_t i = 0; i < cell.count; ++i) to[i] = booleans.Value(cell.first + i);
+  return "";
+}
+
+std::string Column::texts(const ArrowCell& cell, std::vector<std::string_view>& to) const {
+  return append_texts(values_of(cell), cell.first, cell.count, to);
+}
+
+}  // namespace hasten::arrow_files

@@ -1,0 +1,57 @@
+// File: data/arrow_module/column.h (internal)
+// A column of an Arrow table, whose rows are found and copied one at a time.
+//
+//   Column column;
+//   column.describe(*field);
+//   column.add(array);                       // the next rows
+//   std::string problem = column.find(row, cell);
+//
+// Arrow's Validate() has checked the lengths of the buffers. What it does not check, the offsets of
+// lists and texts and the numbers of a dictionary, is checked for each row that is read, so that a
+// large file need not be read to be opened. Thread rule: reading is safe on many threads.
+#pragma once
+
+#include <arrow/api.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/arrow_table.h"
+
+namespace hasten::arrow_files {
+
+// What a column holds, from its type.
+ArrowColumn describe(const arrow::Field& field);
+
+class Column {
+ public:
+  std::string add(const std::shared_ptr<arrow::Array>& array);
+  bool is_empty() const { return parts_.empty(); }
+  std::int64_t rows() const { return rows_; }
+
+  std::string texts_of(std::vector<std::string>& texts) const;
+  std::string first_null(std::int64_t& row) const;
+  std::string find(std::int64_t row, ArrowCell& cell) const;
+  std::string copy(const ArrowCell& cell, std::int64_t* to) const;
+  std::string copy(const ArrowCell& cell, float* to) const;
+  std::string copy(const ArrowCell& cell, bool* to) const;
+  std::string texts(const ArrowCell& cell, std::vector<std::string_view>& to) const;
+
+ private:
+  using Arrays = std::vector<std::shared_ptr<arrow::Array>>;
+  // The rows of one array.
+  struct Part {
+    std::int64_t first_row = 0;
+    Arrays lists;  // from the outermost
+    std::shared_ptr<arrow::Array> values;
+  };
+  const arrow::Array& values_of(const ArrowCell& cell) const { return *parts_[cell.part].values; }
+
+  std::vector<Part> parts_;
+  std::int64_t rows_ = 0;
+};
+
+}  // namespace hasten::arrow_files

@@ -1,0 +1,83 @@
+// File: data/arrow_table.h (internal)
+// The interface of the module libhasten_arrow.so, which reads files of Apache Arrow and Parquet with
+// the C++ libraries of the pyarrow wheel. It is a separate library so that hasten needs neither of
+// them.
+//
+//   ArrowFile file;
+//   hasten_open_arrow(bytes, file);                    // `bytes` must outlive file.table
+//   if (!file.problem.empty()) fail(file.problem);
+//   std::string problem = file.table->read(0);         // a column, by its index
+//   ArrowCell cell;
+//   problem = file.table->find(0, row, cell);
+//   std::vector<std::int64_t> values(static_cast<std::size_t>(cell.count));
+//   problem = file.table->copy(0, cell, values.data());
+//
+// Functions return a problem as the end of a sentence that names the file, or an empty text. What a
+// file says of itself is checked when it is used: a damaged file is a problem, never a read outside of
+// its bytes. Thread rule: open and read on one thread; then any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace hasten {
+
+enum class ArrowValue { integer, number, boolean, text, other };
+
+struct ArrowColumn {
+  std::string name;
+  std::string type;                      // as Arrow writes it
+  ArrowValue value = ArrowValue::other;  // what the column, or the innermost of its lists, holds
+  std::size_t lists = 0;                 // the number of lists in each other
+  bool is_dictionary = false;            // integers that stand for texts
+};
+
+// The values of one row.
+struct ArrowCell {
+  std::vector<std::int64_t> shape;  // the length of each list, from the outermost
+  std::size_t part = 0;             // of the column
+  std::int64_t first = 0, count = 0;
+};
+
+class ArrowTable {
+ public:
+  virtual ~ArrowTable() = default;
+
+  virtual const std::vector<ArrowColumn>& columns() const = 0;
+  virtual std::int64_t rows() const = 0;
+  // The JSON text that the datasets library keeps in a file; empty if there is none.
+  virtual const std::string& features() const = 0;
+
+  // Makes a column ready. Arrow files stay on the disk; a column of a Parquet file is decoded.
+  virtual std::string read(std::size_t column) = 0;
+  // The texts that the integers of a dictionary stand for. The column must have been read.
+  virtual std::string texts_of(std::size_t column, std::vector<std::string>& texts) const = 0;
+  // Sets `row` to the first row with a null, or to -1.
+  virtual std::string first_null(std::size_t column, std::int64_t& row) const = 0;
+
+  // The place of a row's values. A null is a problem, and so are inner lists of different lengths.
+  virtual std::string find(std::size_t column, std::int64_t row, ArrowCell& cell) const = 0;
+  // Copy the values of a cell to `count` values: those of integers and dictionaries, of numbers, of
+  // booleans.
+  virtual std::string copy(std::size_t column, const ArrowCell& cell, std::int64_t* to) const = 0;
+  virtual std::string copy(std::size_t column, const ArrowCell& cell, float* to) const = 0;
+  virtual std::string copy(std::size_t column, const ArrowCell& cell, bool* to) const = 0;
+  // Views of the texts of a cell. They are valid as long as the table.
+  virtual std::string texts(std::size_t column, const ArrowCell& cell,
+                            std::vector<std::string_view>& to) const = 0;
+};
+
+struct ArrowFile {
+  std::unique_ptr<ArrowTable> table;
+  std::string problem;  // why there is no table; else empty
+};
+
+using ArrowOpener = void(std::string_view bytes, ArrowFile& file);
+
+}  // namespace hasten
+
+extern "C" __attribute__((visibility("default"))) hasten::ArrowOpener hasten_open_arrow;
