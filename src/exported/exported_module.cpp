@@ -1,6 +1,7 @@
 #include "hasten/exported/exported_module.h"
 
 #include <ATen/autocast_mode.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/scalar_tensor.h>
 
 #include <algorithm>
@@ -8,11 +9,13 @@
 #include <tuple>
 #include <variant>
 
-#include "exported/exported_parts.h"
+#include "exported/exported_binding.h"
 #include "exported/interpreter.h"
+#include "exported/recomputed_graph.h"
 #include "hasten/base/error.h"
 #include "hasten/base/log.h"
 #include "hasten/base/text.h"
+#include "hasten/models/recomputation.h"
 
 namespace hasten {
 namespace {
@@ -64,31 +67,6 @@ IValue user_value(const UserInput& input, const at::Tensor& tensor, const std::s
 }
 
 }  // namespace
-
-// A program with the module's tensors in the order of its inputs.
-struct ExportedModule::Binding {
-  std::shared_ptr<const exported::Program> program;
-  std::vector<at::Tensor> state;
-  // The type that floating-point tensors had in the file.
-  at::ScalarType file_type = at::kFloat;
-
-  // The type that floating-point tensors have now, after to().
-  at::ScalarType current_type() const {
-    for (std::size_t i = 0; i < state.size(); ++i)
-      if (program->state[i].kind == StateInput::Kind::parameter && state[i].is_floating_point())
-        return state[i].scalar_type();
-    return file_type;
-  }
-  // Constants are not registered, so to() does not reach them.
-  void convert_constants(at::Device device) {
-    const at::ScalarType type = current_type();
-    for (std::size_t i = 0; i < state.size(); ++i) {
-      if (program->state[i].kind != StateInput::Kind::constant) continue;
-      const bool follows = state[i].scalar_type() == file_type;
-      state[i] = state[i].to(device, follows ? type : state[i].scalar_type());
-    }
-  }
-};
 
 ExportedModule::ExportedModule(std::shared_ptr<const Parts> parts)
     : Module("ExportedModule"), parts_(std::move(parts)) {
@@ -149,7 +127,7 @@ void ExportedModule::register_tensor(const std::string& name, at::Tensor tensor,
 
 void ExportedModule::bind() {
   for (std::size_t i = 0; i < parts_->programs.size(); ++i) {
-    Binding binding{parts_->programs[i], {}, at::kFloat};
+    Binding binding{.program = parts_->programs[i]};
     const TensorDict constants =
         exported::load_payloads(parts_->archive, parts_->constants[i], parts_->device);
     for (const StateInput& input : binding.program->state) {
@@ -231,7 +209,9 @@ TensorDict ExportedModule::call(const std::vector<IValue>& inputs) {
   // A program for evaluation alone has nothing to be switched.
   const bool training = is_training() || bindings_.size() > 1;
   const exported::Interpreter interpreter({training, device});
-  const std::vector<IValue> results = interpreter.run(program.graph, std::move(values));
+  const bool recomputes = binding.recomputed != nullptr && at::GradMode::is_enabled();
+  const std::vector<IValue> results =
+      interpreter.run(recomputes ? *binding.recomputed : program.graph, std::move(values));
   TensorDict outputs;
   for (std::size_t i = 0; i < results.size(); ++i) {
     if (results[i].isNone()) continue;
@@ -247,6 +227,37 @@ const std::vector<std::string>& ExportedModule::input_names() const {
 
 const std::vector<std::string>& ExportedModule::output_names() const {
   return parts_->programs.front()->output_names;
+}
+
+std::optional<std::vector<std::string>> ExportedModule::set_recomputation(
+    const std::optional<Recomputation>& wanted) {
+  std::vector<std::string> chosen;
+  for (Binding& binding : bindings_) {
+    binding.recomputed = nullptr;
+    if (!wanted) continue;
+    const exported::Graph& graph = binding.program->graph;
+    const std::vector<std::string> paths = wanted->modules.empty()
+                                               ? exported::layer_paths(graph)
+                                               : exported::matching_paths(graph, wanted->modules);
+    if (paths.empty()) {
+      throw UsageError(
+          "models.no-recomputation",
+          {.what = "recomputation (activation_checkpointing)",
+           .got = binding.program->file + ", a program without numbered layers",
+           .expected = "the paths of modules to recompute",
+           .hint = "set activation_checkpointing_kwargs modules=PATH:PATH; the names of "
+                   "parameters, which hasten inspect prints, begin with paths"});
+    }
+    Recomputation all = *wanted;
+    all.modules.clear();
+    chosen = select_layers(paths, all);
+    binding.recomputed = std::make_shared<const exported::Graph>(
+        exported::with_recomputation(graph, chosen,
+                                     {.policy = wanted->policy,
+                                      .preserve_rng_state = wanted->preserve_rng_state,
+                                      .offload = wanted->offload}));
+  }
+  return chosen;
 }
 
 void ExportedModule::train(bool on) {

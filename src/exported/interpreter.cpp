@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/functions/utils.h>
 
 #include "exported/operands.h"
+#include "hasten/autograd/checkpoint.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "models/running_module.h"
@@ -138,6 +139,19 @@ std::vector<IValue> with_gradient_for_each(std::vector<IValue> values) {
   return values;
 }
 
+// The results of a region, whose tensors checkpoint() finds.
+struct RegionResults {
+  std::vector<IValue> values;
+};
+template <class F>
+void visit_tensors(RegionResults& results, F&& f) {
+  for (IValue& value : results.values) {
+    if (!value.isTensor()) continue;
+    at::Tensor tensor = value.toTensor();
+    f(tensor);
+  }
+}
+
 }  // namespace
 
 std::vector<IValue> Interpreter::run(const Graph& graph, std::vector<IValue> inputs) const {
@@ -154,6 +168,8 @@ std::vector<IValue> Interpreter::run(const Graph& graph, std::vector<IValue> inp
       const RunningModule running(instruction.module_path);
       execute(instruction, slots, stack);
     } catch (c10::Error& error) {
+      // The instruction inside of a region has said where it is.
+      if (instruction.action == Action::recompute) throw;
       error.add_context(place_of(instruction));
       throw;
     }
@@ -203,6 +219,10 @@ void Interpreter::run_control_flow(const Instruction& instruction, torch::jit::S
       results = run(is_true(stack[0]) ? first : *instruction.graphs[1],
                     with_gradient_for_each(flatten(stack, 1)));
       break;
+    case Action::recompute:
+      // The region's results are values of their own, also where they are lists.
+      stack = run_recomputed(instruction, std::exchange(stack, {}));
+      return;
     case Action::loop:
       results = run_loop(instruction, values_in(stack[0]), values_in(stack[1]));
       break;
@@ -223,6 +243,35 @@ std::vector<IValue> Interpreter::run_under_autocast(const Instruction& instructi
                                                     Values inputs) const {
   const AutocastRegion region(context_.device.type(), instruction.autocast);
   return run(*instruction.graphs.front(), std::move(inputs));
+}
+
+// The tensors among the inputs are the arguments of the region. Numbers, and the buffers that the
+// region changes, are the same in both runs.
+std::vector<IValue> Interpreter::run_recomputed(const Instruction& instruction,
+                                                Values inputs) const {
+  CheckpointOptions options = instruction.checkpoint;
+  std::vector<bool> is_kept(inputs.size());
+  for (const std::size_t place : instruction.changed) {
+    if (!inputs[place].isTensor()) continue;
+    options.state.push_back(inputs[place].toTensor());
+    is_kept[place] = true;
+  }
+  std::vector<at::Tensor> tensors;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (is_kept[i] || !inputs[i].isTensor()) continue;
+    tensors.push_back(inputs[i].toTensor());
+    inputs[i] = IValue(at::Tensor());
+  }
+  const auto run_region = [interpreter = *this, graph = instruction.graphs.front(), is_kept,
+                           inputs](const std::vector<at::Tensor>& given) {
+    Values values = inputs;
+    auto next = given.begin();
+    for (std::size_t i = 0; i < values.size(); ++i)
+      if (!is_kept[i] && values[i].isTensor()) values[i] = *next++;
+    return RegionResults{interpreter.run(*graph, std::move(values))};
+  };
+  inputs.clear();
+  return checkpoint(options, run_region, tensors).values;
 }
 
 std::vector<IValue> Interpreter::run_loop(const Instruction& instruction, Values carried,

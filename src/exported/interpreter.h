@@ -38,6 +38,7 @@ class Interpreter {
   // Replaces the operands on the stack by the results.
   void run_control_flow(const Instruction& instruction, torch::jit::Stack& stack) const;
   Values run_under_autocast(const Instruction& instruction, Values inputs) const;
+  Values run_recomputed(const Instruction& instruction, Values inputs) const;
   Values run_loop(const Instruction& instruction, Values carried, const Values& extra) const;
   // Runs the body once for each row of `mapped`. It gets the values of `carried`, which the run for
   // the row before has returned, the row and `extra`. Returns the last values that were carried, and

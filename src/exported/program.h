@@ -23,6 +23,7 @@
 #include "exported/kernel_checks.h"
 #include "exported/schema_types.h"
 #include "exported/symbolic.h"
+#include "hasten/autograd/checkpoint.h"
 
 namespace hasten::exported {
 
@@ -60,6 +61,7 @@ enum class Action {
   loop,           // runs graphs[1] while graphs[0] returns true
   map,            // runs graphs[0] for each row
   scan,           // the same, and passes values from one row to the next
+  recompute,      // runs graphs[0], and runs it again in the backward pass
 };
 
 // One output of an instruction: a value, or a list whose entries have a slot each.
@@ -98,6 +100,9 @@ struct Instruction {
   std::vector<std::shared_ptr<const Graph>> graphs;
   bool grad_enabled = true;
   AutocastSettings autocast;
+  // For recompute: how, and the places among the operands of the tensors that graphs[0] changes.
+  CheckpointOptions checkpoint;
+  std::vector<std::size_t> changed;
 };
 
 struct Graph {
@@ -125,6 +130,8 @@ struct Program {
   std::vector<TensorMeta> outputs;  // with the names of output_names
   // The parameters that an embedding looks up, and those of layer norms.
   std::set<std::string> embedding_tables, layer_norm_parameters;
+  // The parameters by which inputs are multiplied, and whether they are [in, out].
+  std::map<std::string, bool> linear_weights;
   // For each input that is looked up in an embedding, the number of its ids.
   std::map<std::string, std::int64_t> vocabularies;
   Graph graph;

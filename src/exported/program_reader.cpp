@@ -151,8 +151,72 @@ std::vector<TensorMeta> read_outputs(const JsonCursor& graph_module) {
   return outputs;
 }
 
-// Finds the parameters that operators use as tables of an embedding or in a layer norm, and the
-// inputs that are looked up.
+// Finds the parameters by which a graph multiplies its inputs: as they are, or transposed.
+class ProductFinder {
+ public:
+  // The parameters by the slots of the graph.
+  using Parameters = std::map<int, const StateInput*>;
+
+  explicit ProductFinder(std::map<std::string, bool>& found) : found_(found) {}
+
+  void run(const Graph& graph, const Parameters& parameters) {
+    Parameters transposed;
+    for (const Instruction& instruction : graph.code) {
+      if (instruction.op) {
+        note(instruction, parameters, transposed);
+      } else if (instruction.action == Action::set_grad_mode ||
+                 instruction.action == Action::autocast) {
+        run_inner(instruction, parameters);
+      }
+    }
+  }
+
+ private:
+  static const StateInput* find(const Parameters& parameters, const Instruction& instruction,
+                                std::size_t operand) {
+    if (operand >= instruction.operands.size()) return nullptr;
+    const Operand& given = instruction.operands[operand];
+    const auto found = parameters.find(given.slot);
+    return given.kind == Operand::Kind::slot && found != parameters.end() ? found->second : nullptr;
+  }
+
+  void note(const Instruction& instruction, const Parameters& parameters, Parameters& transposed) {
+    const std::string& name = instruction.op->schema().name();
+    const bool transposes =
+        name == "aten::t" || name == "aten::transpose" || name == "aten::permute";
+    if (const StateInput* const weight = find(parameters, instruction, 0);
+        transposes && weight != nullptr && weight->meta.sizes.size() == 2) {
+      for (const Output& output : instruction.outputs)
+        for (const int slot : output.slots) transposed[slot] = weight;
+    }
+    if (name == "aten::linear") {
+      if (const StateInput* const weight = find(parameters, instruction, 1))
+        found_.emplace(weight->name, false);
+    }
+    const bool multiplies = name == "aten::matmul" || name == "aten::mm";
+    if (!multiplies && name != "aten::addmm") return;
+    const std::size_t right = multiplies ? 1 : 2;
+    if (const StateInput* const weight = find(transposed, instruction, right))
+      found_.emplace(weight->name, false);
+    if (const StateInput* const weight = find(parameters, instruction, right))
+      found_.emplace(weight->name, true);
+  }
+
+  // The operands of these instructions are the inputs of their graph.
+  void run_inner(const Instruction& instruction, const Parameters& parameters) {
+    const Graph& inner = *instruction.graphs.front();
+    Parameters passed;
+    for (std::size_t i = 0; i < std::min(inner.inputs.size(), instruction.operands.size()); ++i)
+      if (const StateInput* const parameter = find(parameters, instruction, i))
+        passed[inner.inputs[i]] = parameter;
+    run(inner, passed);
+  }
+
+  std::map<std::string, bool>& found_;
+};
+
+// Finds the parameters that operators use as tables of an embedding, in a layer norm or in products,
+// and the inputs that are looked up.
 class UseFinder {
  public:
   explicit UseFinder(Program& program) : program_(program) {
@@ -176,6 +240,7 @@ class UseFinder {
         if (const StateInput* const parameter = parameter_of(operand))
           program_.layer_norm_parameters.insert(parameter->name);
     }
+    ProductFinder(program_.linear_weights).run(program_.graph, parameters_);
   }
 
  private:

@@ -40,6 +40,7 @@
 
 #include "hasten/base/export.h"
 #include "hasten/formats/tensor_dict.h"
+#include "hasten/models/linear_layers.h"
 #include "hasten/models/training_traits.h"
 
 namespace hasten {
@@ -53,7 +54,9 @@ struct ExportedOptions {
   std::vector<std::filesystem::path> libraries = {};
 };
 
-class HASTEN_API ExportedModule : public torch::nn::Module, public TrainingTraits {
+class HASTEN_API ExportedModule : public torch::nn::Module,
+                                  public TrainingTraits,
+                                  public LinearLayers {
  public:
   // load_exported calls it.
   struct Parts;
@@ -105,10 +108,18 @@ class HASTEN_API ExportedModule : public torch::nn::Module, public TrainingTrait
   std::optional<std::int64_t> real_token_count(const TensorDict& batch) const override;
   std::int64_t row_length(const TensorDict& batch) const override;
   std::optional<std::set<std::string>> undecayed_parameters() const override;
+  // Recomputes each call of the modules that the patterns match, or of the layers: the shortest
+  // paths that end in a number, such as "bert.encoder.layer.0".
+  std::optional<std::vector<std::string>> set_recomputation(
+      const std::optional<Recomputation>& wanted) override;
   // Writes trained.pt2 and model.safetensors.
   bool save_files(const std::filesystem::path& folder) const override;
   std::uintmax_t other_file_bytes() const override;
   std::optional<std::vector<std::string>> load_files(const std::filesystem::path& folder) override;
+
+  // The parameters that are named "weight" and by which linear operators of the program multiply.
+  std::vector<LinearLayer> linear_layers() const override;
+  void set_linear_weight(const std::string& path, const at::Tensor& weight) override;
 
   // For hasten's own sources: the programs of the file.
   const Parts& parts() const { return *parts_; }
@@ -127,7 +138,7 @@ class HASTEN_API ExportedModule : public torch::nn::Module, public TrainingTrait
 
   std::shared_ptr<const Parts> parts_;
   // The parameters and buffers by Python's names; shared parameters have several names. The handles
-  // stay valid: to() and optimizers change tensors and do not replace them.
+  // stay valid: to() and optimizers change tensors, and only set_linear_weight replaces one.
   TensorDict tensors_;
   std::map<std::string, std::shared_ptr<torch::nn::Module>> layers_;
   std::vector<Binding> bindings_;
