@@ -10,6 +10,7 @@
 #include "checkpoint/optimizer_state.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "hasten/optim/adamw.h"
 #include "hasten/optim/stateful_optimizer.h"
 
 namespace hasten {
@@ -44,6 +45,20 @@ void read_value(const OptionsJson& json, std::optional<Value>& value) {
   if (!json.is_null()) read_value(json, value.emplace());
 }
 
+// The options of hasten::AdamW for bfloat16; see is_added_option().
+template <class Option>
+void visit_rounding(AdamWOptions& options, Option& option) {
+  std::string type = options.state_dtype() == at::kBFloat16 ? "bfloat16" : "float32";
+  bool is_stochastic = options.stochastic_rounding();
+  std::int64_t seed = options.rounding_seed();
+  option.added("state_dtype", type);
+  option.added("stochastic_rounding", is_stochastic);
+  option.added("rounding_seed", seed);
+  options.state_dtype(type == "bfloat16" ? at::kBFloat16 : at::kFloat)
+      .stochastic_rounding(is_stochastic)
+      .rounding_seed(seed);
+}
+
 // Passes every option of a group to `option(name, value)`. Its overloads are those of
 // OptionVisitor, and those of a pair and of an optional text or whole number.
 template <class Option>
@@ -69,6 +84,8 @@ void visit_group(optim::OptimizerOptions& options, Option& option) {
     visit_adam(*adam);
   } else if (is(adamw)) {
     visit_adam(*adamw);
+    if (auto* const of_hasten = dynamic_cast<AdamWOptions*>(adamw))
+      visit_rounding(*of_hasten, option);
   } else if (is(sgd)) {
     option("lr", sgd->lr());
     option("momentum", sgd->momentum());
@@ -133,6 +150,10 @@ struct OptionSaver : EveryOption<OptionSaver> {
   void value(const char* name, const Value& option) {
     json[name] = json_of_value(option);
   }
+  template <class Value>
+  void added(const char* name, const Value& option) {
+    value(name, option);
+  }
   OptionsJson json = OptionsJson::object();
 };
 
@@ -142,6 +163,10 @@ struct OptionLoader : EveryOption<OptionLoader> {
   void value(const char* name, Value& option) {
     read_value(json.at(name), option);
     ++used;
+  }
+  template <class Value>
+  void added(const char* name, Value& option) {
+    if (json.contains(name)) value(name, option);
   }
   const OptionsJson& json;
   std::size_t used = 0;
@@ -155,6 +180,10 @@ void set_group(optim::OptimizerOptions& options, const OptionsJson& saved) {
 }
 
 }  // namespace
+
+bool is_added_option(const std::string& name) {
+  return name == "state_dtype" || name == "stochastic_rounding" || name == "rounding_seed";
+}
 
 OptionsJson options_of(optim::Optimizer& optimizer) {
   static_cast<void>(name_of_optimizer(optimizer));  // throws for an optimizer that nothing knows

@@ -101,9 +101,14 @@ class Saving {
 
 class Loading {
  public:
-  Loading(const TensorDict& from, std::string name, const at::Tensor& parameter,
+  Loading(const TensorDict& from, std::string name, const at::Tensor& parameter, at::Device device,
           const fs::path& file, std::set<std::string>& used)
-      : from_(from), name_(std::move(name)), parameter_(parameter), file_(file), used_(used) {}
+      : from_(from),
+        name_(std::move(name)),
+        parameter_(parameter),
+        device_(device),
+        file_(file),
+        used_(used) {}
   // True if the file has any of these members of the parameter's state.
   bool has_any(const std::set<std::string>& members) const {
     return std::any_of(members.begin(), members.end(), [&](const std::string& member) {
@@ -152,11 +157,11 @@ class Loading {
     return take(from_, key(member));
   }
   at::Tensor moved(const at::Tensor& tensor) const {
-    return tensor.to(parameter_.device(), /*non_blocking=*/false, /*copy=*/true);
+    return tensor.to(device_, /*non_blocking=*/false, /*copy=*/true);
   }
   at::Tensor checked(const char* member) {
     const at::Tensor& tensor = taken(member);
-    if (tensor.sizes() != parameter_.sizes() || tensor.scalar_type() != parameter_.scalar_type()) {
+    if (tensor.sizes() != parameter_.sizes() || !fits_type(tensor.scalar_type())) {
       throw DataError("checkpoint.optimizer-shape",
                       {.what = file_.string() + ", tensor " + key(member),
                        .got = "another shape or type than the parameter's",
@@ -165,9 +170,18 @@ class Loading {
     return moved(tensor);
   }
 
+  // hasten::AdamW keeps moments in float or bfloat16 whichever of both its parameters have.
+  bool fits_type(at::ScalarType type) const {
+    const auto is_one = [](at::ScalarType each) {
+      return each == at::kFloat || each == at::kBFloat16;
+    };
+    return type == parameter_.scalar_type() || (is_one(type) && is_one(parameter_.scalar_type()));
+  }
+
   const TensorDict& from_;
   std::string name_;
   at::Tensor parameter_;
+  at::Device device_;  // of the state
   fs::path file_;
   std::set<std::string>& used_;
 };
@@ -305,12 +319,13 @@ TensorDict optimizer_tensors(const optim::Optimizer& optimizer, const ParameterN
 }
 
 void restore_optimizer(optim::Optimizer& optimizer, const ParameterNames& parameters,
-                       const TensorDict& tensors, const fs::path& file) {
+                       const TensorDict& tensors, const fs::path& file,
+                       std::optional<at::Device> states_on) {
   const OptimizerKind& kind = kind_of_optimizer(optimizer);
   optimizer.state().clear();
   std::set<std::string> used;
   for (const auto& [name, parameter] : parameters) {
-    Loading loading(tensors, name, parameter, file, used);
+    Loading loading(tensors, name, parameter, states_on.value_or(parameter.device()), file, used);
     if (auto state = kind.load(loading))
       optimizer.state()[parameter.unsafeGetTensorImpl()] = std::move(state);
   }

@@ -11,6 +11,7 @@
 #include <torch/optim/optimizer.h>
 
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "hasten/checkpoint/training_state.h"
@@ -25,8 +26,10 @@ TensorDict optimizer_tensors(const torch::optim::Optimizer& optimizer,
                              const ParameterNames& parameters);
 
 // Each tensor must belong to a parameter and have its shape and type, except LBFGS's, whose state
-// covers all parameters together.
+// covers all parameters together. The states are on the device of their parameters unless
+// `states_on` is set.
 void restore_optimizer(torch::optim::Optimizer& optimizer, const ParameterNames& parameters,
-                       const TensorDict& tensors, const std::filesystem::path& file);
+                       const TensorDict& tensors, const std::filesystem::path& file,
+                       std::optional<at::Device> states_on = std::nullopt);
 
 }  // namespace hasten

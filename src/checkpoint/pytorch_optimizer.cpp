@@ -157,8 +157,10 @@ class SavedGroups {
     for (std::size_t g = 0; g < groups.size(); ++g) {
       const Members group = file.members(*saved.items[g]);
       check_supported(file, group, name_of_optimizer(optimizer));
-      for (auto& [name, now] : options.at(g).items())
+      for (auto& [name, now] : options.at(g).items()) {
+        if (is_added_option(name)) continue;
         now = option_of(file, option_named(file, group, name), now);
+      }
       add_parameters(file, file.member(group, "params", Kind::list), groups[g].params(), g);
     }
     check_options(optimizer, options, file.path());

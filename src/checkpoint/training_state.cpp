@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/elastic_position.h"
+#include "checkpoint/loss_scale_position.h"
 #include "checkpoint/optimizer_state.h"
 #include "checkpoint/random_state.h"
 #include "hasten/base/error.h"
@@ -90,6 +91,7 @@ void save_training_state(const fs::path& folder, const torch::optim::Optimizer& 
                           {"rows", position.hash_chain->rows}};
   }
   add_elastic(json, position.elastic);
+  add_loss_scale(json, position.loss_scale);
   write_file_atomically(folder / "training_position.json", json.dump(2) + "\n");
 }
 
@@ -131,6 +133,7 @@ TrainingPosition load_training_position(const fs::path& folder) {
                              .rows = chain.at("rows").get<std::vector<std::string>>()};
     }
     position.elastic = elastic_of(json);
+    position.loss_scale = loss_scale_of(json);
     return position;
   } catch (const nlohmann::json::exception& error) {
     throw DataError(
@@ -140,7 +143,8 @@ TrainingPosition load_training_position(const fs::path& folder) {
 }
 
 bool load_training_state(const fs::path& folder, torch::optim::Optimizer& optimizer,
-                         const ParameterNames& parameters, std::int64_t rank) {
+                         const ParameterNames& parameters, std::int64_t rank,
+                         std::optional<at::Device> states_on) {
   const TrainingPosition position = load_training_position(folder);
   if (position.optimizer != name_of_optimizer(optimizer)) {
     throw DataError("checkpoint.optimizer-kind",
@@ -158,7 +162,7 @@ bool load_training_state(const fs::path& folder, torch::optim::Optimizer& optimi
                      .expected = str("the generators of ", position.num_processes, " processes")});
   }
   restore_optimizer(optimizer, parameters, load_safetensors(folder / "optimizer.safetensors"),
-                    folder / "optimizer.safetensors");
+                    folder / "optimizer.safetensors", states_on);
   if (random.empty()) return false;
   restore_random_state(random);
   return true;

@@ -18,7 +18,10 @@ namespace hasten {
 // Models are staged as `.model.partial-<writer>`.
 inline constexpr const char* kStagedModel = "model";
 
-// Returns whether the folder has weights that load_weights finds.
+// The weights of an adapter, which stand for a model (hasten/models/lora.h).
+inline constexpr const char* kAdapterFileName = "adapter_model.safetensors";
+
+// Returns whether the folder has weights that load_weights finds, or those of an adapter.
 bool has_weights(const std::filesystem::path& folder);
 
 // Moves all files of `staged`, and deletes weights of an earlier save that are not among them.

@@ -89,7 +89,8 @@ void remove_stale_files(const fs::path& folder, const std::set<std::string>& wri
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename().string();
     if (written.contains(name)) continue;
-    if (name == kSingleFileName || name == kIndexFileName || is_shard(name)) {
+    if (name == kSingleFileName || name == kIndexFileName || name == kAdapterFileName ||
+        is_shard(name)) {
       fs::remove(entry.path(), error);
     }
   }
@@ -118,7 +119,8 @@ bool file_changes(const fs::path& staged, const fs::path& folder, const std::str
 }  // namespace
 
 bool has_weights(const fs::path& folder) {
-  return fs::exists(folder / kSingleFileName) || fs::exists(folder / kIndexFileName);
+  return fs::exists(folder / kSingleFileName) || fs::exists(folder / kIndexFileName) ||
+         fs::exists(folder / kAdapterFileName);
 }
 
 void move_model_files(const fs::path& staged, const fs::path& folder) {
@@ -126,7 +128,9 @@ void move_model_files(const fs::path& staged, const fs::path& folder) {
   for (const fs::directory_entry& entry : fs::directory_iterator(staged))
     names.insert(entry.path().filename().string());
   // Readers open this one first, so it is moved last.
-  const std::string entry_file = names.contains(kSingleFileName) ? kSingleFileName : kIndexFileName;
+  const std::string entry_file = names.contains(kSingleFileName)    ? kSingleFileName
+                                 : names.contains(kAdapterFileName) ? kAdapterFileName
+                                                                    : kIndexFileName;
   std::vector<std::string> moved;
   bool would_mix_models = false;
   for (const std::string& name : names) {
@@ -136,8 +140,8 @@ void move_model_files(const fs::path& staged, const fs::path& folder) {
         would_mix_models || (name != "training_args.json" && file_changes(staged, folder, name));
   }
   if (would_mix_models) {
-    fs::remove(folder / kSingleFileName);
-    fs::remove(folder / kIndexFileName);
+    for (const char* const name : {kSingleFileName, kIndexFileName, kAdapterFileName})
+      fs::remove(folder / name);
   }
   move_files(staged, folder, moved);
   if (names.contains(entry_file)) move_files(staged, folder, {entry_file});

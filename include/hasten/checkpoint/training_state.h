@@ -82,6 +82,14 @@ struct ElasticPosition {
   std::uint64_t seed = 0;    // of the random numbers of micro-batches
 };
 
+// The scale of the losses of a run in float16 (hasten/optim/grad_scaler.h).
+struct LossScalePosition {
+  double scale = 1;
+  std::int64_t growth_tracker = 0;  // updates without a skipped step since the scale last changed
+  std::int64_t skipped_steps = 0;   // of the run
+  std::int64_t skipped_since_log = 0;
+};
+
 struct TrainingPosition {
   std::string optimizer;  // its name, which save_training_state fills in
   std::int64_t scheduler_step = 0;
@@ -94,6 +102,7 @@ struct TrainingPosition {
   std::vector<WindowPosition> windows = {};
   std::optional<HashChainPosition> hash_chain = {};
   std::optional<ElasticPosition> elastic = {};
+  std::optional<LossScalePosition> loss_scale = {};  // unset: losses were not scaled
 };
 
 // The parameters by the names under which their state is stored: the model's names.
@@ -111,10 +120,12 @@ HASTEN_API void save_training_state(const std::filesystem::path& folder,
 // Reads training_position.json.
 HASTEN_API TrainingPosition load_training_position(const std::filesystem::path& folder);
 // Restores the optimizer, and LibTorch's generators to their state in that rank. Returns false if
-// fewer processes trained, so that the generators of this rank are left unchanged.
+// fewer processes trained, so that the generators of this rank are left unchanged. The optimizer's
+// states are on the device of their parameters unless `states_on` is set.
 HASTEN_API bool load_training_state(const std::filesystem::path& folder,
                                     torch::optim::Optimizer& optimizer,
-                                    const ParameterNames& parameters, std::int64_t rank = 0);
+                                    const ParameterNames& parameters, std::int64_t rank = 0,
+                                    std::optional<at::Device> states_on = std::nullopt);
 
 // True if a checkpoint holds the training state; false if it holds only weights (save_only_model).
 HASTEN_API bool has_training_state(const std::filesystem::path& folder);

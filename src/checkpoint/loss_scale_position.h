@@ -1,0 +1,32 @@
+// File: checkpoint/loss_scale_position.h (internal)
+// The place of LossScalePosition (hasten/checkpoint/training_state.h) in the JSON files of
+// checkpoints.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "hasten/checkpoint/training_state.h"
+
+namespace hasten {
+
+// Sets the key `loss_scale` of the object, if there is a position.
+inline void add_loss_scale(nlohmann::json& json, const std::optional<LossScalePosition>& position) {
+  if (!position) return;
+  json["loss_scale"] = {{"scale", position->scale},
+                        {"growth_tracker", position->growth_tracker},
+                        {"skipped_steps", position->skipped_steps},
+                        {"skipped_since_log", position->skipped_since_log}};
+}
+
+// Throws nlohmann::json::exception.
+inline std::optional<LossScalePosition> loss_scale_of(const nlohmann::json& json) {
+  if (!json.contains("loss_scale")) return std::nullopt;
+  const nlohmann::json& saved = json.at("loss_scale");
+  return LossScalePosition{.scale = saved.at("scale").get<double>(),
+                           .growth_tracker = saved.at("growth_tracker").get<std::int64_t>(),
+                           .skipped_steps = saved.at("skipped_steps").get<std::int64_t>(),
+                           .skipped_since_log = saved.at("skipped_since_log").get<std::int64_t>()};
+}
+
+}  // namespace hasten
