@@ -15,6 +15,7 @@
 #include "hasten/process/once.h"
 #include "hasten/tpu/anatomy/dry_tpu.h"
 #include "machine/endpoint.h"
+#include "optim/loss_scale.h"
 #include "options/variable_of.h"
 #include "prepare/accelerator_state.h"
 #include "prepare/compile_watch.h"
@@ -61,14 +62,34 @@ namespace {
 // Returns the precision of the options or, if unset, of hasten launch's environment.
 Precision precision_of(const AcceleratorOptions& options, const config::Environment& environment,
                        const DeviceTraits& device) {
-  if (options.mixed_precision) return *options.mixed_precision;
+  const auto on_device = [&](Precision precision) {
+    const bool narrows = precision == Precision::fp16 && device.takes_fp16_as_bf16;
+    return narrows ? Precision::bf16 : precision;
+  };
+  if (options.mixed_precision) return on_device(*options.mixed_precision);
   const std::string name = config::variable_of(environment, "ACCELERATE_MIXED_PRECISION");
   if (name.empty()) return Precision::no;
-  if (name == "fp16" && device.takes_fp16_as_bf16) return Precision::bf16;
   const auto precision = from_name<Precision>(name);
-  if (precision) return *precision;
-  throw ConfigError("prepare.precision",
-                    {.what = "ACCELERATE_MIXED_PRECISION", .got = name, .expected = "no or bf16"});
+  if (precision) return on_device(*precision);
+  throw ConfigError(
+      "prepare.precision",
+      {.what = "ACCELERATE_MIXED_PRECISION", .got = name, .expected = "no, bf16 or fp16"});
+}
+
+// Throws for options of float16 that cannot work.
+void check_scaled_losses(const AcceleratorOptions& options, Precision precision) {
+  if (precision != Precision::fp16) return;
+  const LossScale scale(options.grad_scaler);  // checks its options
+  if (options.step_in_backward && options.grad_scaler.enabled)
+    throw_needs_gradients("mixed_precision fp16");
+  const CommunicationHook hook = options.ddp.comm_hook;
+  if (hook != CommunicationHook::power_sgd && hook != CommunicationHook::batched_power_sgd) return;
+  throw ConfigError(
+      "prepare.precision",
+      {.what = str("comm_hook ", name_of(hook), ", with mixed_precision fp16"),
+       .got = "gradients that may be infinite, which would stay in the error feedback",
+       .expected = "another comm_hook",
+       .hint = "use bf16, or comm_hook fp16"});
 }
 
 // Logs on rank 0 where the processes meet, which explains a firewall or a port in use, unless
@@ -172,12 +193,19 @@ std::shared_ptr<AcceleratorState> state_of(const AcceleratorOptions& options) {
       .encrypt = options.process_group.encrypt};
   // These throw before the processes meet.
   const Precision precision = precision_of(options, environment, traits);
+  check_scaled_losses(options, precision);
   const ElasticOptions elastic = elastic_options_of(options, process);
+  const SteppingOptions stepping = {.in_backward = options.step_in_backward,
+                                    .offloads_states = options.offload_optimizer_states};
+  check_stepping(stepping, process, options.gradient_accumulation_steps, elastic.ranks);
+  if (stepping.in_backward && precision == Precision::fp16)
+    throw_needs_gradients("fp16, which looks for overflow in all gradients before a step");
   log_rendezvous_address(worker);
-  auto state = std::make_shared<AcceleratorState>(precision, process, Group::form(worker, of_group),
-                                                  options.gradient_accumulation_steps, options.ddp,
-                                                  options.dataloader_config, elastic);
+  auto state = std::make_shared<AcceleratorState>(
+      precision, process, Group::form(worker, of_group), options.gradient_accumulation_steps,
+      options.ddp, options.dataloader_config, elastic, options.grad_scaler);
   state->placement.moves = options.device_placement;
+  state->stepping = stepping;
   state->placement.pads =
       options.dataloader_config.pad_to_static_shapes.value_or(traits.needs_static_shapes);
   if (traits.narrows_doubles_with_bf16 && precision == Precision::bf16) {
@@ -234,13 +262,27 @@ Accelerator::Accelerator(AcceleratorOptions options) {
 
 DeferredScalar Accelerator::clip_grad_norm_(const std::vector<at::Tensor>& parameters,
                                             double max_norm, double norm_type) {
+  if (state_->stepping.in_backward) throw_needs_gradients("clip_grad_norm_()");
   if (!state_->close_due_windows(parameters)) return 0.0;
+  state_->unscale(parameters);
   return hasten::clip_grad_norm_(parameters, max_norm, norm_type);
 }
 
 void Accelerator::clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value) {
-  if (state_->close_due_windows(parameters)) hasten::clip_grad_value_(parameters, clip_value);
+  if (state_->stepping.in_backward) throw_needs_gradients("clip_grad_value_()");
+  if (!state_->close_due_windows(parameters)) return;
+  state_->unscale(parameters);
+  hasten::clip_grad_value_(parameters, clip_value);
 }
+
+void Accelerator::unscale_gradients() {
+  for (const auto& optimizer : state_->saved.optimizers()) {
+    const std::vector<at::Tensor> parameters = optimizer->parameters();
+    if (state_->close_due_windows(parameters)) state_->unscale(parameters);
+  }
+}
+
+bool Accelerator::optimizer_step_was_skipped() const { return state_->step_was_skipped(); }
 
 void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& options) {
   state_->backward({.loss = loss,
@@ -323,7 +365,10 @@ double Accelerator::elastic_loss() const {
                     .hint = "set elastic_ranks, or use the loss that was given to backward()"});
 }
 
-void Accelerator::stepped() { state_->accumulation.mark_gradients_used(); }
+void Accelerator::stepped() {
+  state_->refuse_with_scaled_losses("stepped(), for an optimizer that is not prepared,");
+  state_->accumulation.mark_gradients_used();
+}
 
 std::int64_t Accelerator::gradient_accumulation_steps() const {
   return state_->accumulation_steps();
@@ -331,6 +376,8 @@ std::int64_t Accelerator::gradient_accumulation_steps() const {
 
 void Accelerator::set_gradient_accumulation_steps(std::int64_t steps) {
   state_->refuse_with_elastic_ranks("set_gradient_accumulation_steps()");
+  if (state_->stepping.in_backward && steps > 1)
+    throw_needs_gradients("set_gradient_accumulation_steps() above 1");
   state_->accumulation.set_steps(steps);
 }
 

@@ -36,6 +36,7 @@
 #include "hasten/data/collectives.h"
 #include "hasten/data/share.h"
 #include "hasten/formats/module_weights.h"
+#include "hasten/optim/grad_scaler.h"
 #include "hasten/optim/gradients.h"
 #include "hasten/prepare/data_parallel.h"
 #include "hasten/prepare/join.h"
@@ -84,6 +85,10 @@ struct BackwardOptions {
 struct AcceleratorOptions {
   // Unset: ACCELERATE_MIXED_PRECISION, which hasten launch sets; without it, none.
   std::optional<Precision> mixed_precision;
+  // With fp16: how losses are scaled (hasten/optim/grad_scaler.h). backward() multiplies the loss by
+  // the scale, clip_grad_norm_() and step() divide the gradients by it, step() skips a step with
+  // gradients that are infinite or NaN, and the scale is a part of save_state().
+  GradScalerKwargs grad_scaler;
   // The most micro-batches in an accumulation window.
   std::int64_t gradient_accumulation_steps = 1;
   // Uses the CPU even if there is a GPU or a TPU. Also set by ACCELERATE_USE_CPU=true.
@@ -118,6 +123,19 @@ struct AcceleratorOptions {
   // The threads that each process uses for one operation if elastic_ranks is set: their number changes
   // the bits of sums, so it is a part of the run.
   std::int64_t elastic_threads = 1;
+  // Steps each parameter of the prepared optimizers in the backward pass, as soon as its gradient is
+  // complete, and frees the gradient: no more than some gradients are there at once. The weights get
+  // the bits of a step after the pass. Each pass that reaches a parameter steps it, with the learning
+  // rate of that time, and optimizer.step() then only counts the step. For one process and for
+  // optimizers whose parameters do not depend on each other. Throws UsageError
+  // "prepare.step-in-backward" for what needs all gradients at once: several processes, windows of
+  // several micro-batches, elastic ranks, create_graph, retain_graph, clip_grad_norm_(),
+  // clip_grad_value_(), step(closure), and two passes before a step.
+  bool step_in_backward = false;
+  // Keeps the states of the prepared optimizers in host memory, with a copy of the weights, and steps
+  // there: gradients come to the host and weights go back. On the CPU nothing changes. Not for LBFGS
+  // and not for a TPU: throws UsageError "prepare.offload".
+  bool offload_optimizer_states = false;
 };
 
 class TrackerSet;
@@ -182,8 +200,9 @@ class HASTEN_API Accelerator {
   // `accelerator.backward(loss, {.retain_graph = true})`. Processes, and inside accumulate() the
   // micro-batches of a window, have equal weights; the gradients are divided once, when the window
   // closes. The loss should be in float: under mixed precision the outputs of a model are in
-  // bfloat16, so compute the loss under autocast(), which computes losses in float, or from
-  // `logits.to(torch::kFloat)`.
+  // 16 bits, so compute the loss under autocast(), which computes losses in float, or from
+  // `logits.to(torch::kFloat)`. With fp16 the gradients are those of the scaled loss until they are
+  // clipped or used: see unscale_gradients().
   void backward(const at::Tensor& loss, const BackwardOptions& options = {});
   // The same with the number of items (tokens, labels or rows) that the loss is a mean over as the
   // weight. A process without items passes 0 and takes part with zeros.
@@ -230,7 +249,7 @@ class HASTEN_API Accelerator {
   // "prepare.elastic-loop" without AcceleratorOptions::elastic_ranks.
   double elastic_loss() const;
   // Marks the gradients of the latest window as used. A loop whose optimizer is not prepared calls
-  // it after a step.
+  // it after a step. Throws UsageError "prepare.scaled-losses" with fp16: prepare the optimizer.
   void stepped();
   std::int64_t gradient_accumulation_steps() const;
   // Changes the most micro-batches of a window, and drops windows that are open.
@@ -244,6 +263,15 @@ class HASTEN_API Accelerator {
   // Limits each element of the gradients to [-clip_value, clip_value]. While a window of these
   // parameters waits for more micro-batches, it does nothing.
   void clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value);
+
+  // With fp16, divides the gradients of all prepared optimizers by the scale of the loss. Call it
+  // before you read gradients: clip_grad_norm_() and step() divide those that it has not divided.
+  // Gradients of an accumulation window that waits for more micro-batches stay as they are, and
+  // those of tensors that no prepared optimizer has stay scaled.
+  void unscale_gradients();
+  // True if the latest step of a prepared optimizer was skipped, because its gradients were not
+  // finite (fp16). Prepared schedulers do not advance then.
+  bool optimizer_step_was_skipped() const;
 
   // Scope in which code outside a prepared model computes in the Accelerator's precision.
   AutocastGuard autocast() const;

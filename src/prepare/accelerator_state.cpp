@@ -2,6 +2,7 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "hasten/base/error.h"
@@ -16,7 +17,8 @@ AcceleratorState::AcceleratorState(Precision precision, ProcessState process, Gr
                                    std::int64_t accumulation_steps,
                                    DistributedDataParallelKwargs ddp,
                                    DataLoaderConfiguration loader_configuration,
-                                   ElasticOptions elastic_options)
+                                   ElasticOptions elastic_options,
+                                   const GradScalerKwargs& grad_scaler)
     : precision(precision),
       process(process),
       group(std::move(group)),
@@ -28,9 +30,14 @@ AcceleratorState::AcceleratorState(Precision precision, ProcessState process, Gr
       elastic(elastic_options.ranks > 0
                   ? std::make_unique<ElasticRanks>(this->group, elastic_options)
                   : nullptr),
+      scaling(precision == Precision::fp16 && grad_scaler.enabled
+                  ? std::make_shared<LossScaling>(grad_scaler, this->group)
+                  : nullptr),
       fork_hazard_(std::make_shared<ForkHazardMark>(ForkHazard::accelerator)),
       logger_("hasten", LogLevel::passive, this->process, this->group),
-      background_save(this->group, [this](const std::string& text) { logger_.warning(text); }) {}
+      background_save(this->group, [this](const std::string& text) { logger_.warning(text); }) {
+  if (scaling) synced_states.add(scaling);
+}
 
 void AcceleratorState::add_model(const std::shared_ptr<torch::nn::Module>& module) {
   const TrainingTraits* const traits = traits_of(*module);
@@ -93,7 +100,9 @@ void AcceleratorState::backward(BackwardPass pass) {
   accumulation.leave_unless_inside();
   pass.inputs_of_user = !pass.inputs.empty();
   if (!pass.inputs_of_user) pass.inputs = accumulation.trained_leaves(pass.loss);
+  if (scaling) pass.scale = scaling->value();
   check_create_graph(pass);
+  check_step_in_backward(pass);
   if (!accumulation.is_inside()) accumulation.drop_abandoned_windows(pass);
   gradients.forget_weight_share();
   AccumulationWindow* const window = accumulation.current();
@@ -150,6 +159,16 @@ void AcceleratorState::check_create_graph(const BackwardPass& pass) const {
            "true, /*create_graph=*/true), and pass the whole loss to accelerator.backward()"});
 }
 
+// A step changes what the graph has saved.
+void AcceleratorState::check_step_in_backward(const BackwardPass& pass) const {
+  if (!stepping.in_backward) return;
+  if (pass.create_graph) throw_needs_gradients("backward(loss, {.create_graph = true})");
+  if (pass.retain_graph.value_or(false))
+    throw_needs_gradients("backward(loss, {.retain_graph = true})");
+  if (accumulation.is_inside() && accumulation.steps() > 1)
+    throw_needs_gradients("an accumulation window of several micro-batches");
+}
+
 void AcceleratorState::backward_local(const BackwardPass& pass, AccumulationWindow* window) {
   const double weight = pass.weight;
   if (window == nullptr) {  // no accumulation: the weight of the only batch cancels
@@ -201,6 +220,17 @@ void AcceleratorState::refuse_with_elastic_ranks(const char* call) const {
        .hint = "leave out elastic_ranks, or see docs/distributed.md, \"Elastic ranks\""});
 }
 
+void AcceleratorState::refuse_with_scaled_losses(const char* call) const {
+  if (!scaling) return;
+  throw UsageError(
+      "prepare.scaled-losses",
+      {.what = str(call, " with mixed_precision fp16"),
+       .got = "gradients that are multiplied by the scale of the loss",
+       .expected = "step() of a prepared optimizer, which divides them and may skip the step",
+       .hint =
+           "use bf16, or grad_scaler = {.enabled = false} if float16 is enough without a scale"});
+}
+
 void AcceleratorState::check_forward(const torch::nn::Module& module) const {
   if (elastic && module.is_training() && at::GradMode::is_enabled() && !accumulation.is_inside())
     refuse_with_elastic_ranks("a training pass of a prepared model outside accumulate()");
@@ -219,6 +249,30 @@ bool AcceleratorState::close_due_windows(const std::vector<at::Tensor>& paramete
   for (const auto& window : accumulation.due_windows_of(parameters))
     gradients.close(*window, parameters);
   return true;
+}
+
+void AcceleratorState::unscale(const std::vector<at::Tensor>& parameters) {
+  if (!scaling) return;
+  TensorSet wanted;
+  distinct(parameters, wanted);
+  for (const auto& optimizer : saved.optimizers()) {
+    const std::vector<at::Tensor> own = optimizer->parameters();
+    if (std::any_of(own.begin(), own.end(), [&](const at::Tensor& each) {
+          return wanted.count(each.unsafeGetTensorImpl()) > 0;
+        }))
+      scaling->unscale(*optimizer);
+  }
+}
+
+bool AcceleratorState::may_step(SyncedOptimizer& optimizer) {
+  // Processes that have run out of data take part in no other exchange.
+  return !scaling || scaling->finish(optimizer, saved.optimizers(), gradients.join() == nullptr);
+}
+
+bool AcceleratorState::step_was_skipped() {
+  const auto optimizers = saved.optimizers();
+  return std::any_of(optimizers.begin(), optimizers.end(),
+                     [](const auto& each) { return each->step_was_skipped; });
 }
 
 void AcceleratorState::warn_about_untrained(const std::vector<at::Tensor>& parameters) {

@@ -26,6 +26,8 @@
 #include "prepare/elastic_ranks.h"
 #include "prepare/gradient_sync.h"
 #include "prepare/loader_registry.h"
+#include "prepare/loss_scaling.h"
+#include "prepare/optimizer_step.h"
 #include "prepare/saved_objects.h"
 #include "prepare/synced_state.h"
 
@@ -35,7 +37,8 @@ class AcceleratorState {
  public:
   AcceleratorState(Precision precision, ProcessState process, Group group = Group::single(),
                    std::int64_t accumulation_steps = 1, DistributedDataParallelKwargs ddp = {},
-                   DataLoaderConfiguration loader_configuration = {}, ElasticOptions elastic = {});
+                   DataLoaderConfiguration loader_configuration = {}, ElasticOptions elastic = {},
+                   const GradScalerKwargs& grad_scaler = {});
 
   // Adds a prepared model. With several processes its gradients are summed over all of them from
   // now on; its weights become equal to rank 0's, and the call is a collective.
@@ -62,11 +65,20 @@ class AcceleratorState {
   // Warns once if a step of these parameters does not change some that the losses inside
   // accumulate() reach, because their model was not given to accumulate().
   void warn_about_untrained(const std::vector<at::Tensor>& parameters);
+  // Divides the gradients of each prepared optimizer that has one of these parameters by the scale of
+  // the loss, unless that was done since its last step. Call it after close_due_windows().
+  void unscale(const std::vector<at::Tensor>& parameters);
+  // Returns whether the optimizer may step: with scaled losses not if a gradient is infinite or NaN.
+  bool may_step(SyncedOptimizer& optimizer);
+  // True if the latest step of a prepared optimizer was skipped.
+  bool step_was_skipped();
   // The most micro-batches of a window in one rank.
   std::int64_t accumulation_steps() const;
   // Throws UsageError "prepare.elastic-loop" if there are elastic ranks, with which `call` has no
   // meaning.
   void refuse_with_elastic_ranks(const char* call) const;
+  // Throws UsageError "prepare.scaled-losses" if losses are scaled, with which `call` cannot work.
+  void refuse_with_scaled_losses(const char* call) const;
   // Throws if a forward pass of this module now would draw random numbers of no virtual rank.
   void check_forward(const torch::nn::Module& module) const;
 
@@ -82,12 +94,16 @@ class AcceleratorState {
   // Has no models if there are elastic ranks, which exchange gradients themselves.
   GradientSync gradients;
   std::unique_ptr<ElasticRanks> elastic;  // null: none
+  std::shared_ptr<LossScaling> scaling;   // null: losses are not scaled
+  // How the prepared optimizers step.
+  SteppingOptions stepping;
   // Set by Accelerator::set_trigger.
   bool trigger = false;
 
  private:
   void check(const BackwardPass& pass) const;
   void check_create_graph(const BackwardPass& pass) const;
+  void check_step_in_backward(const BackwardPass& pass) const;
   void run_backward(const BackwardPass& pass, AccumulationWindow* window);
   void backward_local(const BackwardPass& pass, AccumulationWindow* window);
   void backward_elastic(const BackwardPass& pass, AccumulationWindow* window);

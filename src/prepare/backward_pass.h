@@ -31,6 +31,7 @@ struct BackwardPass {
   bool inputs_of_user = false;     // the user gave them; they may be some of a model's parameters
   std::optional<bool> retain_graph;
   bool create_graph = false;
+  double scale = 1;  // of the loss, so that its gradients do not become 0 in float16
 
   // Returns the leaves that get gradients. Walks the graph if `inputs` is empty.
   Leaves leaves() const;

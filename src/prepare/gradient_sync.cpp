@@ -97,14 +97,18 @@ bool GradientSync::is_local(const BackwardPass& pass, const AccumulationWindow* 
 
 void GradientSync::run(const BackwardPass& pass, const at::Tensor& loss) const {
   const AcceleratorBackwardScope scope(models_);
-  torch::autograd::backward({loss}, {}, pass.retain_graph, pass.create_graph, pass.inputs);
+  // In 16 bits the scaled loss might overflow.
+  const at::Tensor scaled =
+      pass.scale == 1 ? loss : (has_16_bits(loss) ? loss.to(at::kFloat) : loss) * pass.scale;
+  torch::autograd::backward({scaled}, {}, pass.retain_graph, pass.create_graph, pass.inputs);
 }
 
 void GradientSync::add_gradients(const BackwardPass& pass, double share) const {
   if (share == 1.0) return run(pass, pass.loss);
-  if (!has_16_bits(pass.loss)) return run(pass, pass.loss * share);
-  // The gradient of a 16-bit loss has 16 bits too and would round the share. Instead, the gradients
-  // present are divided by it before the pass, and all are multiplied by it afterwards.
+  if (!has_16_bits(pass.loss) && pass.scale == 1) return run(pass, pass.loss * share);
+  // The gradient of a 16-bit loss has 16 bits too and would round the share; in a pass in float16 a
+  // share of thousands of items would overflow. Instead, the gradients present are divided by it
+  // before the pass, and all are multiplied by it afterwards.
   const std::vector<at::Tensor> leaves = tensors_of(pass.leaves());
   scale_gradients_(leaves, 1.0 / share);
   run(pass, pass.loss);
@@ -309,13 +313,14 @@ void GradientSync::reduce(const std::vector<DataParallelModel*>& models, const B
   if (pass != nullptr && pass->inputs_of_user) {
     for (const DataParallelModel* const model : models) model->check_uses_all(*some);
   }
-  const bool rounds = adds && has_16_bits(pass->loss);
+  const bool is_half = adds && has_16_bits(pass->loss);
   // If no parameter has a gradient yet, the loss takes the factor, which saves a pass
   // over the buckets.
-  const bool fresh = !models.empty() && !rounds &&
+  const bool fresh = !models.empty() && !is_half &&
                      std::none_of(models.begin(), models.end(),
                                   [](const auto* model) { return model->has_gradients(); });
   if (fresh) share *= std::exchange(factor, 1.0);
+  const bool rounds = is_half || (adds && !fresh && pass->scale != 1);
   std::vector<at::Tensor> outside_buckets;  // leaves of the pass that no bucket holds
   if (rounds && share != 1.0) {             // as in add_gradients; the buckets apply the share
     Leaves leaves = pass->leaves();

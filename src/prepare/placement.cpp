@@ -3,9 +3,11 @@
 #include <torch/csrc/autograd/variable.h>
 #include <torch/torch.h>
 
+#include <functional>
 #include <map>
 #include <tuple>
 #include <typeinfo>
+#include <utility>
 #include <vector>
 
 #include "device/device.h"
@@ -35,13 +37,15 @@ void set_data_in_place(const at::Tensor& tensor, const at::Tensor& moved) {
   impl.shallow_copy_from(moved.getIntrusivePtr());
 }
 
+// Changes the device and the type of tensors; tensors of one memory keep sharing it.
 class Mover {
  public:
-  Mover(at::Device device, std::optional<at::ScalarType> double_type_on_device)
-      : device_(device), double_type_on_device_(double_type_on_device) {}
+  using Type = std::function<at::ScalarType(const at::Tensor&)>;
+  Mover(at::Device device, Type type) : device_(device), type_(std::move(type)) {}
 
   void move(const at::Tensor& tensor) {
-    if (!tensor.defined() || tensor.device() == device_) return;
+    if (!tensor.defined() || (tensor.device() == device_ && type_(tensor) == tensor.scalar_type()))
+      return;
     if (!tensor.has_storage()) return set_data_in_place(tensor, moved(tensor));
     // The weak pointer keeps the address from being reused, but keeps no data.
     c10::weak_intrusive_ptr<c10::StorageImpl> before(tensor.storage().getWeakStorageImpl());
@@ -56,8 +60,7 @@ class Mover {
 
  private:
   at::Tensor moved(const at::Tensor& tensor) const {
-    const bool changes = double_type_on_device_ && tensor.scalar_type() == at::kDouble;
-    return tensor.detach().to(device_, changes ? *double_type_on_device_ : tensor.scalar_type());
+    return tensor.detach().to(device_, type_(tensor));
   }
 
   // Identifies the memory of a tensor: storage, offset, sizes and strides.
@@ -69,7 +72,7 @@ class Mover {
   };
 
   at::Device device_;
-  std::optional<at::ScalarType> double_type_on_device_;
+  Type type_;
   std::map<TensorMemory, Moved> moved_;
 };
 
@@ -108,6 +111,20 @@ Tensors tensors_by_kind(const OptimizerParamState& state) {
   return all;
 }
 
+Mover::Type type_of_doubles(std::optional<at::ScalarType> type) {
+  return [type](const at::Tensor& tensor) {
+    return type && tensor.scalar_type() == at::kDouble ? *type : tensor.scalar_type();
+  };
+}
+
+void move_all(torch::nn::Module& module, Mover& mover) {
+  for (const at::Tensor& parameter : module.parameters()) {
+    mover.move(parameter);
+    if (parameter.is_leaf()) mover.move(parameter.grad());
+  }
+  for (const at::Tensor& buffer : module.buffers()) mover.move(buffer);
+}
+
 }  // namespace
 
 std::vector<at::Tensor> state_tensors(const OptimizerParamState& state) {
@@ -135,20 +152,31 @@ void move_to_device(torch::nn::Module& module, at::Device device,
 
 void move_module(torch::nn::Module& module, at::Device device,
                  std::optional<at::ScalarType> double_type_on_device) {
-  Mover mover(device, double_type_on_device);
-  for (const at::Tensor& parameter : module.parameters()) {
-    mover.move(parameter);
-    if (parameter.is_leaf()) mover.move(parameter.grad());
-  }
-  for (const at::Tensor& buffer : module.buffers()) mover.move(buffer);
+  Mover mover(device, type_of_doubles(double_type_on_device));
+  move_all(module, mover);
+}
+
+void convert_weights(torch::nn::Module& module, at::ScalarType type) {
+  const auto type_of = [type](const at::Tensor& tensor) {
+    return tensor.is_floating_point() ? type : tensor.scalar_type();
+  };
+  const std::vector<at::Tensor> parameters = module.parameters();
+  if (parameters.empty()) return;
+  Mover mover(parameters.front().device(), type_of);
+  move_all(module, mover);
 }
 
 void move_state(torch::optim::Optimizer& optimizer, at::Device device,
                 std::optional<at::ScalarType> double_type_on_device) {
-  Mover mover(device, double_type_on_device);
+  Mover mover(device, type_of_doubles(double_type_on_device));
   for (const auto& [parameter, state] : optimizer.state()) {
     for (const at::Tensor& part : state_tensors(*state)) mover.move(part);
   }
+}
+
+void move_state(const OptimizerParamState& state, at::Device device) {
+  Mover mover(device, type_of_doubles(std::nullopt));
+  for (const at::Tensor& part : state_tensors(state)) mover.move(part);
 }
 
 }  // namespace hasten

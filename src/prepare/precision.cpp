@@ -8,18 +8,28 @@
 
 namespace hasten {
 
+namespace {
+
+// Returns whether this CPU has one of two instruction sets.
+bool has_instructions(const char* one, const char* other) {
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  for (std::string line; std::getline(cpuinfo, line);) {
+    if (line.rfind("flags", 0) == 0)
+      return line.find(one) != std::string::npos || line.find(other) != std::string::npos;
+  }
+  return false;
+}
+
+}  // namespace
+
 bool bf16_is_fast(at::Device device) {
-  if (!device.is_cpu()) return true;
-  static const bool fast = [] {
-    std::ifstream cpuinfo("/proc/cpuinfo");
-    for (std::string line; std::getline(cpuinfo, line);) {
-      if (line.rfind("flags", 0) == 0)
-        return line.find("avx512_bf16") != std::string::npos ||
-               line.find("amx_bf16") != std::string::npos;
-    }
-    return false;
-  }();
-  return fast;
+  static const bool fast = has_instructions("avx512_bf16", "amx_bf16");
+  return !device.is_cpu() || fast;
+}
+
+bool fp16_is_fast(at::Device device) {
+  static const bool fast = has_instructions("avx512_fp16", "amx_fp16");
+  return !device.is_cpu() || fast;
 }
 
 AutocastGuard::AutocastGuard(Precision precision, at::DeviceType device) : device_(device) {
@@ -27,7 +37,8 @@ AutocastGuard::AutocastGuard(Precision precision, at::DeviceType device) : devic
   before_ = {.enabled = at::autocast::is_autocast_enabled(device),
              .type = at::autocast::get_autocast_dtype(device)};
   at::autocast::set_autocast_enabled(device, true);
-  at::autocast::set_autocast_dtype(device, at::kBFloat16);
+  at::autocast::set_autocast_dtype(device,
+                                   precision == Precision::fp16 ? at::kHalf : at::kBFloat16);
   at::autocast::increment_nesting();
 }
 

@@ -8,6 +8,7 @@
 #include "hasten/base/text.h"
 #include "optim/zero_grad.h"
 #include "prepare/accelerator_state.h"
+#include "prepare/optimizer_step.h"
 
 namespace hasten {
 
@@ -29,26 +30,29 @@ PreparedOptimizer::PreparedOptimizer(std::shared_ptr<torch::optim::Optimizer> op
                                      std::shared_ptr<AcceleratorState> state)
     : optimizer_(std::move(optimizer)),
       state_(std::move(state)),
-      synced_optimizer_(std::make_shared<SyncedOptimizer>(optimizer_)) {
+      synced_optimizer_(std::make_shared<SyncedOptimizer>(optimizer_)),
+      step_(std::make_shared<OptimizerStep>(optimizer_, state_->stepping, state_)) {
   state_->observers.add_optimizer(optimizer_);
   state_->synced_states.add(synced_optimizer_);
   state_->saved.add_optimizer(synced_optimizer_);
 }
 
 std::vector<at::Tensor> PreparedOptimizer::parameters() const {
-  std::vector<at::Tensor> all;
-  for (const auto& group : optimizer_->param_groups())
-    all.insert(all.end(), group.params().begin(), group.params().end());
-  return all;
+  return synced_optimizer_->parameters();
+}
+
+bool PreparedOptimizer::step_was_skipped() const {
+  return synced_optimizer_ && synced_optimizer_->step_was_skipped;
 }
 
 void PreparedOptimizer::step() {
   const std::vector<at::Tensor> stepped = parameters();
   if (!state_->close_due_windows(stepped)) return;
   state_->warn_about_untrained(stepped);
+  if (!state_->may_step(*synced_optimizer_)) return;
   {
     const PhaseScope phase(state_->observers, StepPhase::optimizer);
-    optimizer_->step();
+    step_->run();
   }
   count_step();
 }
@@ -56,7 +60,9 @@ void PreparedOptimizer::step() {
 at::Tensor PreparedOptimizer::step(const std::function<at::Tensor()>& closure) {
   // An evaluation reports the phases of a step itself, so the optimizer's phase is left meanwhile.
   std::optional<PhaseScope> phase;
+  step_->check_closure();
   state_->refuse_with_elastic_ranks("optimizer.step(closure)");
+  state_->refuse_with_scaled_losses("optimizer.step(closure)");
   const auto evaluation = [&] {
     phase.reset();
     const at::Tensor loss = evaluate(closure);
@@ -104,6 +110,10 @@ std::int64_t PreparedOptimizer::steps() const {
   return synced_optimizer_ ? synced_optimizer_->steps : 0;
 }
 
+DeferredScalar PreparedOptimizer::norm_in_backward() const {
+  return step_ ? step_->norm_in_backward() : DeferredScalar();
+}
+
 PreparedScheduler::PreparedScheduler(std::shared_ptr<torch::optim::LRScheduler> scheduler,
                                      std::shared_ptr<AcceleratorState> state)
     : scheduler_(std::move(scheduler)),
@@ -126,7 +136,7 @@ PreparedScheduler::PreparedScheduler(std::shared_ptr<torch::optim::LRScheduler> 
 
 void PreparedScheduler::step() {
   if (synced_optimizer_ ? synced_optimizer_->steps == synced_scheduler_->optimizer_steps
-                        : !state_->accumulation.sync_gradients())
+                        : !state_->accumulation.sync_gradients() || state_->step_was_skipped())
     return;
   if (synced_optimizer_) synced_scheduler_->optimizer_steps = synced_optimizer_->steps;
   synced_scheduler_->step();

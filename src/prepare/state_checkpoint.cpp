@@ -6,6 +6,7 @@
 #include <set>
 
 #include "checkpoint/elastic_position.h"
+#include "checkpoint/loss_scale_position.h"
 #include "checkpoint/machine_checkpoints.h"
 #include "checkpoint/optimizer_options.h"
 #include "checkpoint/optimizer_state.h"
@@ -85,6 +86,7 @@ Contents contents_of(AcceleratorState& state, const std::vector<TensorDict>& ran
           {"schedulers", Json::array()},           {"loaders", Json::array()},
           {"windows", std::move(windows)}};
   add_elastic(json, elastic);
+  if (state.scaling) add_loss_scale(json, state.scaling->position());
   const auto optimizers = state.saved.optimizers();
   for (std::size_t i = 0; i < optimizers.size(); ++i) {
     torch::optim::Optimizer& optimizer = optimizers[i]->optimizer();
@@ -187,7 +189,8 @@ class LoadedState {
   }
 
   void apply() {
-    restore_window_state(state_, windows_);
+    if (state_.scaling && loss_scale_) state_.scaling->restore(*loss_scale_);
+    restore_window_state(state_, windows_, loss_scale_);
     if (elastic_) state_.elastic->restore(*elastic_);
     const auto models = state_.saved.models();
     for (std::size_t i = 0; i < models.size(); ++i)
@@ -204,8 +207,9 @@ class LoadedState {
     for (std::size_t i = 0; i < optimizers.size(); ++i) {
       torch::optim::Optimizer& optimizer = optimizers[i]->optimizer();
       const fs::path file = folder_ / numbered_file("optimizer", i);
-      restore_optimizer(optimizer, names_of_parameters(optimizer, state_.saved),
-                        load_safetensors(file), file);
+      restore_optimizer(
+          optimizer, names_of_parameters(optimizer, state_.saved), load_safetensors(file), file,
+          state_.stepping.offloads_states ? std::optional(at::Device(at::kCPU)) : std::nullopt);
       set_options(optimizer, json_.at("optimizers").at(i).at("groups"));
       optimizers[i]->steps = json_.at("optimizers").at(i).at("steps").get<std::int64_t>();
       state_.group.set_step(optimizers[i]->steps);
@@ -237,6 +241,7 @@ class LoadedState {
   void check() {
     SavedObjects& saved = state_.saved;
     elastic_ = elastic_of(json_);
+    loss_scale_ = loss_scale_of(json_);
     ElasticRanks::check_same_run(elastic_, state_.elastic.get(), folder_.string());
     check_count("models", "prepared", saved.models().size(), json_.at("models"));
     check_count("optimizers", "prepared", saved.optimizers().size(), json_.at("optimizers").size());
@@ -321,6 +326,7 @@ class LoadedState {
   Json json_;
   WindowState windows_;
   std::optional<ElasticPosition> elastic_;
+  std::optional<LossScalePosition> loss_scale_;
 };
 
 bool writes_checkpoints(const AcceleratorState& state, const ProjectConfiguration& project) {

@@ -16,6 +16,13 @@ struct StepCount : torch::optim::LRScheduler {
 
 }  // namespace
 
+std::vector<at::Tensor> SyncedOptimizer::parameters() const {
+  std::vector<at::Tensor> all;
+  for (const auto& group : optimizer_->param_groups())
+    all.insert(all.end(), group.params().begin(), group.params().end());
+  return all;
+}
+
 std::string SyncedOptimizer::state() const {
   torch::serialize::OutputArchive archive;
   optimizer_->save(archive);
@@ -65,6 +72,8 @@ void SyncedStates::add(const std::shared_ptr<SyncedOptimizer>& optimizer) {
 void SyncedStates::add(const std::shared_ptr<SyncedScheduler>& scheduler) {
   states_.insert(states_.begin(), scheduler);
 }
+
+void SyncedStates::add(const std::shared_ptr<SyncedState>& state) { states_.push_back(state); }
 
 std::vector<std::shared_ptr<SyncedState>> SyncedStates::all() const {
   std::vector<std::shared_ptr<SyncedState>> living;

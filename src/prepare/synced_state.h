@@ -36,7 +36,13 @@ class SyncedOptimizer : public SyncedState {
   std::string state() const override;
   void restore(const std::string& state) override;
   torch::optim::Optimizer& optimizer() const { return *optimizer_; }
+  std::vector<at::Tensor> parameters() const;
   std::int64_t steps = 0;
+
+  // With Precision::fp16: whether its gradients have been divided by the scale of the loss since its
+  // last step, whether all of them were finite then, and whether its latest step was skipped.
+  bool is_unscaled = false, step_was_skipped = false;
+  at::Tensor finite;
 
  private:
   std::shared_ptr<torch::optim::Optimizer> optimizer_;
@@ -73,6 +79,8 @@ class SyncedStates {
   // Adds it before every optimizer: the learning rates that it sets while it catches up are then
   // replaced by the right ones, with the optimizer's state.
   void add(const std::shared_ptr<SyncedScheduler>& scheduler);
+  // Adds any other state.
+  void add(const std::shared_ptr<SyncedState>& state);
   // In the order in which they are copied.
   std::vector<std::shared_ptr<SyncedState>> all() const;
 

@@ -7,6 +7,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/formats/safetensors.h"
+#include "hasten/optim/gradients.h"
 
 namespace hasten {
 namespace {
@@ -142,12 +143,15 @@ WindowState read_window_state(AcceleratorState& state, const Json& of_ranks,
   return own;
 }
 
-void restore_window_state(AcceleratorState& state, const WindowState& saved) {
+void restore_window_state(AcceleratorState& state, const WindowState& saved,
+                          const std::optional<LossScalePosition>& scale) {
   state.drop_windows();
   const ParameterNames names = names_of_all(state.saved);
   restore_gradients(names, saved.gradients);
   std::vector<at::Tensor> parameters;
   for (const auto& [name, parameter] : names) parameters.push_back(parameter);
+  const double before = scale ? scale->scale : 1, now = state.scaling ? state.scaling->value() : 1;
+  scale_gradients_(parameters, now / before);
   state.gradients.mark_cleared(parameters);
   for (const Json& window : saved.windows)
     state.accumulation.add_incomplete_window(models_of(window, state.saved.models(), {}),

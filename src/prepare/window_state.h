@@ -4,7 +4,7 @@
 //
 //   const WindowState own = window_state_of(state);
 //   if (own.is_open()) save_safetensors(folder / gradients_file(rank), own.gradients);
-//   restore_window_state(state, own);
+//   restore_window_state(state, own, scale);
 //
 // Throws UsageError "checkpoint.open-window", DataError "checkpoint.gradients" and
 // "checkpoint.window". Thread rule: that of the Accelerator.
@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "hasten/checkpoint/training_state.h"
@@ -46,7 +47,10 @@ std::string gradients_file(std::int64_t rank);
 // not fit. Changes nothing.
 WindowState read_window_state(AcceleratorState& state, const nlohmann::json& of_ranks,
                               const std::filesystem::path& folder);
-// Replaces all windows and gradients. A collective that exchanges nothing.
-void restore_window_state(AcceleratorState& state, const WindowState& saved);
+// Replaces all windows and gradients. `scale` is the one that the gradients were saved with; they are
+// brought to that of this run, which may be another one if a run changes its precision. A collective
+// that exchanges nothing.
+void restore_window_state(AcceleratorState& state, const WindowState& saved,
+                          const std::optional<LossScalePosition>& scale);
 
 }  // namespace hasten

@@ -3,10 +3,13 @@
 //
 //   const AutocastGuard guard(Precision::bf16, at::kCPU);  // until the end of the block
 //
-// `no` leaves types unchanged. `bf16` keeps weights, gradients and optimizer state in float and
-// computes products in bfloat16 (LibTorch's autocast). A CPU without AVX512-BF16 or AMX emulates
-// bfloat16 and is some 20 times slower with it than with float. A guard with `no` changes nothing:
-// an autocast of the caller stays in force inside it. Thread rule: a guard acts on its own thread.
+// `no` leaves types unchanged. `bf16` and `fp16` keep weights, gradients and optimizer state in float
+// and compute products in bfloat16 or float16 (LibTorch's autocast). float16 has more digits and a
+// smaller range, so its losses are scaled (hasten/optim/grad_scaler.h); an Accelerator does that. A
+// CPU without AVX512-BF16 or AMX emulates bfloat16, and one without AVX512-FP16 or AMX-FP16 emulates
+// float16: products are then 4 to 20 times slower than in float. LibTorch's LSTM and GRU have no
+// float16 on such a CPU and throw. A guard with `no` changes nothing: an autocast of the caller stays
+// in force inside it. Thread rule: a guard acts on its own thread.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -20,15 +23,17 @@
 
 namespace hasten {
 
-enum class Precision { no, bf16 };
+enum class Precision { no, bf16, fp16 };
 
 template <>
 struct Names<Precision> {
-  static constexpr std::string_view text[] = {"no", "bf16"};
+  static constexpr std::string_view text[] = {"no", "bf16", "fp16"};
 };
 
 // False on a CPU that emulates bfloat16.
 HASTEN_API bool bf16_is_fast(at::Device device);
+// False on a CPU that emulates float16.
+HASTEN_API bool fp16_is_fast(at::Device device);
 
 class [[nodiscard]] HASTEN_API AutocastGuard {
  public:

@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "hasten/base/export.h"
+#include "hasten/device/deferred_scalar.h"
 #include "hasten/models/hooks.h"
 #include "hasten/optim/scheduler.h"
 #include "hasten/prepare/precision.h"
@@ -34,6 +35,7 @@
 namespace hasten {
 
 class AcceleratorState;
+class OptimizerStep;
 class SyncedOptimizer;
 class SyncedScheduler;
 
@@ -99,25 +101,33 @@ class HASTEN_API PreparedOptimizer {
   // Makes a step, unless an accumulation window of its parameters waits for more micro-batches.
   // Closes a window whose last micro-batch had no backward pass. With several processes it throws
   // UsageError "prepare.raw-backward" if gradients come from loss.backward(), which exchanges
-  // nothing.
+  // nothing. With Precision::fp16 the step is skipped if a gradient is infinite or NaN in any
+  // process, and the scale of the loss changes; with several processes it is a collective then.
+  // Throws DivergedError "optim.loss-scale" if gradients overflow at every scale.
   void step();
+  // True if the latest call of step() that had the gradients of a whole window skipped its step.
+  bool step_was_skipped() const;
   // For optimizers that evaluate the loss several times in a step (LBFGS). The closure clears the
   // gradients, computes the loss, calls accelerator.backward(loss) and returns the loss; with
   // gradient accumulation it does so for each micro-batch of the window, inside accumulate(). With
   // several processes the optimizer receives the mean of their losses, so that all make the same
   // decisions. Returns what the optimizer returns, usually the loss of the first evaluation. Throws
-  // UsageError "prepare.closure-in-window", "prepare.open-window".
+  // UsageError "prepare.closure-in-window", "prepare.open-window", and "prepare.scaled-losses".
   at::Tensor step(const std::function<at::Tensor()>& closure);
   // Clears the gradients, unless that would lose gradients of an open window; so it may be called
   // anywhere in the loop.
   void zero_grad(bool set_to_none = true);
 
-  // The number of steps made so far.
+  // The number of steps made so far, without those that were skipped.
   std::int64_t steps() const;
+  // The norm of the gradients of the latest step if they were used and freed in the backward pass
+  // (AcceleratorOptions::step_in_backward). 0 without that option.
+  DeferredScalar norm_in_backward() const;
   torch::optim::Optimizer& unwrap() const { return *optimizer_; }
   torch::optim::Optimizer* operator->() const { return optimizer_.get(); }
   void reset() {
     optimizer_.reset();
+    step_.reset();
     synced_optimizer_.reset();
   }
 
@@ -130,13 +140,15 @@ class HASTEN_API PreparedOptimizer {
   std::shared_ptr<torch::optim::Optimizer> optimizer_;
   std::shared_ptr<AcceleratorState> state_;
   std::shared_ptr<SyncedOptimizer> synced_optimizer_;
+  std::shared_ptr<OptimizerStep> step_;
 };
 
 class HASTEN_API PreparedScheduler {
  public:
   using IsPrepared = void;
 
-  // A scheduler whose step() does nothing while the latest micro-batch does not close its window.
+  // A scheduler whose step() does nothing while the latest micro-batch does not close its window, or
+  // if the latest step of a prepared optimizer was skipped.
   PreparedScheduler(std::shared_ptr<torch::optim::LRScheduler> scheduler,
                     std::shared_ptr<AcceleratorState> state);
   // A scheduler of a prepared optimizer: its step() does nothing if that optimizer has made no step

@@ -426,7 +426,7 @@ TEST_CASE("distributed: the Accelerator uses the precision set by hasten launch"
   CHECK(Accelerator({.cpu = true}).mixed_precision() == Precision::bf16);
   CHECK(Accelerator({.mixed_precision = Precision::no, .cpu = true}).mixed_precision() ==
         Precision::no);
-  setenv("ACCELERATE_MIXED_PRECISION", "fp16", 1);
+  setenv("ACCELERATE_MIXED_PRECISION", "fp8", 1);
   CHECK(code_of([] { Accelerator({.cpu = true}); }) == "prepare.precision");
   unsetenv("ACCELERATE_MIXED_PRECISION");
 }

@@ -1,0 +1,53 @@
+// File: prepare/host_states.h (internal)
+// Makes the step of an optimizer in host memory for parameters of a device. The states live in host
+// memory, and so does a copy of the weights; a step copies each gradient to the host and each weight
+// back, once. Copies of some parameters run while others are stepped.
+//
+//   HostStates host;
+//   host.step(optimizer, parameters);  // those with gradients
+//
+// The optimizer has the copies as its parameters during the step, and their states under the
+// addresses of the parameters themselves at all other times, so that checkpoints find them. Weights
+// that something else has changed since are copied again, which version counters tell: writes through
+// data_ptr() or .data() are not noticed. Thread rule: that of the optimizer.
+#pragma once
+
+#include <torch/optim/optimizer.h>
+
+#include <functional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "prepare/partial_step.h"
+
+namespace hasten {
+
+class HostStates {
+ public:
+  // `is_elsewhere` tells parameters that are not in host memory.
+  explicit HostStates(std::function<bool(const at::Tensor&)> is_elsewhere = is_on_device)
+      : is_elsewhere_(std::move(is_elsewhere)) {}
+  void step(torch::optim::Optimizer& optimizer, const std::vector<at::Tensor>& parameters);
+
+ private:
+  // The copy of a parameter in host memory.
+  struct Twin {
+    at::Tensor host;
+    std::int64_t version = -1;  // of the parameter when both were equal
+    const void* data = nullptr;
+    std::function<void()> wait_for_gradient = {};
+  };
+
+  void begin(const at::Tensor& parameter);
+  void finish(torch::optim::Optimizer& optimizer, const std::vector<at::Tensor>& parameters);
+  Twin& twin_of(const at::Tensor& parameter);
+
+  static bool is_on_device(const at::Tensor& parameter) { return !parameter.device().is_cpu(); }
+
+  std::function<bool(const at::Tensor&)> is_elsewhere_;
+  PartialStep partial_;
+  std::unordered_map<const c10::TensorImpl*, Twin> twins_;
+};
+
+}  // namespace hasten

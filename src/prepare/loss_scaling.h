@@ -1,0 +1,63 @@
+// File: prepare/loss_scaling.h (internal)
+// The scale of the losses of one Accelerator with Precision::fp16, and the steps that it skips.
+//
+//   pass.scale = scaling.value();
+//   scaling.unscale(*optimizer);                    // perhaps: before gradients are clipped
+//   if (scaling.finish(*optimizer, others, true)) optimizer->optimizer().step();
+//
+// Gradients are divided by the scale once for each optimizer and step, when its window is closed. All
+// ranks decide alike whether they skip a step: they exchange one number, or, inside
+// join_uneven_inputs, decide by the gradients that all of them have received. The scale changes after
+// each step of an optimizer, as in Accelerate; gradients that other optimizers hold at that moment are
+// brought to the new scale. Thread rule: that of the Accelerator.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hasten/checkpoint/training_state.h"
+#include "hasten/process/group.h"
+#include "optim/loss_scale.h"
+#include "prepare/synced_state.h"
+
+namespace hasten {
+
+class LossScaling : public SyncedState {
+ public:
+  using Optimizers = std::vector<std::shared_ptr<SyncedOptimizer>>;
+
+  LossScaling(const GradScalerKwargs& options, Group group)
+      : scale_(options), group_(std::move(group)) {}
+
+  double value() const { return scale_.value(); }
+  // Divides the optimizer's gradients by the scale unless that was done since its last step.
+  void unscale(SyncedOptimizer& optimizer) const;
+  // Ends the scaling of a step: divides, changes the scale, and returns whether the optimizer may
+  // step. `exchanges`: the ranks agree by a collective. Throws DivergedError "optim.loss-scale".
+  bool finish(SyncedOptimizer& optimizer, const Optimizers& all, bool exchanges);
+
+  // The steps of the run that were skipped, and those since the last call of take_since_log().
+  std::int64_t skipped_steps() const { return position_.skipped_steps; }
+  std::int64_t take_since_log() { return std::exchange(position_.skipped_since_log, 0); }
+
+  // What a checkpoint keeps.
+  LossScalePosition position() const;
+  void restore(const LossScalePosition& position);
+  // Begins a run that is not resumed.
+  void reset();
+
+  std::string state() const override;
+  void restore(const std::string& state) override;
+
+ private:
+  bool agree(const at::Tensor& finite, bool exchanges) const;
+
+  LossScale scale_;
+  Group group_;
+  LossScalePosition position_;  // its counts of skipped steps
+};
+
+}  // namespace hasten

@@ -1,0 +1,79 @@
+#include "prepare/partial_step.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <typeinfo>
+#include <utility>
+
+#include "hasten/optim/adamw.h"
+#include "hasten/optim/stateful_optimizer.h"
+
+namespace hasten {
+
+bool steps_parameters_apart(const torch::optim::Optimizer& optimizer) {
+  if (const auto* const own = dynamic_cast<const StatefulOptimizer*>(&optimizer))
+    return own->steps_parameters_apart();
+  // Compares exact types, because a derived class may do something else.
+  const std::type_info& type = typeid(optimizer);
+  using namespace torch::optim;
+  return type == typeid(hasten::AdamW) || type == typeid(torch::optim::AdamW) ||
+         type == typeid(Adam) || type == typeid(SGD) || type == typeid(RMSprop) ||
+         type == typeid(Adagrad);
+}
+
+bool PartialStep::knows(torch::optim::Optimizer& optimizer, const at::Tensor& parameter) const {
+  const auto found = places_.find(parameter.unsafeGetTensorImpl());
+  if (found == places_.end() || empty_.size() != optimizer.param_groups().size()) return false;
+  const Place& place = found->second;
+  const std::vector<at::Tensor>& now = optimizer.param_groups()[place.group].params();
+  return now.size() == empty_[place.group].size() && now[place.index].is_same(parameter);
+}
+
+void PartialStep::learn(torch::optim::Optimizer& optimizer) {
+  places_.clear();
+  empty_.assign(optimizer.param_groups().size(), {});
+  for (std::size_t group = 0; group < empty_.size(); ++group) {
+    for (const at::Tensor& parameter : optimizer.param_groups()[group].params()) {
+      places_[parameter.unsafeGetTensorImpl()] = {group, empty_[group].size()};
+      empty_[group].push_back(at::empty({0}, parameter.options().requires_grad(false)));
+    }
+  }
+}
+
+void PartialStep::run(torch::optim::Optimizer& optimizer, const std::vector<at::Tensor>& some,
+                      const std::vector<at::Tensor>& instead) {
+  const auto is_known = [&](const at::Tensor& each) { return knows(optimizer, each); };
+  if (!std::all_of(some.begin(), some.end(), is_known)) learn(optimizer);
+  auto& groups = optimizer.param_groups();
+  // The lists are exchanged and not copied: a step has as many calls as there are parameters.
+  const auto exchange = [&] {
+    for (std::size_t group = 0; group < empty_.size(); ++group)
+      std::swap(groups[group].params(), empty_[group]);
+  };
+  std::vector<Place> places;
+  for (const at::Tensor& each : some) places.push_back(places_.at(each.unsafeGetTensorImpl()));
+  const auto put = [&](const std::vector<at::Tensor>& tensors) {
+    std::vector<at::Tensor> before;
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      before.push_back(
+          std::exchange(groups[places[i].group].params()[places[i].index], tensors[i]));
+    }
+    return before;
+  };
+  exchange();
+  const std::vector<at::Tensor> before = put(instead);
+  const auto restore = [&] {
+    put(before);
+    exchange();
+  };
+  try {
+    optimizer.step();
+  } catch (...) {
+    restore();
+    throw;
+  }
+  restore();
+}
+
+}  // namespace hasten
