@@ -68,6 +68,8 @@ CachingAllocator::Block* CachingAllocator::new_segment(std::int64_t bytes, bool 
   reserved_ += bytes;
   peak_reserved_ = std::max(peak_reserved_, reserved_);
   next_address_ += bytes;
+  if (listener_)
+    listener_(true, {.address = next_address_ - bytes, .bytes = bytes, .small = small});
   return new_block({.bytes = bytes, .address = next_address_ - bytes, .small = small});
 }
 
@@ -107,10 +109,31 @@ void CachingAllocator::release_free_segments() {
         continue;
       }
       reserved_ -= block->bytes;
+      if (listener_)
+        listener_(false, {.address = block->address, .bytes = block->bytes, .small = block->small});
       entry = pool->erase(entry);
       unused_.push_back(block);
     }
   }
+}
+
+std::vector<CachingAllocator::Segment> CachingAllocator::segments() const {
+  const std::lock_guard lock(mutex_);
+  const std::set<const Block*> unused(unused_.begin(), unused_.end());
+  std::vector<Segment> out;
+  for (const Block& first : blocks_) {
+    if (first.before != nullptr || unused.count(&first)) continue;
+    Segment& segment = out.emplace_back();
+    segment.address = first.address;
+    segment.small = first.small;
+    for (const Block* block = &first; block != nullptr; block = block->after) {
+      segment.bytes += block->bytes;
+      segment.blocks.push_back(block);
+    }
+  }
+  std::sort(out.begin(), out.end(),
+            [](const Segment& a, const Segment& b) { return a.address < b.address; });
+  return out;
 }
 
 void CachingAllocator::free(Block* block) {

@@ -19,8 +19,10 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <set>
+#include <utility>
 #include <vector>
 
 namespace hasten::anatomy {
@@ -44,6 +46,19 @@ class CachingAllocator {
   void free(Block* block);
   // Returns the segments that are entirely free to the device.
   void empty_cache();
+
+  // Memory that was taken from the device at once, with its blocks in the order of addresses.
+  struct Segment {
+    std::int64_t address = 0, bytes = 0;
+    bool small = false;
+    std::vector<const Block*> blocks;
+  };
+  // All segments, in the order of addresses.
+  std::vector<Segment> segments() const;
+  // Sets a function that is called when a segment is taken from the device or returned to it.
+  void on_segment(std::function<void(bool is_taken, const Segment&)> listener) {
+    listener_ = std::move(listener);
+  }
 
   std::int64_t allocated() const { return allocated_; }
   std::int64_t reserved() const { return reserved_; }
@@ -70,8 +85,9 @@ class CachingAllocator {
   void merge(Block* left, Block* right);
   void release_free_segments();
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::int64_t capacity_;
+  std::function<void(bool is_taken, const Segment&)> listener_;
   std::deque<Block> blocks_;
   std::vector<Block*> unused_;  // elements of blocks_ that are not in use
   Pool small_, large_;          // free blocks

@@ -14,7 +14,7 @@
 #include <typeinfo>
 
 #include "anatomy/dry_tensor.h"
-#include "anatomy/engine.h"
+#include "autograd/engine.h"
 #include "device/cuda/simulated_gpu.h"
 #include "hasten/base/error.h"
 
@@ -160,16 +160,16 @@ DryGpu::DryGpu(const Gpu& gpu)
   previous_attention_ = attention_slot();
   at::native::_fused_sdp_choice_stub.set_cuda_dispatch_ptr(&choose_attention);
   // As in nvidia-smi, the context takes memory from the first tensor on.
-  set_simulated_gpu_memory({.used =
-                                [memory = memory_, context = gpu.context] {
-                                  return memory->peak_reserved() > 0 ? memory->reserved() + context
-                                                                     : 0;
-                                },
-                            .total = gpu.memory});
+  set_simulated_gpu({.used =
+                         [memory = memory_, context = gpu.context] {
+                           return memory->peak_reserved() > 0 ? memory->reserved() + context : 0;
+                         },
+                     .total = gpu.memory,
+                     .compute_capability = gpu.compute_capability});
 }
 
 DryGpu::~DryGpu() {
-  set_simulated_gpu_memory({});
+  set_simulated_gpu({});
   workspaces_.clear();
   attention_slot() = previous_attention_;
   guard_slot() = previous_guard_;

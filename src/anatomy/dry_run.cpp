@@ -4,14 +4,15 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
-#include <torch/library.h>
 #include <torch/torch.h>
 
+#include "anatomy/call_collector.h"
 #include "anatomy/dry_gpu.h"
 #include "anatomy/dry_plan.h"
 #include "anatomy/dry_tensor.h"
 #include "anatomy/operand_casts.h"
 #include "anatomy/workspaces.h"
+#include "autograd/operator_calls.h"
 #include "hasten/anatomy/anatomy.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -50,6 +51,12 @@ IValue to_meta(const IValue& value) {
   if (value.isGenerator()) return IValue();
   return value;
 }
+
+}  // namespace
+
+c10::IValue without_data(const c10::IValue& value) { return to_meta(value); }
+
+namespace {
 
 // Completes a GPU without an index, which means the current GPU.
 at::Device with_index(at::Device device) {
@@ -185,6 +192,11 @@ void run_by_shapes(const c10::OperatorHandle& op, const OperatorPlan& plan, Stac
       resize_to(argument.toTensor(), results[i].toTensor());
     stack->push_back(argument);
   }
+  if (CallCollector* const collector = CallCollector::active()) {
+    collector->add(
+        op, arguments,
+        {stack->end() - static_cast<std::ptrdiff_t>(schema.returns().size()), stack->end()});
+  }
   if (device.is_cpu()) {
     if (trace.results.empty()) replay(trace, device);
     dry_memory(operand_cast_bytes(op, arguments, results), device);
@@ -235,7 +247,8 @@ bool has_only_small_integers(const OperatorPlan& plan, const Stack& stack, std::
                           c10::multiply_integers(arguments[0].toIntVector()));
 }
 
-void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
+// Runs an operator on dry tensors.
+void run_dry(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
   const OperatorPlan& plan = plan_for(op);
   const std::size_t count = op.schema().arguments().size();
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -270,6 +283,8 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) 
       if (plan.name == "aten::empty") torch::jit::peek(*stack, 0, 1).toTensor().zero_();
       return;
     case Strategy::skip:
+      if (CallCollector* const collector = CallCollector::active())
+        collector->add(op, {stack->end() - static_cast<std::ptrdiff_t>(count), stack->end()}, {});
       return torch::jit::drop(*stack, count);
     case Strategy::placeholder: {
       const at::ScalarType type = torch::jit::peek(*stack, 0, count).toTensor().scalar_type();
@@ -295,24 +310,12 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) 
   }
 }
 
-// Registers the fallback, once: with the first dry run, which may begin while the files of the
-// library are still being initialized, in an order that is not defined.
-void register_fallback() {
-  [[maybe_unused]] static const torch::Library* const library = [] {
-    auto* const made = new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::Fake,
-                                          __FILE__, __LINE__);  // never removed
-    made->fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
-    return made;
-  }();
-}
-
 }  // namespace
 }  // namespace anatomy
 
 struct DryRun::Guard {
-  Guard() { anatomy::register_fallback(); }
   std::optional<anatomy::DryGpu> gpu;
-  c10::impl::IncludeDispatchKeyGuard dry{c10::DispatchKey::Fake};
+  DryKernelScope dry{&anatomy::run_dry};
 };
 
 DryRun::DryRun() : guard_(std::make_unique<Guard>()) {}
@@ -324,6 +327,6 @@ const Gpu* DryRun::gpu() {
   return dry ? &dry->gpu() : nullptr;
 }
 
-bool DryRun::active() { return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Fake); }
+bool DryRun::active() { return DryKernelScope::is_active(); }
 
 }  // namespace hasten

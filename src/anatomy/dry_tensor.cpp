@@ -21,10 +21,19 @@ namespace {
 // memory.
 class Addresses {
  public:
+  void allow_without_pages() {
+    const std::lock_guard lock(mutex_);
+    without_pages_ = true;
+  }
+
   void* take(std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     const std::size_t rounded = (bytes + 63) / 64 * 64;
-    if (rounded > left_ && !reserve(rounded)) {
+    // Programs write numbers through pointers into small tensors only.
+    constexpr std::size_t kMostWritten = 1 << 16;
+    if (without_pages_ && rounded > kMostWritten) return hollow_.take(rounded);
+    const std::size_t most = std::size_t{1} << (without_pages_ ? 24 : 42);
+    if (rounded > mapped_.left && !reserve(rounded, most)) {
       throw MemoryError(
           "anatomy.no-addresses",
           {.what = "a tensor of a dry run",
@@ -32,28 +41,39 @@ class Addresses {
            .expected = "a range of addresses, of at most 4 TiB, that the system grants",
            .hint = "see ulimit -v"});
     }
-    char* const out = next_;
-    next_ += rounded;
-    left_ -= rounded;
-    return out;
+    return mapped_.take(rounded);
   }
 
  private:
-  bool reserve(std::size_t least) {
-    for (std::size_t size = std::size_t{1} << 42; size >= least; size /= 4) {
+  struct Range {
+    char* next = nullptr;
+    std::size_t left = 0;
+
+    void* take(std::size_t bytes) {
+      char* const out = next;
+      next += bytes;
+      left -= bytes;
+      return out;
+    }
+  };
+
+  bool reserve(std::size_t least, std::size_t most) {
+    for (std::size_t size = most; size >= least; size /= 4) {
       void* const range = mmap(nullptr, size, PROT_READ | PROT_WRITE,
                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
       if (range == MAP_FAILED) continue;
-      next_ = static_cast<char*>(range);
-      left_ = size;
+      mapped_ = {static_cast<char*>(range), size};
       return true;
     }
     return false;
   }
 
   std::mutex mutex_;
-  char* next_ = nullptr;
-  std::size_t left_ = 0;
+  Range mapped_;
+  // Linux places nothing at these addresses by itself: programs are above 80 TiB, libraries just
+  // below 128 TiB.
+  Range hollow_{reinterpret_cast<char*>(std::uintptr_t{1} << 44), std::size_t{1} << 45};
+  bool without_pages_ = false;
 };
 
 Addresses& addresses() {
@@ -98,6 +118,8 @@ void release(void* context) {
 }
 
 }  // namespace
+
+void allow_addresses_without_pages() { addresses().allow_without_pages(); }
 
 c10::DataPtr dry_memory(std::int64_t bytes, at::Device device) {
   if (bytes <= 0) return {nullptr, device};

@@ -23,6 +23,11 @@ c10::DataPtr dry_memory(std::int64_t bytes, at::Device device);
 // A storage on such memory, which cannot be resized.
 c10::Storage dry_storage(std::int64_t bytes, at::Device device);
 
+// From now on, tensors above 64 KiB get addresses that are not mapped, so that a limit of the
+// address space does not matter. A program that writes through such an address is killed: call it
+// only in a process of its own.
+void allow_addresses_without_pages();
+
 // Takes all blocks and gives them back, as a kernel does with memory of its own. In bytes.
 void dry_workspaces(const std::vector<std::int64_t>& blocks, at::Device device);
 

@@ -108,9 +108,14 @@ void normalizations(OpTable& t) {
   const auto add_own = [&](const char* name, Formula flops) {
     t[std::string("hasten::") + name] = {.group = kNormalization, .flops = flops};
   };
+  add_own("rms_norm", per_input<4>);  // square, sum, scale, weight
+  add_own("rms_norm_backward", per_input<10>);
   add_own("dropout_add_norm", per_input<11>);           // bias, dropout, residual, norm
   add_own("dropout_add_norm_backward", per_input<15>);  // norm 13, dropout, bias
   add_own("column_sum", per_input<1>);
+  // Maximum, difference, exponential, sum; for the gradient difference and exponential once more.
+  add_own("cross_entropy",
+          [](const CallShapes& c) -> Amount { return (4 + 2 * flag(c, 5)) * numel(c, 0); });
   add_own("sum_of_squares", per_listed<2>);
 }
 
@@ -221,6 +226,7 @@ void element_wise(OpTable& t) {
        "_foreach_sqrt", "_foreach_sqrt_", "_foreach_clamp_max_"});
   add(t, kElementWise, sum_with_product_listed, {"_foreach_addcmul_", "_foreach_addcdiv_"});
   add(t, kElementWise, per_listed<3>, {"_foreach_lerp", "_foreach_lerp_"});
+  add(t, kElementWise, per_listed<1>, {"_amp_foreach_non_finite_check_and_unscale_"});
   // These move data and compute nothing.
   add(t, kElementWise, nullptr,
       {"cat",
@@ -276,18 +282,29 @@ void element_wise(OpTable& t) {
   };
   add_own("bias_gelu", per_input<9>);
   add_own("bias_gelu_backward", per_input<16>);
+  add_own("silu_multiply", per_input<6>);
+  add_own("silu_multiply_backward", per_input<13>);
+  add_own("rotate", per_input<3>);
   add_own("dropout", per_input<1>);
   add_own("embedding_scatter", per_input<1>);
   add_own("embedding_gather", per_input<1>);
   add_own("adamw", per_listed<14>);
+  // Decoding is a product, encoding a comparison with the largest, a quotient and one comparison with
+  // the map.
+  add_own("adamw_moments", per_listed<14 + 2 * 4>);
+  add_own("lion_moments", per_listed<8 + 4>);
   // word, position, type, ids, position_ids, type_ids, out: three rows are read for each row of
   // out.
-  t["hasten::embedding_sum"] = {
-      .group = kElementWise, .flops = per_input<2, 6>, .reads = [](const CallShapes& c) -> Amount {
-        double all = bytes(c, 3) + bytes(c, 4) + bytes(c, 5);
-        for (const std::size_t table : {0, 1, 2}) all += std::min(bytes(c, table), bytes(c, 6));
-        return all;
-      }};
+  t["hasten::embedding_sum"] = {.group = kElementWise,
+                                .flops = [](const CallShapes& c) -> Amount {
+                                  return static_cast<double>(c.count(1) + c.count(2)) * numel(c, 6);
+                                },
+                                .reads = [](const CallShapes& c) -> Amount {
+                                  double all = bytes(c, 3) + bytes(c, 4) + bytes(c, 5);
+                                  for (const std::size_t table : {0, 1, 2})
+                                    all += std::min(bytes(c, table), bytes(c, 6));
+                                  return all;
+                                }};
   // parameter, rows, values, moments: counts only rows with a gradient. A tensor holds which rows
   // had one before, so the decay of their moments is not in this figure.
   t["hasten::adamw_rows"] = {
@@ -295,6 +312,9 @@ void element_wise(OpTable& t) {
       .flops = per_input<14, 2>,
       .reads = [](const CallShapes& c) -> Amount { return bytes(c, 1) + 4 * bytes(c, 2); },
       .writes = [](const CallShapes& c) -> Amount { return 3 * bytes(c, 2); }};
+  // The whole table: its moments decay where there is no gradient.
+  t["hasten::adamw_moments_rows"] = {.group = kElementWise, .flops = per_input<14 + 2 * 4, 0>};
+  t["hasten::lion_moments_rows"] = {.group = kElementWise, .flops = per_input<8 + 4, 0>};
 }
 
 // Shapes, allocations and single numbers: no arithmetic or traffic that counts.

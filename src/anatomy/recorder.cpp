@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <set>
 
-#include "anatomy/engine.h"
+#include "anatomy/call_collector.h"
+#include "anatomy/dry_gpu.h"
 #include "anatomy/recorder_frame.h"
 #include "anatomy/tensor_shapes.h"
+#include "autograd/saved_tensors.h"
 #include "device/device.h"
 #include "hasten/anatomy/dry_run.h"
 #include "hasten/base/error.h"
@@ -104,7 +106,10 @@ void Anatomy::Recorder::add_existing(const at::Tensor& tensor, Component compone
 
 // Forgets what was recorded of another device before the first model came.
 void Anatomy::Recorder::switch_device(at::Device device) {
-  if (device.type() != device_.type()) ledger_.clear();
+  if (device.type() != device_.type()) {
+    ledger_.clear();
+    ran_out_at_ = -1;
+  }
   device_ = device;
 }
 
@@ -132,9 +137,15 @@ void Anatomy::Recorder::assign_states() {
   }
 }
 
+void Anatomy::Recorder::set_phase(Phase phase) {
+  phase_ = phase;
+  if (CallCollector* const calls = CallCollector::active())
+    calls->set_counting(phase != Phase::other);
+}
+
 void Anatomy::Recorder::on_batch(const std::vector<at::Tensor>& tensors) {
   if (!listening_) return;
-  phase_ = Phase::other;
+  set_phase(Phase::other);
   on_functionality(tensors);
   const auto with_rows = std::find_if(tensors.begin(), tensors.end(),
                                       [](const at::Tensor& tensor) { return tensor.dim() > 0; });
@@ -154,7 +165,7 @@ void Anatomy::Recorder::on_functionality(const std::vector<at::Tensor>& tensors)
 
 void Anatomy::Recorder::enter(StepPhase phase) {
   if (!listening_) return;
-  phase_ = static_cast<Phase>(phase);
+  set_phase(static_cast<Phase>(phase));
   // The passes of a closure are part of the optimizer's step.
   if (phase == StepPhase::optimizer)
     optimizer_began_ = static_cast<std::int64_t>(ledger_.events().size());
@@ -171,9 +182,9 @@ void Anatomy::Recorder::enter(StepPhase phase) {
 // optimizer.
 void Anatomy::Recorder::leave(StepPhase phase) {
   if (!listening_) return;
-  phase_ = phase == StepPhase::forward    ? Phase::forward
-           : phase == StepPhase::backward ? Phase::optimizer
-                                          : Phase::other;
+  set_phase(phase == StepPhase::forward    ? Phase::forward
+            : phase == StepPhase::backward ? Phase::optimizer
+                                           : Phase::other);
   modules_.leave_model();
   if (phase == StepPhase::backward) assign_gradients();
   if (phase == StepPhase::optimizer) {
@@ -203,7 +214,7 @@ void Anatomy::Recorder::assign_gradients() {
 void Anatomy::Recorder::on_step() {
   if (!listening_) return;
   last_step_ended_ = Clock::now();
-  phase_ = Phase::other;
+  set_phase(Phase::other);
   ++steps_;
   figures_after_ = figures();
   samples_in_steps_ = samples_;
@@ -246,9 +257,19 @@ std::string Anatomy::Recorder::current_module() {
 void Anatomy::Recorder::on_allocated(void* pointer, std::int64_t bytes) {
   if (bytes > 0) {
     ledger_.allocate(pointer, bytes, call_site());
+    if (ran_out_at_ < 0) note_if_out_of_memory(bytes);
   } else if (bytes < 0) {
     ledger_.release(pointer, call_site().call);
   }
+}
+
+void Anatomy::Recorder::note_if_out_of_memory(std::int64_t bytes) {
+  const DryGpu* const gpu = dry_ ? DryGpu::active() : nullptr;
+  const bool exceeds_gpu =
+      gpu != nullptr && DryGpu::is_device(device_) && gpu->memory()->missing() > 0;
+  if (exceeds_gpu || (options_.runs_out &&
+                      options_.runs_out({.bytes = bytes, .live = ledger_.live(), .phase = phase_})))
+    ran_out_at_ = static_cast<std::int64_t>(ledger_.events().size()) - 1;
 }
 
 void Anatomy::Recorder::on_reserved(std::int64_t bytes) {

@@ -56,6 +56,7 @@ class Anatomy::Recorder : public StepObserver, public std::enable_shared_from_th
     const anatomy::OpRule* rule = nullptr;
     bool views = false;                  // returns a view of its argument and computes nothing
     bool own_kernel = false;             // has a kernel, whatever operators that calls
+    bool calls_adapters = false;         // has a kernel for weights with adapters
     std::vector<bool> writes;            // by argument: it is written to
     std::vector<bool> only_writes;       // by argument: it is written to but not read
     std::vector<bool> returns_argument;  // by result: it is an argument, or a view of one
@@ -74,16 +75,27 @@ class Anatomy::Recorder : public StepObserver, public std::enable_shared_from_th
 
   void on_allocated(void* pointer, std::int64_t bytes);
   void on_reserved(std::int64_t bytes);
+  void note_if_out_of_memory(std::int64_t bytes);
   void on_saved(const at::Tensor& tensor);
   std::vector<at::Tensor> parameters() const;
   void add_existing(const at::Tensor& tensor, anatomy::Component component, std::int32_t module);
   void assign_gradients();
   void assign_states();
   void fill_memory(anatomy::Memory& memory) const;
+  // What was live after an event, by layer and by size.
+  struct Holders {
+    std::vector<anatomy::ModuleMemory> modules;
+    std::vector<anatomy::LargeBlock> largest;
+  };
+  Holders holders_after(std::int64_t event) const;
+  std::string operation_name(const anatomy::CallSite& site) const;
+  void fill_out_of_memory(anatomy::Memory& memory) const;
+  void fill_history(anatomy::Memory& memory) const;
   void fill_timeline(anatomy::Memory& memory) const;
   void fill_operations(anatomy::Report& report) const;
   void fill_gpu(anatomy::Report& report) const;
   void switch_device(at::Device device);
+  void set_phase(anatomy::Phase phase);
   anatomy::CallSite call_site() const;
 
   static Recorder* active_;
@@ -120,8 +132,10 @@ class Anatomy::Recorder : public StepObserver, public std::enable_shared_from_th
   std::vector<std::optional<anatomy::TextbookStates>> textbooks_;  // by optimizer
 
   anatomy::Phase phase_ = anatomy::Phase::other;
+  bool has_float16_ = false;  // an operand was float16
   Frame* top_ = nullptr;
   std::int64_t call_count_ = 0;       // operator calls so far
+  std::int64_t ran_out_at_ = -1;      // the event for which memory ran out
   std::int64_t optimizer_began_ = 0;  // the first event of the optimizer's step
   std::int64_t live_before_ = 0;      // bytes that were live at the first forward pass
   std::int64_t parameter_count_ = 0, trained_count_ = 0;  // numbers in the parameters

@@ -20,6 +20,7 @@ struct Anatomy::Recorder::Frame : at::ObserverContext {
   anatomy::CallShapes shapes;
   std::int64_t read = 0, written = 0;
   bool copies_weight = false;
+  int exceptions = 0;  // that were being thrown when it began
   bool half = false;  // an operand has 16-bit numbers
 };
 

@@ -4,13 +4,19 @@
 #include <c10/core/GradMode.h>
 #include <torch/torch.h>
 
+#include <algorithm>
+#include <exception>
 #include <set>
 
 #include "anatomy/recorder.h"
 #include "anatomy/recorder_frame.h"
 #include "anatomy/tensor_shapes.h"
+#include "autograd/kept_results.h"
 #include "device/device.h"
+#include "hasten/autograd/checkpoint.h"
+#include "hasten/base/text.h"
 #include "models/running_module.h"
+#include "ops/adapted_weight.h"
 
 namespace hasten {
 
@@ -24,6 +30,14 @@ constexpr std::size_t kMaxCalls = 1'000'000;  // 24 bytes each
 // LibTorch also records its engine's work and some calls that are no operators.
 bool is_operator(std::string_view name) {
   return name.find("::") != name.npos && name.rfind("autograd::", 0) != 0;
+}
+
+// A product by a weight with an adapter calls itself once more, and then the operators of the
+// adapter; these are counted.
+bool any_calls_adapter(c10::ArrayRef<const c10::IValue> inputs) {
+  return std::any_of(inputs.begin(), inputs.end(), [](const c10::IValue& input) {
+    return input.isTensor() && ops::calls_adapter(input.toTensor());
+  });
 }
 
 }  // namespace
@@ -73,15 +87,18 @@ const Anatomy::Recorder::Operator& Anatomy::Recorder::operator_for(
   if (operator_name) {
     const auto handle = c10::Dispatcher::singleton().findOp(*operator_name);
     slot->own_kernel = handle && handle->hasKernelForDispatchKey(c10::DispatchKey::CPU);
+    slot->calls_adapters = handle && handle->hasKernelForDispatchKey(ops::kAdapterKey);
   }
   if (const auto schema = function.operator_schema()) {
     for (const c10::Argument& result : schema->returns()) {
       slot->views |= result.alias_info() != nullptr && !result.alias_info()->isWrite();
       slot->returns_argument.push_back(result.alias_info() != nullptr);
     }
-    // hasten's operators have what they only write after what they read; LibTorch's name it out=.
-    const bool ours = slot->name.rfind("hasten::", 0) == 0 && slot->name != "hasten::adamw" &&
-                      slot->name != "hasten::adamw_rows";
+    // hasten's operators have what they only write after what they read, except those of
+    // optimizers, which update; LibTorch's name it out=.
+    const bool ours = starts_with(slot->name, "hasten::") &&
+                      !starts_with(slot->name, "hasten::adamw") &&
+                      !starts_with(slot->name, "hasten::lion");
     bool reads = false;
     for (const c10::Argument& argument : schema->arguments()) {
       const bool writes = argument.alias_info() != nullptr && argument.alias_info()->isWrite();
@@ -120,11 +137,14 @@ std::unique_ptr<at::ObserverContext> Anatomy::Recorder::begin_operator(
   if (top_ != nullptr && top_->op != nullptr && top_->rule != nullptr &&
       top_->rule->group != OperationGroup::none)
     return nullptr;
-  auto frame = std::make_unique<Frame>();
-  frame->op = &operator_for(function);
-  frame->call = call_count_++;
-  const Operator& op = *frame->op;
+  const Operator& op = operator_for(function);
   const auto inputs = function.inputs();
+  if (op.calls_adapters && any_calls_adapter(inputs)) return nullptr;
+  auto frame = std::make_unique<Frame>();
+  frame->op = &op;
+  frame->call = call_count_++;
+  // Layers of the backward pass are those of its nodes. What is recomputed there has its own.
+  const bool runs_layers = phase_ == Phase::forward || is_recomputing();
   std::int32_t owner = -1;
   const bool counts = options_.operations && !op.views;
   const bool has_formula =
@@ -133,9 +153,13 @@ std::unique_ptr<at::ObserverContext> Anatomy::Recorder::begin_operator(
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (counts) frame->shapes.first.push_back(frame->shapes.inputs.size());
     for_each_tensor(inputs[i], [&](const at::Tensor& tensor) {
-      if (owner < 0 && phase_ != Phase::backward) owner = modules_.owner(storage_of(tensor));
+      if (owner < 0 && (phase_ != Phase::backward || runs_layers))
+        owner = modules_.owner(storage_of(tensor));
       if (!counts) return;
-      frame->half |= tensor.defined() && at::isReducedFloatingType(tensor.scalar_type());
+      if (tensor.defined() && at::isReducedFloatingType(tensor.scalar_type())) {
+        frame->half = true;
+        has_float16_ = has_float16_ || tensor.scalar_type() == at::kHalf;
+      }
       plain &= is_plain(tensor);
       const TensorShape shape = shape_of(tensor);
       const bool writes = i < op.writes.size() && op.writes[i];
@@ -156,9 +180,9 @@ std::unique_ptr<at::ObserverContext> Anatomy::Recorder::begin_operator(
   frame->rule = plain || !has_formula || op.rule->takes_sparse ? op.rule : nullptr;
   frame->copies_weight = owner >= 0 && op.name == "aten::_to_copy";
   const std::string* const running = RunningModule::path();
-  if (phase_ == Phase::forward && running != nullptr) {
+  if (runs_layers && running != nullptr) {
     owner = modules_.layer_named(*running);
-  } else if (owner < 0 && phase_ == Phase::forward && !op.views) {
+  } else if (owner < 0 && runs_layers && !op.views) {
     owner = producing_layer(inputs, op);
   }
   if (owner >= 0 && phase_ == Phase::forward) {
@@ -168,8 +192,13 @@ std::unique_ptr<at::ObserverContext> Anatomy::Recorder::begin_operator(
   }
   frame->below = top_;
   frame->phase = phase_;
-  frame->module = phase_ == Phase::backward ? (top_ ? top_->module : -1) : modules_.current();
+  const std::int32_t node_layer = top_ ? top_->module : -1;
+  frame->module = phase_ != Phase::backward   ? modules_.current()
+                  : runs_layers && owner >= 0 ? owner
+                                              : node_layer;
   if (phase_ == Phase::optimizer) frame->module = -1;
+  frame->exceptions = std::uncaught_exceptions();
+  take_kept_result_mark();  // that of a call which was not observed
   frame->began = Clock::now();
   top_ = frame.get();
   return frame;
@@ -178,6 +207,10 @@ std::unique_ptr<at::ObserverContext> Anatomy::Recorder::begin_operator(
 void Anatomy::Recorder::end_operator(const at::RecordFunction& function, Frame& frame) {
   const auto took = Clock::now() - frame.began;
   top_ = frame.below;
+  // An operator that was interrupted, as by the end of a recomputation, has no results.
+  if (std::uncaught_exceptions() > frame.exceptions) return;
+  // Recomputation may have had the result already.
+  if (take_kept_result_mark()) return;
   if (frame.copies_weight) {
     for (const c10::IValue& output : function.outputs()) {
       for_each_tensor(output, [&](const at::Tensor& tensor) {

@@ -28,42 +28,92 @@ void Anatomy::Recorder::fill_memory(Memory& memory) const {
   memory.after = ledger_.live();
   if (ledger_.peak_event() < 0) return;
   memory.at_peak = ledger_.bytes_after(ledger_.peak_event());
-  const auto name_of_operation = [&](const CallSite& site) {
-    return site.operation < 0 ? "" : numbered_[static_cast<std::size_t>(site.operation)]->name;
-  };
   const Event& at_peak = ledger_.events()[static_cast<std::size_t>(ledger_.peak_event())];
   const Block& last = ledger_.blocks()[static_cast<std::size_t>(at_peak.block)];
   memory.peak_phase = last.site.phase;
-  memory.peak_operation = name_of_operation(last.site);
+  memory.peak_operation = operation_name(last.site);
   memory.peak_module = modules_.name(last.site.module);
   memory.peak_inside_kernel = last.released_by_same_call;
 
+  Holders holders = holders_after(ledger_.peak_event());
+  memory.modules = std::move(holders.modules);
+  memory.largest = std::move(holders.largest);
+  fill_timeline(memory);
+  fill_out_of_memory(memory);
+  fill_history(memory);
+}
+
+std::string Anatomy::Recorder::operation_name(const CallSite& site) const {
+  return site.operation < 0 ? "" : numbered_[static_cast<std::size_t>(site.operation)]->name;
+}
+
+Anatomy::Recorder::Holders Anatomy::Recorder::holders_after(std::int64_t event) const {
+  Holders out;
   std::map<std::int32_t, ComponentBytes> by_module;
   for (const Block& block : ledger_.blocks()) {
-    if (block.allocated_at > ledger_.peak_event() ||
-        (block.released_at >= 0 && block.released_at <= ledger_.peak_event()))
+    if (block.allocated_at > event || (block.released_at >= 0 && block.released_at <= event))
       continue;
     bytes_of(by_module[block.site.module], block.component) += block.bytes;
-    memory.largest.push_back({.bytes = block.bytes,
-                              .component = block.component,
-                              .phase = block.site.phase,
-                              .module = modules_.name(block.site.module),
-                              .operation = name_of_operation(block.site)});
+    out.largest.push_back({.bytes = block.bytes,
+                           .component = block.component,
+                           .phase = block.site.phase,
+                           .module = modules_.name(block.site.module),
+                           .operation = operation_name(block.site)});
   }
   const auto by_size = [](const LargeBlock& a, const LargeBlock& b) { return a.bytes > b.bytes; };
-  const std::size_t kept = std::min<std::size_t>(20, memory.largest.size());
-  std::partial_sort(memory.largest.begin(),
-                    memory.largest.begin() + static_cast<std::ptrdiff_t>(kept),
-                    memory.largest.end(), by_size);
-  memory.largest.resize(kept);
+  const std::size_t kept = std::min<std::size_t>(20, out.largest.size());
+  std::partial_sort(out.largest.begin(), out.largest.begin() + static_cast<std::ptrdiff_t>(kept),
+                    out.largest.end(), by_size);
+  out.largest.resize(kept);
   for (const auto& [module, bytes] : by_module)
-    memory.modules.push_back({.module = modules_.name(module), .at_peak = bytes});
-  std::stable_sort(memory.modules.begin(), memory.modules.end(),
+    out.modules.push_back({.module = modules_.name(module), .at_peak = bytes});
+  std::stable_sort(out.modules.begin(), out.modules.end(),
                    [](const ModuleMemory& a, const ModuleMemory& b) {
                      return total(a.at_peak) > total(b.at_peak);
                    });
+  return out;
+}
 
-  fill_timeline(memory);
+void Anatomy::Recorder::fill_out_of_memory(Memory& memory) const {
+  if (ran_out_at_ < 0) return;
+  const Event& event = ledger_.events()[static_cast<std::size_t>(ran_out_at_)];
+  const Block& block = ledger_.blocks()[static_cast<std::size_t>(event.block)];
+  Holders holders = holders_after(ran_out_at_ - 1);
+  memory.out_of_memory = OutOfMemory{.requested = block.bytes,
+                                     .component = block.component,
+                                     .phase = block.site.phase,
+                                     .module = modules_.name(block.site.module),
+                                     .operation = operation_name(block.site),
+                                     .held = ledger_.bytes_after(ran_out_at_ - 1),
+                                     .modules = std::move(holders.modules),
+                                     .largest = std::move(holders.largest)};
+}
+
+void Anatomy::Recorder::fill_history(Memory& memory) const {
+  MemoryHistory& history = memory.history;
+  std::unordered_map<std::string, std::int32_t> known;
+  const auto index_of = [&](const std::string& name) {
+    if (name.empty()) return std::int32_t{-1};
+    const auto next = static_cast<std::int32_t>(history.names.size());
+    const auto [place, is_new] = known.emplace(name, next);
+    if (is_new) history.names.push_back(name);
+    return place->second;
+  };
+  for (const Block& block : ledger_.blocks()) {
+    history.blocks.push_back({.bytes = block.bytes,
+                              .component = block.component,
+                              .phase = block.site.phase,
+                              .module = index_of(modules_.name(block.site.module)),
+                              .operation = index_of(operation_name(block.site))});
+  }
+  const std::int64_t origin =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(began_.time_since_epoch()).count();
+  for (const Event& event : ledger_.events()) {
+    history.events.push_back({.seconds = static_cast<double>(event.time - origin) * 1e-9,
+                              .block = event.block,
+                              .is_allocation = event.is_allocation});
+  }
+  history.ran_out_at = ran_out_at_;
 }
 
 void Anatomy::Recorder::fill_gpu(Report& report) const {
@@ -138,6 +188,12 @@ void note_placeholders(Report& report) {
                              "; the prediction used 1 and true instead"));
 }
 
+// True if LibTorch rounds the factors of float products on GPUs that have TF32.
+bool computes_in_tf32() {
+  return at::globalContext().float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL) ==
+         at::Float32Precision::TF32;
+}
+
 }  // namespace
 
 Report Anatomy::Recorder::report() {
@@ -145,6 +201,7 @@ Report Anatomy::Recorder::report() {
   Report report;
   report.dry = dry_;
   report.device = device_.str();
+  report.half_is_float16 = has_float16_;
   report.steps = steps_;
   report.samples = steps_ > 0 ? samples_in_steps_ : samples_;
   report.tokens = steps_ > 0 ? tokens_in_steps_ : tokens_;
@@ -164,6 +221,8 @@ Report Anatomy::Recorder::report() {
   if (const Gpu* const gpu = DryRun::gpu()) {
     report.roofs = {.flops_per_second = gpu->flops_per_second,
                     .bf16_flops_per_second = gpu->bf16_flops_per_second,
+                    .fp16_flops_per_second = gpu->fp16_flops_per_second,
+                    .tf32_flops_per_second = computes_in_tf32() ? gpu->tf32_flops_per_second : 0,
                     .bytes_per_second = gpu->bytes_per_second};
   }
   return report;

@@ -19,12 +19,16 @@ OperationTotal sum(const Report& report, Belongs belongs) {
 
 // The seconds that an operation takes at the roof of its types. Without a roof for 16-bit numbers
 // these are computed at the rate of float.
-double computing_seconds(const Operation& each, const Roofs& roofs) {
+double computing_seconds(const Operation& each, const Report& report) {
+  const Roofs& roofs = report.roofs;
   const double half_roof =
-      roofs.bf16_flops_per_second > 0 ? roofs.bf16_flops_per_second : roofs.flops_per_second;
+      report.half_is_float16 ? roofs.fp16_flops_per_second : roofs.bf16_flops_per_second;
+  const bool is_tf32 =
+      roofs.tf32_flops_per_second > 0 && each.group == OperationGroup::tensor_contraction;
+  const double full_roof = is_tf32 ? roofs.tf32_flops_per_second : roofs.flops_per_second;
   const double half = each.half_flops - each.outside.half_flops;
   const double full = each.flops - each.outside.flops - half;
-  return full / roofs.flops_per_second + half / half_roof;
+  return full / full_roof + half / (half_roof > 0 ? half_roof : roofs.flops_per_second);
 }
 
 }  // namespace
@@ -53,7 +57,7 @@ double least_step_seconds(const Report& report) {
     const double moving =
         static_cast<double>(each.bytes_read + each.bytes_written - each.outside.bytes) /
         roofs.bytes_per_second;
-    seconds += std::max(computing_seconds(each, roofs), moving);
+    seconds += std::max(computing_seconds(each, report), moving);
   }
   return seconds / static_cast<double>(report.steps);
 }
@@ -74,7 +78,7 @@ double model_flops_utilization(const Report& report) {
   double at_the_roof = 0;
   for (const Operation& each : report.operations) {
     if (each.phase == Phase::forward || each.phase == Phase::backward)
-      at_the_roof += computing_seconds(each, roofs);
+      at_the_roof += computing_seconds(each, report);
   }
   return at_the_roof / report.seconds;
 }
@@ -84,6 +88,7 @@ void write_report(const std::filesystem::path& file, const Report& report) {
   write_file_atomically(file, ends_with(name, ".trace.json") ? to_trace(report)
                               : ends_with(name, ".json")     ? to_json(report)
                               : ends_with(name, ".html")     ? to_html(report)
+                              : ends_with(name, ".pickle")   ? to_snapshot(report)
                                                              : to_text(report));
 }
 

@@ -35,6 +35,15 @@ Json json_of_textbook(const Memory& memory) {
   return out;
 }
 
+Json json_of(const OutOfMemory& ran_out) {
+  Json out = {{"requested", ran_out.requested},  {"component", name_of(ran_out.component)},
+              {"phase", name_of(ran_out.phase)}, {"module", ran_out.module},
+              {"operation", ran_out.operation},  {"held", json_of(ran_out.held)}};
+  for (const ModuleMemory& each : ran_out.modules)
+    out["modules"].push_back({{"module", each.module}, {"held", json_of(each.at_peak)}});
+  return out;
+}
+
 Json json_of(const Memory& memory) {
   Json out = {{"known", memory.known},
               {"peak", memory.peak},
@@ -70,6 +79,7 @@ Json json_of(const Memory& memory) {
                   {"reserved_at_peak", memory.gpu->reserved_at_peak},
                   {"missing", memory.gpu->missing}};
   }
+  if (memory.out_of_memory) out["out_of_memory"] = json_of(*memory.out_of_memory);
   return out;
 }
 
@@ -115,6 +125,8 @@ std::string to_json(const Report& report) {
   if (report.roofs.flops_per_second > 0) {
     out["roofs"] = {{"flops_per_second", report.roofs.flops_per_second},
                     {"bf16_flops_per_second", report.roofs.bf16_flops_per_second},
+                    {"fp16_flops_per_second", report.roofs.fp16_flops_per_second},
+                    {"tf32_flops_per_second", report.roofs.tf32_flops_per_second},
                     {"bytes_per_second", report.roofs.bytes_per_second}};
   }
   if (const double least = least_step_seconds(report); least > 0) out["least_step_seconds"] = least;

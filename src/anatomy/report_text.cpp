@@ -97,6 +97,31 @@ std::string gpu_text(const Memory& memory) {
                                        human_bytes(gpu.capacity - needed), " remain free.\n"));
 }
 
+// "activations 2.1 GiB, model_weights 1.2 GiB": the largest first.
+std::string largest_components(const ComponentBytes& bytes) {
+  std::vector<std::pair<std::int64_t, Component>> sorted;
+  for (std::size_t i = 0; i < kComponents; ++i)
+    if (bytes[i] > 0) sorted.emplace_back(bytes[i], static_cast<Component>(i));
+  std::sort(sorted.rbegin(), sorted.rend());
+  std::vector<std::string> words;
+  for (const auto& [size, component] : sorted) {
+    if (words.size() == 3) break;
+    words.push_back(str(name_of(component), " ", human_bytes(size)));
+  }
+  return join(words, ", ");
+}
+
+// "bert.embeddings 90 MiB, ...": the layers that hold most.
+std::string largest_layers(const std::vector<ModuleMemory>& modules) {
+  std::vector<std::string> words;
+  for (const ModuleMemory& each : modules) {
+    if (words.size() == 3) break;
+    if (!each.module.empty())
+      words.push_back(str(each.module, " ", human_bytes(total(each.at_peak))));
+  }
+  return join(words, ", ");
+}
+
 std::string modules_text(const Memory& memory) {
   Rows rows;
   for (const ModuleMemory& each : memory.modules) {
@@ -146,6 +171,10 @@ OperationTotal grand_total(const Report& report) {
   return all;
 }
 
+std::string roof_text(double flops_per_second, const char* type) {
+  return flops_per_second > 0 ? str(in_units(flops_per_second, "FLOP/s"), ' ', type, ", ") : "";
+}
+
 std::string operations_text(const Report& report) {
   const OperationTotal all = grand_total(report);
   Rows groups, phases;
@@ -166,9 +195,9 @@ std::string operations_text(const Report& report) {
     text +=
         str(report.dry ? "Roofline of the GPU: " : "Roofline of this machine: ",
             in_units(report.roofs.flops_per_second, "FLOP/s"), " float, ",
-            report.roofs.bf16_flops_per_second > 0
-                ? in_units(report.roofs.bf16_flops_per_second, "FLOP/s") + " bf16, "
-                : "",
+            roof_text(report.roofs.tf32_flops_per_second, "tf32"),
+            roof_text(report.half_is_float16 ? 0 : report.roofs.bf16_flops_per_second, "bf16"),
+            roof_text(report.half_is_float16 ? report.roofs.fp16_flops_per_second : 0, "fp16"),
             human_bytes(static_cast<std::int64_t>(report.roofs.bytes_per_second)),
             "/s; ridge point at ",
             fixed(report.roofs.flops_per_second / report.roofs.bytes_per_second, 1), " FLOP/B.\n");
@@ -222,6 +251,16 @@ std::string headline(const Report& report) {
 
 }  // namespace
 
+std::string to_text(const OutOfMemory& ran_out) {
+  const std::string layers = largest_layers(ran_out.modules);
+  return str("memory runs out ", in_phase(ran_out.phase),
+             ran_out.operation.empty() ? "" : ", in " + ran_out.operation,
+             ran_out.module.empty() ? "" : " of " + ran_out.module, ", which requests ",
+             human_bytes(ran_out.requested), " of ", name_of(ran_out.component), " when ",
+             human_bytes(total(ran_out.held)), " are held (", largest_components(ran_out.held), ")",
+             layers.empty() ? "" : "; the layers that hold most are " + layers);
+}
+
 std::string to_text(const std::vector<Alternative>& alternatives, std::int64_t now) {
   Rows rows;
   for (const Alternative& each : alternatives) {
@@ -241,6 +280,8 @@ std::string to_text(const Report& report) {
   if (report.memory.known) {
     text += memory_text(report) + "\n";
     if (report.memory.gpu) text += gpu_text(report.memory) + "\n";
+    if (report.memory.out_of_memory)
+      text += str("Out of memory: ", to_text(*report.memory.out_of_memory), ".\n\n");
     text += modules_text(report.memory);
   }
   if (!report.operations.empty()) {

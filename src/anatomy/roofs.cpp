@@ -37,10 +37,12 @@ Roofs measure_roofs() {
   Roofs roofs;
   const at::Tensor a = at::ones({kSize, kSize}), b = at::ones({kSize, kSize});
   roofs.flops_per_second = kFlops / seconds_of([&] { ops::linear(a, b, {}); });
-  if (bf16_is_fast(at::kCPU)) {
-    const at::Tensor low = a.to(at::kBFloat16);
-    roofs.bf16_flops_per_second = kFlops / seconds_of([&] { at::mm(low, low); });
-  }
+  const auto measure = [&](at::ScalarType type) {
+    const at::Tensor low = a.to(type);
+    return kFlops / seconds_of([&] { at::mm(low, low); });
+  };
+  if (bf16_is_fast(at::kCPU)) roofs.bf16_flops_per_second = measure(at::kBFloat16);
+  if (fp16_is_fast(at::kCPU)) roofs.fp16_flops_per_second = measure(at::kHalf);
   const at::Tensor from = at::ones({32 << 20});
   at::Tensor to = at::empty_like(from);
   roofs.bytes_per_second =

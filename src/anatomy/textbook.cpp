@@ -27,13 +27,20 @@ struct Extra {
 
 // The numbers that a group keeps for each parameter: always, and with some options.
 struct StateGroup {
-  int always = 0;
+  double always = 0;
   std::vector<Extra> extras;
+  double bytes = kFloatBytes;  // of a number
 };
 
 template <class Options>
 StateGroup adam(const Options& options) {
   return {.always = 2, .extras = {{"amsgrad", options.amsgrad()}}};
+}
+StateGroup adamw(const torch::optim::AdamWOptions& options) {
+  StateGroup group = adam(options);
+  if (const auto* const own = dynamic_cast<const hasten::AdamWOptions*>(&options))
+    group.bytes = static_cast<double>(c10::elementSize(own->state_dtype()));
+  return group;
 }
 StateGroup sgd(const torch::optim::SGDOptions& options) {
   return {.always = 0, .extras = {{"momentum", options.momentum() != 0}}};
@@ -63,11 +70,11 @@ TextbookStates mean_states(const std::string& name, const torch::optim::Optimize
       kept += 1;
       if (std::find(on.begin(), on.end(), extra.name) == on.end()) on.push_back(extra.name);
     }
-    states += kept * numbers;
+    states += kept * group.bytes * numbers;
     parameters += numbers;
   }
   return {.optimizer = on.empty() ? name : name + " with " + join(on, ", "),
-          .bytes = parameters > 0 ? kFloatBytes * states / parameters : 0};
+          .bytes = parameters > 0 ? states / parameters : 0};
 }
 
 }  // namespace
@@ -77,7 +84,7 @@ std::optional<TextbookStates> textbook_states(const torch::optim::Optimizer& opt
   // Compares exact types, because a derived class may keep other states.
   const std::type_info& type = typeid(optimizer);
   if (type == typeid(hasten::AdamW) || type == typeid(torch::optim::AdamW))
-    return mean_states<AdamWOptions>("AdamW", optimizer, adam<AdamWOptions>);
+    return mean_states<torch::optim::AdamWOptions>("AdamW", optimizer, adamw);
   if (type == typeid(Adam)) return mean_states<AdamOptions>("Adam", optimizer, adam<AdamOptions>);
   if (type == typeid(SGD)) return mean_states<SGDOptions>("SGD", optimizer, sgd);
   if (type == typeid(RMSprop)) return mean_states<RMSpropOptions>("RMSprop", optimizer, rmsprop);
@@ -85,7 +92,7 @@ std::optional<TextbookStates> textbook_states(const torch::optim::Optimizer& opt
   if (const auto* own = dynamic_cast<const StatefulOptimizer*>(&optimizer)) {
     return mean_states<ParamGroupOptions>(
         own->name(), optimizer, [](const ParamGroupOptions& options) {
-          return StateGroup{.always = options.floats_per_parameter()};
+          return StateGroup{.always = options.bytes_per_parameter() / kFloatBytes};
         });
   }
   return {};

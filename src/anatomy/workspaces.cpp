@@ -95,14 +95,23 @@ Tensor stand_in(const Tensor& x, const std::vector<std::int64_t>& sizes) {
   return at::empty_strided(sizes, strides, options).zero_();
 }
 
-std::string signature(const c10::OperatorHandle& op, const std::vector<IValue>& arguments) {
+// The type, sizes and strides.
+std::string layout_text(const Tensor& x) {
+  std::string text = str(" ", c10::toString(x.scalar_type()));
+  for (std::int64_t i = 0; i < x.dim(); ++i) text += str(",", x.size(i), ":", x.stride(i));
+  return text;
+}
+
+}  // namespace
+
+std::string call_signature(const c10::OperatorHandle& op, const std::vector<IValue>& arguments) {
   std::string text =
       str(op.schema().name(), ".", op.schema().overload_name(), " ", at::get_num_threads());
   for (const IValue& each : arguments) {
     if (each.isTensor() && each.toTensor().defined()) {
-      const Tensor& x = each.toTensor();
-      text += str(" ", c10::toString(x.scalar_type()));
-      for (std::int64_t i = 0; i < x.dim(); ++i) text += str(",", x.size(i), ":", x.stride(i));
+      text += layout_text(each.toTensor());
+    } else if (each.isTensorList()) {
+      for (const Tensor& x : each.toTensorVector()) text += x.defined() ? layout_text(x) : " _";
     } else if (each.isInt()) {
       text += str(" ", each.toInt());
     } else if (each.isIntList()) {
@@ -117,6 +126,8 @@ std::string signature(const c10::OperatorHandle& op, const std::vector<IValue>& 
   }
   return text;
 }
+
+namespace {
 
 // Sizes of operands and numbers, by argument, that replace those of the program.
 struct ReducedOperands {
@@ -292,6 +303,10 @@ std::int64_t product_workspace(const c10::OperatorHandle& op,
 
 }  // namespace
 
+torch::jit::Stack stand_ins(const std::vector<IValue>& arguments) {
+  return stand_ins_of(arguments, {});
+}
+
 bool has_workspace(std::string_view name) {
   static const std::set<std::string, std::less<>> others = {
       "aten::convolution",
@@ -351,7 +366,7 @@ const AllocationTrace& allocation_trace(const c10::OperatorHandle& op,
   // A sum in the type of its operand copies nothing.
   static const std::set<std::string, std::less<>> sums = {"aten::sum", "aten::prod"};
   if (sums.count(op.schema().name()) && arguments[0].toTensor().is_floating_point()) return nothing;
-  const std::string call = signature(op, arguments);
+  const std::string call = call_signature(op, arguments);
   if (const auto found = known.find(call); found != known.end()) return found->second;
   AllocationTrace trace;  // known once it is complete, as the kernel may throw
   if (product) {
@@ -373,7 +388,7 @@ std::optional<std::vector<IValue>> shapes_from_kernel(const c10::OperatorHandle&
     if (each.isTensor() && each.toTensor().defined()) bytes += each.toTensor().nbytes();
   }
   if (bytes > kMostBytes || !op.hasKernelForDispatchKey(c10::DispatchKey::CPU)) return std::nullopt;
-  const std::string call = signature(op, arguments);
+  const std::string call = call_signature(op, arguments);
   if (const auto found = known.find(call); found != known.end()) return found->second;
   const c10::DebugInfoGuard no_recording(c10::DebugInfoKind::PROFILER_STATE,
                                          std::make_shared<AllocationListener>());

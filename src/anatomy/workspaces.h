@@ -11,13 +11,23 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
+#include <ATen/core/stack.h>
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
 namespace hasten::anatomy {
+
+// Returns a text that is equal for calls of the same operator with operands of the same shapes,
+// types and strides, and the same numbers.
+std::string call_signature(const c10::OperatorHandle& op,
+                           const std::vector<c10::IValue>& arguments);
+
+// Returns the arguments with zeros in place of every tensor.
+torch::jit::Stack stand_ins(const std::vector<c10::IValue>& arguments);
 
 // Returns whether the operator may take memory for itself on the CPU.
 bool has_workspace(std::string_view name);

@@ -29,6 +29,7 @@
 // allocations of other threads are not.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -40,9 +41,20 @@
 
 namespace hasten {
 
+// An allocation on the model's device, for AnatomyOptions::runs_out.
+struct ObservedAllocation {
+  std::int64_t bytes = 0;
+  std::int64_t live = 0;  // Bytes of all allocations, including this one.
+  anatomy::Phase phase = anatomy::Phase::other;
+};
+
 struct AnatomyOptions {
   std::int64_t steps = 3;  // Optimizer steps to record; 0 records until the Anatomy ends.
   bool operations = true;  // False records memory only.
+  // Returns true for the allocation for which memory runs out: Memory::out_of_memory then describes
+  // it. It is called for each allocation until it has returned true, while allocations are locked.
+  // A limit of 1 GiB: [](const ObservedAllocation& a) { return a.live > std::int64_t{1} << 30; }
+  std::function<bool(const ObservedAllocation&)> runs_out = {};
 };
 
 class HASTEN_API Anatomy {

@@ -43,6 +43,37 @@ struct LargeBlock {
   std::string module, operation;
 };
 
+// The allocation for which memory ran out, and what held the memory just before it.
+struct OutOfMemory {
+  std::int64_t requested = 0;  // Bytes of the allocation.
+  Component component = Component::unknown;
+  Phase phase = Phase::other;
+  std::string module, operation;  // Empty: unknown.
+  ComponentBytes held{};
+  std::vector<ModuleMemory> modules;  // By descending total.
+  std::vector<LargeBlock> largest;    // By descending size; at most 20.
+};
+
+// Every allocation of the recording, for a memory snapshot. Names of layers and operators are
+// indices in `names`; -1: unknown.
+struct MemoryHistory {
+  struct Block {
+    std::int64_t bytes = 0;
+    Component component = Component::unknown;
+    Phase phase = Phase::other;
+    std::int32_t module = -1, operation = -1;
+  };
+  struct Event {
+    double seconds = 0;  // Since the anatomy began.
+    std::int32_t block = 0;
+    bool is_allocation = true;
+  };
+  std::vector<std::string> names;
+  std::vector<Block> blocks;
+  std::vector<Event> events;
+  std::int64_t ran_out_at = -1;  // The event for which memory ran out; -1: none.
+};
+
 // The memory of a GPU beyond the bytes of tensors.
 struct GpuMemory {
   std::string title;          // NVIDIA's name of the GPU; empty unless predicted.
@@ -89,6 +120,9 @@ struct Memory {
   // At most about 2,000 slices of time, each with its moment of most memory.
   std::vector<TimelinePoint> timeline;
   std::optional<GpuMemory> gpu;  // If the model is on a GPU.
+  // Set if a prediction has exceeded the GPU's memory, or AnatomyOptions::runs_out said so.
+  std::optional<OutOfMemory> out_of_memory;
+  MemoryHistory history;
 };
 
 // All calls of one operator in one layer and phase.
@@ -137,6 +171,7 @@ struct Report {
   std::vector<Span> spans;            // In the order in which the calls ended; at most a million.
   std::vector<std::string> without_formula;  // Operators with calls whose FLOP are unknown.
   Roofs roofs;                               // Those of the machine or GPU; zeros: not measured.
+  bool half_is_float16 = false;              // The 16-bit numbers were float16, not bfloat16.
   std::vector<Alternative> alternatives;
   std::vector<std::string> notes;  // Remarks for the reader; one sentence each.
 };
@@ -199,7 +234,16 @@ HASTEN_API std::string to_html(const Report& report);
 // A trace for Perfetto or chrome://tracing: a lane of operator calls for each phase, and the memory
 // by component as a counter.
 HASTEN_API std::string to_trace(const Report& report);
-// Writes the form that the file's name asks for: .trace.json, .json, .html, or text for all others.
+// One sentence: the component, layer and operation for which memory ran out, and the largest
+// holders by component and layer.
+HASTEN_API std::string to_text(const OutOfMemory& ran_out);
+// A memory snapshot that PyTorch's viewer opens (pytorch.org/memory_viz): a pickle as
+// torch.cuda.memory._dump_snapshot writes it. The frames of an allocation are its operator and its
+// layers, the innermost first. Addresses are simulated: on the CPU each allocation is a segment, on
+// a GPU segments follow the rules of LibTorch's caching allocator.
+HASTEN_API std::string to_snapshot(const Report& report);
+// Writes the form that the file's name asks for: .trace.json, .json, .html, .pickle (a memory
+// snapshot), or text for all others.
 HASTEN_API void write_report(const std::filesystem::path& file, const Report& report);
 
 }  // namespace hasten::anatomy

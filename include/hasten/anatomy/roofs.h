@@ -5,7 +5,7 @@
 //   roofs.flops_per_second / roofs.bytes_per_second;   // FLOP per byte at which the roofs meet
 //
 // Takes a third of a second and 256 MiB, with as many threads as LibTorch uses now. FLOP: products
-// of 1024 x 1024 matrices, in float by ops::linear, in bfloat16 by LibTorch. Bytes: a copy of 128
+// of 1024 x 1024 matrices, in float by ops::linear, in 16 bits by LibTorch. Bytes: a copy of 128
 // MiB, counted as read and as written. Each rate is the median of the faster half of its runs.
 // Thread rule: one call at a time, on an idle machine.
 #pragma once
@@ -17,6 +17,8 @@ namespace hasten::anatomy {
 struct Roofs {
   double flops_per_second = 0;       // In float; 0: not measured.
   double bf16_flops_per_second = 0;  // In bfloat16; 0: not measured, or emulated on this CPU.
+  double fp16_flops_per_second = 0;  // In float16; 0: the same.
+  double tf32_flops_per_second = 0;  // Products of float in TF32; 0: they are computed in float.
   double bytes_per_second = 0;
 };
 

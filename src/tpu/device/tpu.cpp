@@ -26,6 +26,7 @@ constexpr DeviceTraits kTraits = {
     .gathers_bf16_as_float = true,
     // A part of the allocations would look like all of them.
     .reports_allocations = false,
+    .merges_equal_operations = true,
 };
 
 // Returns tpu_dist if the TPUs can run programs together, else Gloo, which rank 0 reports.

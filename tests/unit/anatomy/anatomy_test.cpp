@@ -312,7 +312,7 @@ TEST_CASE("anatomy: no step beats its roofs, and utilization is the achieved sha
   anatomy::Report report;
   report.steps = 2;
   report.seconds = 8;
-  report.roofs = {100, 200, 10};
+  report.roofs = {.flops_per_second = 100, .bf16_flops_per_second = 200, .bytes_per_second = 10};
   report.operations.push_back(
       {.name = "product", .phase = anatomy::Phase::forward, .flops = 400, .half_flops = 200});
   report.operations.push_back(

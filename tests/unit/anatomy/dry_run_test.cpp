@@ -149,6 +149,83 @@ TEST_CASE("dry run: a prediction equals the measurement to the byte") {
   CHECK(combinations >= 40);
 }
 
+TEST_CASE("dry run: recomputation is predicted to the byte, by component") {
+  const TemporaryDirectory folder;
+  write_file_atomically(
+      folder.path() / "config.json",
+      R"({"model_type": "bert", "vocab_size": 500, "hidden_size": 64, "num_hidden_layers": 4,
+          "num_attention_heads": 2, "intermediate_size": 256, "max_position_embeddings": 64})");
+  const auto activations = [](const anatomy::Memory& memory) {
+    return memory.most[static_cast<std::size_t>(Component::activations)];
+  };
+  for (const bool bf16 : {false, true}) {
+    EstimateOptions options{
+        .model = (folder.path() / "config.json").string(),
+        .length = 48,
+        .arguments = {.per_device_train_batch_size = 8, .max_grad_norm = 1e-3, .bf16 = bf16}};
+    const std::int64_t plain = activations(estimate(options).memory);
+    std::int64_t full = 0;
+    for (const Kwargs& kwargs :
+         {Kwargs{}, Kwargs{{"every_n_layers", 2}}, Kwargs{{"policy", "selective"}},
+          Kwargs{{"modules", "*.layer.[123]"}}}) {
+      CAPTURE(to_text(kwargs));
+      options.arguments.activation_checkpointing = true;
+      options.arguments.activation_checkpointing_kwargs = kwargs;
+      options.dry = true;
+      const anatomy::Memory predicted = estimate(options).memory;
+      options.dry = false;
+      const anatomy::Memory measured = estimate(options).memory;
+      CHECK(predicted.peak == measured.peak);
+      CHECK(predicted.at_peak == measured.at_peak);
+      CHECK(activations(predicted) == activations(measured));
+      CHECK(predicted.peak_in_phase == measured.peak_in_phase);
+      CHECK(predicted.after == measured.after);
+      CHECK(measured.at_peak[static_cast<std::size_t>(Component::unknown)] == 0);
+      CHECK(activations(measured) < plain);
+      if (kwargs.empty()) full = activations(measured);
+    }
+    // The activations of one layer, and the inputs of the four.
+    CHECK(full < plain * 45 / 100);
+    options.arguments.activation_checkpointing = false;
+  }
+}
+
+TEST_CASE(
+    "dry run: the operations of recomputation belong to the backward pass and to their layers") {
+  EstimateOptions options{.model = "bert-base", .length = 64};
+  const anatomy::Report plain = estimate(options);
+  options.arguments.activation_checkpointing = true;
+  const anatomy::Report full = estimate(options);
+  options.arguments.activation_checkpointing_kwargs = {{"policy", "selective"}};
+  const anatomy::Report selective = estimate(options);
+  const auto products = [](const anatomy::Report& report, anatomy::Phase phase) {
+    double flops = 0;
+    for (const anatomy::Operation& row : report.operations) {
+      if (row.phase == phase && row.group == anatomy::OperationGroup::tensor_contraction)
+        flops += row.flops;
+    }
+    return flops;
+  };
+  const double forward = products(plain, anatomy::Phase::forward),
+               backward = products(plain, anatomy::Phase::backward);
+  CHECK(products(full, anatomy::Phase::forward) == forward);
+  // All products of the layers once more; the pooler and the classifier are outside.
+  const double again = products(full, anatomy::Phase::backward) - backward;
+  CHECK(again / forward > 0.95);
+  CHECK(again / forward <= 1);
+  CHECK(products(selective, anatomy::Phase::backward) == backward);
+  for (const anatomy::Report* report : {&full, &selective}) {
+    double recomputed = 0;
+    for (const anatomy::Operation& row : report->operations) {
+      if (row.phase != anatomy::Phase::backward || row.name != "hasten::bias_gelu") continue;
+      CHECK(row.module.find("encoder.layer.") != std::string::npos);
+      CHECK(row.module.find("intermediate.dense") != std::string::npos);
+      recomputed += static_cast<double>(row.count);
+    }
+    CHECK(recomputed == 2 * 12);  // two steps of twelve layers
+  }
+}
+
 TEST_CASE("dry run: BERT's products follow the closed formula, and backward takes twice as many") {
   constexpr double kRows = 2, kLength = 128, kLayers = 12, kHidden = 768, kInner = 3072,
                    kLabels = 2;

@@ -56,6 +56,22 @@ TEST_CASE("exported estimate: the memory of a step is predicted to the byte") {
   }
 }
 
+TEST_CASE("exported estimate: recomputed modules are predicted to the byte") {
+  for (const std::string policy : {"full", "selective"}) {
+    for (const bool bf16 : {false, true}) {
+      CAPTURE(policy);
+      CAPTURE(bf16);
+      EstimateOptions options = options_for("transformer");
+      options.arguments.bf16 = bf16;
+      const std::int64_t plain = estimate(options).memory.most[3];
+      options.arguments.activation_checkpointing = true;
+      options.arguments.activation_checkpointing_kwargs = {{"modules", "*"}, {"policy", policy}};
+      check_equal(options);
+      CHECK(estimate(options).memory.most[3] != plain);
+    }
+  }
+}
+
 TEST_CASE("exported estimate: operations belong to the modules of the export") {
   const auto net = load_exported(kModels / "transformer.pt2");
   Accelerator accelerator({.cpu = true});

@@ -71,10 +71,10 @@ std::vector<TextbookRow> textbook_rows() {
   return {
       {"SGD", 0, optimizer_factory<SGD>(SGDOptions(0.1))},
       {"SGD with momentum", 4, optimizer_factory<SGD>(SGDOptions(0.1).momentum(0.9))},
-      {"AdamW", 8, optimizer_factory<hasten::AdamW>(AdamWOptions(1e-3))},
-      {"AdamW", 8, optimizer_factory<torch::optim::AdamW>(AdamWOptions(1e-3))},
+      {"AdamW", 8, optimizer_factory<hasten::AdamW>(torch::optim::AdamWOptions(1e-3))},
+      {"AdamW", 8, optimizer_factory<torch::optim::AdamW>(torch::optim::AdamWOptions(1e-3))},
       {"AdamW with amsgrad", 12,
-       optimizer_factory<torch::optim::AdamW>(AdamWOptions(1e-3).amsgrad(true))},
+       optimizer_factory<torch::optim::AdamW>(torch::optim::AdamWOptions(1e-3).amsgrad(true))},
       {"Adam", 8, optimizer_factory<Adam>(AdamOptions(1e-3))},
       {"Adam with amsgrad", 12, optimizer_factory<Adam>(AdamOptions(1e-3).amsgrad(true))},
       {"Adagrad", 4, optimizer_factory<Adagrad>(AdagradOptions(1e-3))},
@@ -147,7 +147,7 @@ TEST_CASE("textbook: groups are averaged, and several optimizers have one figure
                       std::make_unique<SGDOptions>(SGDOptions(0.1).momentum(0.9)));
   groups.emplace_back(std::vector<at::Tensor>{rest}, std::make_unique<SGDOptions>(0.1));
   SGD sgd(groups, SGDOptions(0.1));
-  torch::optim::AdamW adamw(std::vector<at::Tensor>{rest}, AdamWOptions(1e-3));
+  torch::optim::AdamW adamw(std::vector<at::Tensor>{rest}, torch::optim::AdamWOptions(1e-3));
   const auto after = [&](std::vector<torch::optim::Optimizer*> optimizers) {
     Anatomy anatomy;
     for (torch::optim::Optimizer* each : optimizers) anatomy.watch(*each);

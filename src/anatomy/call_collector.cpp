@@ -1,0 +1,147 @@
+#include "anatomy/call_collector.h"
+
+#include <ATen/ATen.h>
+#include <torch/torch.h>
+
+#include <time.h>
+
+#include <algorithm>
+
+#include "anatomy/op_rules.h"
+#include "anatomy/tensor_shapes.h"
+#include "anatomy/workspaces.h"
+
+namespace hasten::anatomy {
+namespace {
+
+thread_local CallCollector* active_collector = nullptr;
+
+// Sets the figures of one call.
+void set_figures(CollectedCall& call, const std::vector<c10::IValue>& arguments,
+                 const std::vector<c10::IValue>& results) {
+  const c10::FunctionSchema& schema = call.op.schema();
+  const OpRule* const rule = find_rule_with_linear_kernel(schema.name(), schema.overload_name());
+  CallShapes shapes;
+  double bytes = 0;
+  for (const c10::IValue& each : arguments) {
+    shapes.first.push_back(shapes.inputs.size());
+    for_each_tensor(each, [&](const at::Tensor& tensor) {
+      shapes.inputs.push_back(shape_of(tensor));
+      bytes += static_cast<double>(shapes.inputs.back().bytes);
+    });
+    const bool tensors = each.isTensor() || each.isTensorList() || each.isOptionalTensorList();
+    shapes.values.push_back(tensors ? c10::IValue() : each);
+  }
+  shapes.first.push_back(shapes.inputs.size());
+  for (const c10::IValue& each : results) {
+    for_each_tensor(each, [&](const at::Tensor& tensor) {
+      shapes.outputs.push_back(shape_of(tensor));
+      bytes += static_cast<double>(shapes.outputs.back().bytes);
+    });
+  }
+  call.bytes = bytes;
+  if (rule == nullptr) return;
+  call.group = rule->group;
+  call.flops = flops_of(*rule, shapes).value_or(0);
+}
+
+// The most memory that operands of a measured call take.
+constexpr double kMostBytes = 256 << 20;
+
+double bytes_of(const std::vector<c10::IValue>& arguments) {
+  double bytes = 0;
+  for (const c10::IValue& each : arguments) {
+    for_each_tensor(each, [&](const at::Tensor& tensor) {
+      if (tensor.defined()) bytes += static_cast<double>(tensor.nbytes());
+    });
+  }
+  return bytes;
+}
+
+// Returns the arguments with the first `count` elements of their lists, which have equally many:
+// those of an optimizer, for example.
+std::vector<c10::IValue> with_shorter_lists(const std::vector<c10::IValue>& arguments,
+                                            std::size_t length, std::size_t count) {
+  std::vector<c10::IValue> out;
+  for (const c10::IValue& each : arguments) {
+    if (each.isTensorList() && each.toTensorList().size() == length) {
+      const std::vector<at::Tensor> all = each.toTensorVector();
+      out.emplace_back(c10::List<at::Tensor>(
+          std::vector<at::Tensor>(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(count))));
+    } else if (each.isIntList() && each.toIntList().size() == length) {
+      std::vector<std::int64_t> all = each.toIntVector();
+      all.resize(count);
+      out.emplace_back(all);
+    } else {
+      out.push_back(each);
+    }
+  }
+  return out;
+}
+
+// Returns arguments that take little memory, by leaving out elements of lists. An empty list: there
+// are none.
+std::vector<c10::IValue> affordable(const std::vector<c10::IValue>& arguments) {
+  if (bytes_of(arguments) <= kMostBytes) return arguments;
+  std::size_t length = 0;
+  for (const c10::IValue& each : arguments)
+    if (each.isTensorList()) length = std::max(length, each.toTensorList().size());
+  for (std::size_t count = length / 2; count > 0; count /= 2) {
+    std::vector<c10::IValue> shorter = with_shorter_lists(arguments, length, count);
+    if (bytes_of(shorter) <= kMostBytes) return shorter;
+  }
+  return {};
+}
+
+}  // namespace
+
+CallCollector::CallCollector() { active_collector = this; }
+CallCollector::~CallCollector() { active_collector = nullptr; }
+CallCollector* CallCollector::active() { return active_collector; }
+
+void CallCollector::add(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
+                        const std::vector<c10::IValue>& results) {
+  if (!counts_) return;
+  const std::string signature = call_signature(op, arguments);
+  const auto known = calls_.find(signature);
+  if (known != calls_.end()) {
+    ++known->second.count;
+    return;
+  }
+  CollectedCall call{.op = op, .count = 1};
+  for (const c10::IValue& each : arguments) call.arguments.push_back(without_data(each));
+  set_figures(call, arguments, results);
+  calls_.emplace(signature, std::move(call));
+}
+
+double working_seconds() {
+  timespec now{};
+  clock_gettime(at::get_num_threads() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+double measured_seconds(const CollectedCall& call, double budget) {
+  const torch::NoGradGuard no_grad;
+  const std::vector<c10::IValue> arguments = affordable(call.arguments);
+  if (arguments.empty()) return 0;
+  double least = 0, all = 0;
+  try {
+    torch::jit::Stack operands = stand_ins(arguments);
+    constexpr int kLeastCalls = 3, kMostCalls = 20;
+    for (int i = 0; i < kMostCalls && (i < kLeastCalls || all < budget); ++i) {
+      torch::jit::Stack stack = operands;
+      const double before = working_seconds();
+      call.op.callBoxed(stack);
+      stack.clear();  // freeing the results belongs to the call
+      const double took = working_seconds() - before;
+      least = i == 0 ? took : std::min(least, took);
+      all += took;
+    }
+  } catch (const std::exception&) {  // zeros are no valid operands, or there is too little memory
+    return 0;
+  }
+  const double measured_bytes = bytes_of(arguments);
+  return measured_bytes > 0 ? least * bytes_of(call.arguments) / measured_bytes : least;
+}
+
+}  // namespace hasten::anatomy

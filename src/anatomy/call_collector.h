@@ -1,0 +1,69 @@
+// File: anatomy/call_collector.h (internal)
+// Collects the operator calls of a dry run on the CPU, each distinct one once, so that they can be
+// timed on stand-in operands of the same shapes.
+//
+//   CallCollector calls;
+//   estimate(options);
+//   for (const auto& [signature, call] : calls.calls()) total += call.count * measured_seconds(call);
+//
+// A dry run reports the calls of the thread that constructed the collector, in the steps that an
+// Anatomy observes. Thread rule: one
+// collector at a time in a thread.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "hasten/anatomy/component.h"
+
+namespace hasten::anatomy {
+
+// All calls of one operator with operands of the same shapes, types and strides.
+struct CollectedCall {
+  c10::OperatorHandle op;
+  std::vector<c10::IValue> arguments;  // tensors without data, on the Meta device
+  std::int64_t count = 0;
+  OperationGroup group = OperationGroup::element_wise;
+  double flops = 0, bytes = 0;  // of one call
+};
+
+class CallCollector {
+ public:
+  CallCollector();
+  CallCollector(const CallCollector&) = delete;
+  CallCollector& operator=(const CallCollector&) = delete;
+  ~CallCollector();
+
+  // The collector of this thread, or null.
+  static CallCollector* active();
+  // By signature.
+  const std::map<std::string, CollectedCall>& calls() const { return calls_; }
+
+  // Whether calls are counted from now on. An Anatomy sets it: only the phases of steps count.
+  void set_counting(bool counts) { counts_ = counts; }
+  // Counts a call. `results` are its results, also those that are arguments.
+  void add(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
+           const std::vector<c10::IValue>& results);
+
+ private:
+  std::map<std::string, CollectedCall> calls_;
+  bool counts_ = false;
+};
+
+// Returns the value with tensors without data, on the Meta device, in place of its tensors.
+c10::IValue without_data(const c10::IValue& value);
+
+// The seconds of a clock that measures work: with one thread its processor time, which other
+// programs hardly lengthen.
+double working_seconds();
+
+// Runs the kernel on zeros and returns the seconds of one call, the least of several; 0 if it cannot
+// run on them. Takes about `budget` seconds if a call is shorter. Call it outside of dry runs.
+double measured_seconds(const CollectedCall& call, double budget);
+
+}  // namespace hasten::anatomy

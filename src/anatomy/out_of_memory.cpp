@@ -1,0 +1,256 @@
+#include "hasten/anatomy/out_of_memory.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/SequenceNumber.h>
+#include <c10/util/Exception.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <new>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "anatomy/dry_tensor.h"
+#include "anatomy/step_mark.h"
+#include "base/child_process.h"
+#include "device/device.h"
+#include "hasten/anatomy/dry_run.h"
+#include "hasten/base/error.h"
+#include "hasten/base/files.h"
+#include "hasten/base/text.h"
+#include "process/fork/fork_safety.h"
+
+namespace hasten {
+namespace anatomy {
+
+StepMark::StepMark(const std::vector<at::Tensor>& parameters)
+    : parameters_(&parameters),
+      first_node_(static_cast<std::int64_t>(at::sequence_number::peek())) {
+  gradients_.reserve(parameters.size());
+  for (const at::Tensor& each : parameters) gradients_.push_back(gradient_of(each));
+}
+
+StepMark::Gradient StepMark::gradient_of(const at::Tensor& parameter) {
+  const at::Tensor& gradient = parameter.grad();
+  if (!gradient.defined()) return {};
+  return {gradient.unsafeGetTensorImpl(),
+          gradient.is_inference() ? 0 : static_cast<std::uint32_t>(gradient._version())};
+}
+
+StepProgress StepMark::progress() const {
+  StepProgress progress{.nodes =
+                            static_cast<std::int64_t>(at::sequence_number::peek()) - first_node_};
+  for (std::size_t i = 0; i < gradients_.size(); ++i)
+    progress.gradients += gradient_of((*parameters_)[i]) == gradients_[i] ? 0 : 1;
+  return progress;
+}
+
+void StepMark::drop_new_gradients() const {
+  for (std::size_t i = 0; i < gradients_.size(); ++i) {
+    if (gradients_[i].tensor == nullptr) (*parameters_)[i].mutable_grad().reset();
+  }
+}
+
+bool RequestedBytes::matches(std::int64_t actual) const {
+  const double difference = static_cast<double>(actual) - bytes;
+  return bytes == 0 || (difference >= -error && difference <= error);
+}
+
+// LibTorch's CPU allocator writes "you tried to allocate 123 bytes", that for GPUs "Tried to
+// allocate 20.00 MiB".
+RequestedBytes requested_bytes(const std::exception& error) {
+  const auto* const of_libtorch = dynamic_cast<const c10::Error*>(&error);
+  const std::string text = of_libtorch ? of_libtorch->what_without_backtrace() : error.what();
+  constexpr std::string_view kWords = "ried to allocate ";
+  const std::size_t at = text.find(kWords);
+  if (at == text.npos) return {};
+  char* unit = nullptr;
+  const double number = std::strtod(text.c_str() + at + kWords.size(), &unit);
+  const std::string_view rest(unit);
+  const double scale = starts_with(rest, " GiB")   ? 1 << 30
+                       : starts_with(rest, " MiB") ? 1 << 20
+                       : starts_with(rest, " KiB") ? 1 << 10
+                                                   : 1;
+  constexpr double kRounding = 512;  // of LibTorch's allocator for GPUs
+  return {.bytes = number * scale, .error = scale == 1 ? 0 : 0.005 * scale + kRounding};
+}
+
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kMostTime{60};  // for all dry runs of one fork
+
+// Makes the step dry under an Anatomy and returns its report.
+Report report_of(const ExplainedStep& step, const AnatomyOptions& options, std::int64_t rows,
+                 int times) {
+  Anatomy anatomy = step.anatomy(options);
+  for (int i = 0; i < times; ++i) step.step(rows);
+  return anatomy.report();
+}
+
+class Explanation {
+ public:
+  Explanation(const ExplainedStep& step, const StepMark& mark, const StepProgress& failed,
+              const RequestedBytes& requested)
+      : step_(step), mark_(mark), failed_(failed), requested_(requested) {}
+
+  // The place, what would have fitted, and the bytes that were available, a line each. Empty: the
+  // place is unknown.
+  std::string text() const {
+    const std::optional<OutOfMemory> place = find_place();
+    if (!place) return "";
+    const std::int64_t capacity = total(place->held);
+    return str(to_text(*place), "\n", rows_that_fit(capacity), "\n", capacity);
+  }
+
+  // The bytes that the step needs with all of its rows.
+  std::int64_t needed(std::int64_t rows) const {
+    mark_.drop_new_gradients();
+    // The first step may make the states of the optimizer, the second has them.
+    return needed_bytes(report_of(step_, {.steps = 0, .operations = false}, rows, 2).memory);
+  }
+
+ private:
+  std::optional<OutOfMemory> find_place() const {
+    for (const bool exactly : {true, false}) {
+      mark_.drop_new_gradients();
+      const StepMark begin(step_.parameters);
+      const auto runs_out = [&](const ObservedAllocation& allocation) {
+        return requested_.matches(allocation.bytes) && (!exactly || begin.progress() == failed_);
+      };
+      const Report report =
+          report_of(step_, {.steps = 0, .operations = false, .runs_out = runs_out}, step_.rows, 1);
+      if (report.memory.out_of_memory) return report.memory.out_of_memory;
+    }
+    return std::nullopt;
+  }
+
+  // What has fitted for certain is what was held when memory ran out.
+  std::string rows_that_fit(std::int64_t capacity) const {
+    const auto end = SteadyClock::now() + kMostTime / 2;
+    std::int64_t fits = 0, does_not = step_.rows;
+    std::int64_t bytes = 0;
+    while (does_not - fits > 1 && SteadyClock::now() < end) {
+      const std::int64_t middle = fits + (does_not - fits) / 2;
+      if (const std::int64_t needed_now = needed(middle); needed_now <= capacity) {
+        fits = middle;
+        bytes = needed_now;
+      } else {
+        does_not = middle;
+      }
+    }
+    if (fits == 0)
+      return str("not even one row fits the ", human_bytes(capacity), " that were available");
+    return str("a batch of ", fits, fits == 1 ? " row" : " rows", " would have fitted (",
+               human_bytes(bytes), " of the ", human_bytes(capacity), " that were available)");
+  }
+
+  const ExplainedStep& step_;
+  const StepMark& mark_;
+  const StepProgress failed_;
+  const RequestedBytes requested_;
+};
+
+// Runs a function dry in a fork of this process. Returns the text that it returns, or nothing if it
+// fails or takes too long.
+std::optional<std::string> run_in_fork(const std::function<std::string()>& function) {
+  const TemporaryDirectory scratch("hasten-out-of-memory");
+  const auto file = scratch.path() / "text";
+  const int threads = at::get_num_threads();
+  pause_openmp();
+  ChildProcess process({.leads_group = true, .skips_handlers = true}, [&] {
+    try {
+      at::set_num_threads(threads);
+      allow_addresses_without_pages();
+      const DryRun dry;
+      write_file_atomically(file, function());
+    } catch (...) {  // there is no file then
+    }
+  });
+  if (process.error() != 0) return std::nullopt;
+  const auto end = SteadyClock::now() + kMostTime;
+  while (process.state() == ChildState::running) {
+    if (SteadyClock::now() > end) return std::nullopt;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  if (!std::filesystem::exists(file)) return std::nullopt;
+  return read_file(file);
+}
+
+// True if the step's tensors are in the memory of this process, and a fork can go on with them.
+bool can_explain(const ExplainedStep& step) {
+  if (DryRun::active() || is_added_device_open() || !step.anatomy || !step.step) return false;
+  for (const at::Tensor& each : step.parameters) {
+    if (!each.is_cpu()) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+FailureText explain_failure(const ExplainedStep& step, const StepMark& mark,
+                            const RequestedBytes& requested) {
+  if (!can_explain(step)) return {};
+  const Explanation explanation(step, mark, mark.progress(), requested);
+  FailureText text;
+  try {
+    const auto found = run_in_fork([&] { return explanation.text(); });
+    const std::vector<std::string> lines = split(found.value_or(""), '\n');
+    if (lines.size() != 3) return {};
+    text = {.place = lines[0], .fits = lines[1]};
+    const std::int64_t capacity = std::atoll(lines[2].c_str());
+    for (const LeanerStep& each : step.leaner) {
+      const auto needed = run_in_fork([&] {
+        each.change();
+        return str(explanation.needed(step.rows));
+      });
+      if (!needed) continue;
+      const std::int64_t bytes = std::atoll(needed->c_str());
+      text.fits += str("; ", each.name, " the step of ", step.rows, " rows needs ",
+                       human_bytes(bytes), bytes <= capacity ? " and would have fitted" : "");
+    }
+  } catch (const std::exception&) {  // there may be too little memory for an explanation
+  }
+  return text;
+}
+
+}  // namespace anatomy
+
+bool is_out_of_memory(const std::exception& error) {
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
+      dynamic_cast<const MemoryError*>(&error) != nullptr)
+    return true;
+  const auto* const of_libtorch = dynamic_cast<const c10::Error*>(&error);
+  if (of_libtorch == nullptr) return false;
+  const std::string text = of_libtorch->what_without_backtrace();
+  return dynamic_cast<const c10::OutOfMemoryError*>(of_libtorch) != nullptr ||
+         text.find("can't allocate memory") != std::string::npos ||
+         text.find("not enough memory") != std::string::npos;
+}
+
+void run_explained(const ExplainedStep& step) {
+  const anatomy::StepMark mark(step.parameters);
+  std::string text;
+  anatomy::RequestedBytes requested;
+  try {
+    return step.step(step.rows);
+  } catch (const std::exception& error) {
+    if (!is_out_of_memory(error)) throw;
+    requested = anatomy::requested_bytes(error);
+    const auto* const of_libtorch = dynamic_cast<const c10::Error*>(&error);
+    text = of_libtorch ? of_libtorch->what_without_backtrace() : error.what();
+  }
+  const anatomy::FailureText why = anatomy::explain_failure(step, mark, requested);
+  throw MemoryError(
+      "anatomy.out-of-memory",
+      {.what =
+           why.place.empty() ? str("out of memory in a step of ", step.rows, " rows") : why.place,
+       .got = text.substr(0, text.find('\n')),
+       .hint = why.fits.empty() ? "use smaller batches" : why.fits});
+}
+
+}  // namespace hasten

@@ -1,0 +1,69 @@
+// File: anatomy/step_mark.h (internal)
+// The place in a step that its autograd nodes and gradients show, and the explanation of a failure
+// at such a place.
+//
+//   const StepMark mark(parameters);                       // before the step
+//   ... the step fails ...
+//   explain_failure(step, mark, requested_bytes(error));   // "memory runs out in ..."
+//
+// Thread rule: the thread that runs the step.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "hasten/anatomy/out_of_memory.h"
+
+namespace hasten::anatomy {
+
+// How far a step has come since its mark.
+struct StepProgress {
+  std::int64_t nodes = 0;      // autograd nodes that it has made on this thread
+  std::int64_t gradients = 0;  // parameters whose gradient has changed
+  friend bool operator==(const StepProgress&, const StepProgress&) = default;
+};
+
+class StepMark {
+ public:
+  // Takes the mark. The parameters must outlive the object.
+  explicit StepMark(const std::vector<at::Tensor>& parameters);
+
+  StepProgress progress() const;
+  // Drops the gradients that did not exist at the mark.
+  void drop_new_gradients() const;
+
+ private:
+  struct Gradient {
+    const void* tensor = nullptr;
+    std::uint32_t version = 0;
+    friend bool operator==(const Gradient&, const Gradient&) = default;
+  };
+  static Gradient gradient_of(const at::Tensor& parameter);
+
+  const std::vector<at::Tensor>* parameters_;
+  std::int64_t first_node_;
+  std::vector<Gradient> gradients_;
+};
+
+// The bytes of the allocation that failed, with the error of the number that the message shows.
+struct RequestedBytes {
+  double bytes = 0;  // 0: unknown
+  double error = 0;
+  bool matches(std::int64_t actual) const;
+};
+RequestedBytes requested_bytes(const std::exception& error);
+
+// Sentences about the failure and what would have fitted, or an empty text if there is no
+// explanation. Makes dry runs in forks of this process.
+struct FailureText {
+  std::string place;  // "memory runs out in the backward pass, in aten::mm of ..."
+  std::string fits;   // "batches of 24 rows would have fitted"; empty: unknown
+};
+FailureText explain_failure(const ExplainedStep& step, const StepMark& mark,
+                            const RequestedBytes& requested);
+
+}  // namespace hasten::anatomy
