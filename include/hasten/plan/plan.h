@@ -1,0 +1,97 @@
+// File: hasten/plan/plan.h
+// Chooses the techniques with which a training step fits a limit of memory and is fastest.
+//
+//   const StepPlan plan = plan_step({.step = {.model = "bert-base",
+//                                             .length = 128,
+//                                             .arguments = {.per_device_train_batch_size = 32}},
+//                                    .memory = std::int64_t{4} << 30});
+//   std::cout << to_text(plan);
+//   write_file_atomically("memory_plan.yaml", to_yaml(plan));      // hasten train --config_file memory_plan.yaml
+//
+// The search combines the techniques of a table (src/plan/techniques.cpp): at most one of each
+// group, and none that contradicts the options. Memory comes from dry runs of the very step. Time
+// comes from a model: on the CPU each distinct operator call of the step is timed on operands of
+// its shapes, until the budget is used up, and the others get the efficiency of their group; for a
+// GPU every operator runs at a share of its roof. docs/plan.md explains the search and its accuracy.
+//
+// Units: bytes, seconds. Throws ConfigError "plan.contradiction", "plan.unknown-technique",
+// MemoryError "plan.too-small" if no combination fits even one row, and what estimate() throws.
+// Thread rule: one call at a time in a process.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hasten/base/export.h"
+#include "hasten/options/exactness.h"
+#include "hasten/trainer/estimate.h"
+
+namespace hasten {
+
+// Names and values of training arguments.
+using PlanSettings = std::vector<std::pair<std::string, std::string>>;
+
+struct StepNeeds {
+  std::int64_t bytes = 0;  // Of tensors on the CPU; of everything on a GPU.
+  double seconds = 0;      // Of an optimizer step; 0: unknown.
+};
+
+// Predicts the step with these settings and batches.
+using StepPredictor = std::function<StepNeeds(const PlanSettings& settings, std::int64_t rows,
+                                              std::int64_t accumulation)>;
+
+struct PlanOptions {
+  EstimateOptions step;              // The model and the arguments to start from.
+  std::int64_t memory = 0;           // The limit.
+  std::int64_t process = 0;          // The part of it that the program takes without tensors.
+  bool keep_effective_batch = true;  // False: a step may have fewer rows.
+  Exactness exactness = Exactness::rounding;  // The least exact techniques that are considered.
+  std::vector<std::string> use, avoid;        // Names of techniques.
+  double budget = 2;  // Seconds in which operators are timed, about; CPU only.
+  // Predicts steps in place of the dry runs of `step`, for example of another program.
+  StepPredictor predictor = {};
+};
+
+// One step of the way from the options to the plan, each with all changes before it.
+struct PlanStage {
+  std::string change;  // "adamw_8bit", "batches of 8, 4 accumulated"
+  std::string effect;  // A sentence: what it costs in exactness, and what it does.
+  Exactness exactness = Exactness::exact;
+  StepNeeds needs;
+  std::int64_t rows = 0, accumulation = 1;
+};
+
+struct StepPlan {
+  std::vector<PlanStage> stages;  // The first is the step as it was asked for.
+  PlanSettings settings;          // What the plan changes, without the batches.
+  std::vector<std::string> techniques;
+  std::int64_t rows = 0, accumulation = 1;
+  StepNeeds needs;
+  // The next larger batch; 0: there is none.
+  std::int64_t next_rows = 0, next_bytes = 0;
+  std::int64_t memory = 0, process = 0;
+  std::int64_t combinations = 0, predictions = 0;  // That were considered, and made by dry runs.
+  std::string model, device;
+  TrainingArguments arguments;  // Those of the options, with what the plan changes.
+  double seconds = 0;  // That the search took.
+};
+
+HASTEN_API StepPlan plan_step(const PlanOptions& options);
+// The table of stages for a terminal.
+HASTEN_API std::string to_text(const StepPlan& plan);
+HASTEN_API std::string to_json(const StepPlan& plan);
+// The training arguments that the plan sets, as a file for `hasten train --config_file`.
+HASTEN_API std::string to_yaml(const StepPlan& plan);
+
+// Returns the needs of the step in an anatomy's JSON (to_json of a Report), such as that of
+// `hasten estimate --output FILE.json -- PROGRAM`. Its time is that of the roofline, divided by usual
+// efficiencies; on the CPU the roofs of this machine are measured. Throws DataError "plan.report".
+HASTEN_API StepNeeds read_step_needs(const std::string& report_json);
+
+// The names and effects of all techniques, as a table for a terminal.
+HASTEN_API std::string techniques_text();
+
+}  // namespace hasten

@@ -1,0 +1,44 @@
+// File: commands/plan_options.h (internal)
+// The options of `hasten plan`: a limit of memory and the techniques to choose from, and the options
+// of `hasten estimate` and `hasten train`, which describe the step to start from.
+//
+//   $ hasten plan --memory 4GiB bert-base --batch 32 --seq 128
+//   $ hasten plan --memory 16GiB --device cuda:v100-16gb bert-large --batch 8 --keep_effective_batch
+//   $ hasten plan --memory 4GiB -- ./train --epochs 3
+//
+// Needs no torch. Throws ConfigError and IoError like parse_estimate. Thread rule: pure functions,
+// except that configuration files are read.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/internal_api.h"
+#include "commands/estimate_options.h"
+#include "hasten/options/exactness.h"
+
+namespace hasten {
+
+struct PlanConfiguration {
+  EstimateConfiguration step;
+  std::string memory;             // As it was written: 16GiB.
+  std::int64_t memory_bytes = 0;  // 0: the memory of the GPU.
+  bool keep_effective_batch = false;
+  Exactness exactness = Exactness::rounding;
+  std::vector<std::string> use, avoid;
+  std::string yaml = "memory_plan.yaml";    // File of the training arguments; empty: none.
+  bool techniques = false;           // List the techniques.
+  std::vector<std::string> program;  // With its arguments; empty: a model.
+};
+
+// Parses the words after `plan`.
+HASTEN_INTERNAL_API PlanConfiguration parse_plan(const std::vector<std::string>& words,
+                                                 const config::Environment& environment);
+HASTEN_INTERNAL_API std::string plan_help(int width);
+
+// Reads a number of bytes with a unit: 4000000000, 4GB, 4GiB, 512 MiB. Throws ConfigError
+// "config.bad-value".
+HASTEN_INTERNAL_API std::int64_t parse_memory(const std::string& text);
+
+}  // namespace hasten

@@ -1,0 +1,106 @@
+// The forms in which a plan is shown.
+#include <nlohmann/json.hpp>
+
+#include "hasten/base/text.h"
+#include "hasten/plan/plan.h"
+#include "plan/techniques.h"
+
+namespace hasten {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string milliseconds(double seconds) {
+  return seconds > 0 ? significant(1000 * seconds, 3) + " ms" : "-";
+}
+
+std::string rate(const PlanStage& stage) {
+  if (stage.needs.seconds <= 0) return "-";
+  return significant(static_cast<double>(stage.rows * stage.accumulation) / stage.needs.seconds, 3);
+}
+
+Json json_of(const PlanStage& stage, std::int64_t process) {
+  return {{"change", stage.change},
+          {"effect", stage.effect},
+          {"exactness", name_of(stage.exactness)},
+          {"rows", stage.rows},
+          {"accumulation", stage.accumulation},
+          {"bytes", stage.needs.bytes + process},
+          {"seconds", stage.needs.seconds}};
+}
+
+}  // namespace
+
+std::string to_text(const StepPlan& plan) {
+  std::vector<std::vector<std::string>> rows;
+  for (const PlanStage& each : plan.stages) {
+    const std::int64_t bytes = each.needs.bytes + plan.process;
+    rows.push_back({each.change, human_bytes(bytes), bytes <= plan.memory ? "fits" : "does not fit",
+                    milliseconds(each.needs.seconds), rate(each),
+                    std::string(name_of(each.exactness))});
+  }
+  std::string text =
+      str(plan.model, " on ", plan.device, " within ", human_bytes(plan.memory),
+          plan.process > 0 ? str(", of which the program takes ", human_bytes(plan.process)) : "",
+          "\n\n");
+  text += table({"change", "memory", "", "step", "rows/s", "exactness"}, rows) + "\n";
+  for (const PlanStage& each : plan.stages) {
+    if (!each.effect.empty()) text += str(each.change, ": ", each.effect, "\n");
+  }
+  if (plan.next_rows > 0) {
+    text += str("The next larger batch, of ", plan.next_rows, " rows, needs ",
+                human_bytes(plan.next_bytes),
+                plan.next_bytes > plan.memory ? ", which does not fit.\n"
+                                              : ", which fits and is not faster.\n");
+  }
+  return text + str(plan.combinations, " combinations of techniques, ", plan.predictions,
+                    " dry runs.\n");
+}
+
+std::string to_json(const StepPlan& plan) {
+  Json stages = Json::array(), settings = Json::object();
+  for (const PlanStage& each : plan.stages) stages.push_back(json_of(each, plan.process));
+  for (const auto& [name, value] : plan.settings) settings[name] = value;
+  const Json out = {{"model", plan.model},
+                    {"device", plan.device},
+                    {"memory", plan.memory},
+                    {"process", plan.process},
+                    {"techniques", plan.techniques},
+                    {"settings", settings},
+                    {"rows", plan.rows},
+                    {"accumulation", plan.accumulation},
+                    {"bytes", plan.needs.bytes + plan.process},
+                    {"seconds", plan.needs.seconds},
+                    {"next_rows", plan.next_rows},
+                    {"next_bytes", plan.next_bytes},
+                    {"stages", stages},
+                    {"combinations", plan.combinations},
+                    {"predictions", plan.predictions}};
+  return out.dump(1) + "\n";
+}
+
+std::string to_yaml(const StepPlan& plan) {
+  std::string text =
+      str("# hasten plan: ", plan.model, " on ", plan.device, ", ",
+          human_bytes(plan.needs.bytes + plan.process), " of ", human_bytes(plan.memory), "\n");
+  const Json defaults = Json::parse(hasten::to_json(resolved(TrainingArguments{}))),
+             chosen = Json::parse(hasten::to_json(plan.arguments));
+  for (const auto& [name, value] : chosen.items()) {
+    const bool is_batch =
+        name == "per_device_train_batch_size" || name == "gradient_accumulation_steps";
+    // JSON is YAML on one line.
+    if (is_batch || value != defaults.at(name)) text += str(name, ": ", value.dump(), "\n");
+  }
+  for (const auto& [name, value] : plan.settings)  // those that are no training arguments
+    if (!chosen.contains(name)) text += str(name, ": ", value, "\n");
+  return text;
+}
+
+std::string techniques_text() {
+  std::vector<std::vector<std::string>> rows;
+  for (const Technique& each : techniques())
+    rows.push_back({each.name, each.group, std::string(name_of(each.exactness)), each.effect});
+  return table({"technique", "group", "exactness", "effect"}, rows);
+}
+
+}  // namespace hasten
