@@ -7,6 +7,8 @@
 #pragma once
 
 #include "hasten/accelerator.h"
+#include "hasten/autograd/activation_offload.h"
+#include "hasten/autograd/checkpoint.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/data/collator.h"
@@ -32,6 +34,8 @@
 #include "hasten/metrics/regression.h"
 #include "hasten/models/bert.h"
 #include "hasten/models/hooks.h"
+#include "hasten/models/recomputation.h"
+#include "hasten/models/lora.h"
 #include "hasten/models/resnet.h"
 #include "hasten/models/vit.h"
 #include "hasten/ops/ops.h"

@@ -23,6 +23,17 @@ at::Tensor concatenate_padded(const std::vector<at::Tensor>& tensors) {
   return equal.empty() ? at::Tensor() : at::cat(equal, 0);
 }
 
+void EvalMetric::add_outputs(const EvalPrediction& batch) {
+  if (batch.predictions.defined() && batch.label_ids.defined())
+    return add(batch.predictions, batch.label_ids);
+  throw UsageError(
+      "metrics.outputs",
+      {.what = "a metric of logits and labels",
+       .got = batch.predictions.defined() ? "several label columns" : "outputs without logits",
+       .expected = "logits, and one column of labels",
+       .hint = "override add_outputs() of the metric, or use metric_from_function"});
+}
+
 namespace {
 
 class CollectingMetric : public EvalMetric {
@@ -32,18 +43,35 @@ class CollectingMetric : public EvalMetric {
   void reset() override {
     predictions_.clear();
     labels_.clear();
+    other_predictions_.clear();
+    other_labels_.clear();
   }
   void add(const at::Tensor& logits, const at::Tensor& labels) override {
     predictions_.push_back(logits.to(at::kCPU));
     labels_.push_back(labels.to(at::kCPU));
   }
+  void add_outputs(const EvalPrediction& batch) override {
+    if (batch.predictions.defined()) predictions_.push_back(batch.predictions.to(at::kCPU));
+    if (batch.label_ids.defined()) labels_.push_back(batch.label_ids.to(at::kCPU));
+    for (const auto& [name, tensor] : batch.other_predictions)
+      other_predictions_[name].push_back(tensor.to(at::kCPU));
+    for (const auto& [name, tensor] : batch.labels)
+      other_labels_[name].push_back(tensor.to(at::kCPU));
+  }
   Metrics compute() const override {
-    return compute_({concatenate_padded(predictions_), concatenate_padded(labels_)});
+    EvalPrediction all{.predictions = concatenate_padded(predictions_),
+                       .label_ids = concatenate_padded(labels_)};
+    for (const auto& [name, tensors] : other_predictions_)
+      all.other_predictions[name] = concatenate_padded(tensors);
+    for (const auto& [name, tensors] : other_labels_)
+      all.labels[name] = concatenate_padded(tensors);
+    return compute_(all);
   }
 
  private:
   std::function<Metrics(const EvalPrediction&)> compute_;
   std::vector<at::Tensor> predictions_, labels_;
+  std::map<std::string, std::vector<at::Tensor>> other_predictions_, other_labels_;
 };
 
 class CombinedMetric : public EvalMetric {
@@ -55,6 +83,9 @@ class CombinedMetric : public EvalMetric {
   }
   void add(const at::Tensor& logits, const at::Tensor& labels) override {
     for (const auto& metric : metrics_) metric->add(logits, labels);
+  }
+  void add_outputs(const EvalPrediction& batch) override {
+    for (const auto& metric : metrics_) metric->add_outputs(batch);
   }
   Metrics compute() const override {
     Metrics all;

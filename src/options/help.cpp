@@ -244,6 +244,7 @@ std::string reference_text(const OptionTable& table) {
   out += kwargs("Keys of lr_scheduler_kwargs", "lr_scheduler_type", schedule_rules());
   out += "\n`linear`, `constant` and `constant_with_warmup` take none.\n";
   out += kwargs("Keys of optim_args", "optim", optimizer_rules());
+  out += kwargs("Keys of activation_checkpointing_kwargs", "argument", recomputation_rules());
   out +=
       "\n`adamw_torch`, `adamw_torch_fused`, `lion_32bit` and `adamax` take none. `adafactor` uses "
       "learning_rate, not\na rate of its own.\n";

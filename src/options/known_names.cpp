@@ -15,23 +15,25 @@ constexpr std::string_view kTrackers =
     "wandb "
     "kubeflow";
 
+constexpr const char* kWholeModel =
+    "each process holds the whole model; bf16, adafactor and gradient_accumulation_steps save "
+    "memory";
+
 void describe_later_names(ArgumentDescriber& d) {
   d.group("Known, not supported yet");
-  d.not_yet<MaybeFlag>("tf32", "float32 is always computed as float32");
-  d.not_yet<MaybeFlag>("activation_checkpointing",
-                       "a smaller batch with gradient_accumulation_steps saves memory too")
-      .former_name("gradient_checkpointing");
-  d.not_yet<AnyText>("activation_checkpointing_kwargs", "see activation_checkpointing")
-      .former_name("gradient_checkpointing_kwargs");
-  d.not_yet<AnyText>("parallelism_config", "processes divide the data; models are not divided");
-  d.not_yet<AnyText>("fsdp", "each process holds the whole model");
-  d.not_yet<AnyText>("fsdp_config", "each process holds the whole model");
-  d.not_yet<AnyText>("deepspeed", "each process holds the whole model");
+  d.not_yet<AnyText>(
+      "parallelism_config",
+      "processes divide the data, and each holds the whole model: start them with hasten launch");
+  d.not_yet<AnyText>("fsdp", kWholeModel);
+  d.not_yet<AnyText>("fsdp_config", "see fsdp");
+  d.not_yet<AnyText>("deepspeed", kWholeModel);
 }
 
 void describe_refused_names(ArgumentDescriber& d) {
   d.group("Known, not supported");
-  d.refused<AnyText>("optim_target_modules", "only optimizers that hasten does not have use it");
+  d.refused<AnyText>(
+      "optim_target_modules",
+      "only GaLore and APOLLO use it; adafactor keeps almost no state of any module");
   d.refused<Words>("include_for_metrics",
                    "metrics receive predictions and labels; override Trainer::prediction_step to "
                    "compute from the inputs");
@@ -53,8 +55,8 @@ void describe_python_names(ArgumentDescriber& d) {
   d.no_effect<bool>("torch_compile", "it compiles Python code, and hasten has none");
   d.no_effect<AnyText>("torch_compile_backend", "see torch_compile");
   d.no_effect<AnyText>("torch_compile_mode", "see torch_compile");
-  d.no_effect<bool>("use_liger_kernel", "its kernels are written in Python");
-  d.no_effect<AnyText>("liger_kernel_config", "see use_liger_kernel");
+  d.no_effect<AnyText>("liger_kernel_config",
+                       "hasten's own kernels are always used where they are faster");
   d.no_effect<bool>("use_cache", "no model of this release has a cache");
   d.no_effect<bool>("eval_do_concat_batches", "predictions are always one tensor", true);
   d.no_effect<bool>("batch_eval_metrics", "metrics are always computed batch by batch");
@@ -91,12 +93,20 @@ void describe_hub_names(ArgumentDescriber& d) {
 }  // namespace
 
 void describe_unsupported_optimizers(Option& optim) {
-  optim.not_yet_choices(
-      {"adamw_torch_8bit", "adamw_torch_4bit", "adamw_bnb_8bit", "adamw_8bit", "ademamix_8bit",
-       "lion_8bit", "rmsprop_bnb_8bit", "paged_adamw_32bit", "paged_adamw_8bit",
-       "paged_ademamix_32bit", "paged_ademamix_8bit", "paged_lion_32bit", "paged_lion_8bit"},
-      "optimizers keep their states in float32 and on the device: use adafactor, which keeps "
-      "almost none, or lion_32bit, which keeps half of AdamW's");
+  optim.not_yet_choices({"adamw_torch_4bit", "ademamix_8bit", "rmsprop_bnb_8bit"},
+                        "use adamw_8bit, whose states take 2 bytes a parameter, or adafactor, "
+                        "which keeps almost none");
+  const auto refuse_paged = [&](const char* paged, const std::string& instead) {
+    optim.refused_choices({paged}, "use " + instead +
+                                       " with offload_optimizer_states, which keeps all states in "
+                                       "host memory");
+  };
+  refuse_paged("paged_adamw_32bit", "adamw_torch_fused");
+  refuse_paged("paged_adamw_8bit", "adamw_8bit");
+  refuse_paged("paged_lion_32bit", "lion_32bit");
+  refuse_paged("paged_lion_8bit", "lion_8bit");
+  refuse_paged("paged_ademamix_32bit", "ademamix");
+  refuse_paged("paged_ademamix_8bit", "ademamix");
   optim.refused_choices(
       {"galore_adamw", "galore_adamw_8bit", "galore_adafactor", "galore_adamw_layerwise",
        "galore_adamw_8bit_layerwise", "galore_adafactor_layerwise", "apollo_adamw",

@@ -81,6 +81,8 @@ void optimizer(ArgumentDescriber& d) {
         "Select the optimizer. adamax, lamb, lbfgs, muon, nadam and radam are "
         "hasten's own names.")
           .alias("adamw_torch_xla", "adamw_torch_fused")
+          .alias("adamw_bnb_8bit", "adamw_8bit")
+          .alias("adamw_torch_8bit", "adamw_8bit")
           .alias("rmsprop_bnb", "rmsprop")
           .alias("rmsprop_bnb_32bit", "rmsprop"));
   d("optim_args", &TrainingArguments::optim_args,
@@ -110,18 +112,35 @@ void optimizer(ArgumentDescriber& d) {
     "Add uniform noise to the embeddings during training (NEFTune): at most this number, divided "
     "by the square root of length times hidden size. If unset, none.")
       .at_least(0);
+  d("step_in_backward", &TrainingArguments::step_in_backward,
+    "Update each parameter in the backward pass, as soon as its gradient is complete, and free the "
+    "gradient. Needs max_grad_norm 0, one process, and a step of one batch.");
+  d("offload_optimizer_states", &TrainingArguments::offload_optimizer_states,
+    "Keep the optimizer's states in host memory and step on the CPU. No effect on the CPU.");
+  d("use_liger_kernel", &TrainingArguments::use_liger_kernel,
+    "Compute the loss of masked-lm, causal-lm and token-classification for some tokens at a time, "
+    "without "
+    "whole "
+    "logits and without padding. If unset, hasten does so unless something reads the logits.");
 }
 
 void precision(ArgumentDescriber& d) {
   d.group("Precision and device");
   d("bf16", &TrainingArguments::bf16,
     "Compute in bfloat16 where it is safe. Weights stay float32.");
-  d("fp16", &TrainingArguments::fp16, "Compute in float16 where it is safe.")
-      .not_supported("use bf16, which needs no loss scaling");
+  d("fp16", &TrainingArguments::fp16,
+    "Compute in float16 where it is safe, with scaled losses. Weights stay float32.");
   d("bf16_full_eval", &TrainingArguments::bf16_full_eval,
     "Evaluate in bfloat16 (autocast). Weights stay float32.");
-  d("fp16_full_eval", &TrainingArguments::fp16_full_eval, "Evaluate with float16 weights.")
-      .not_supported("use bf16_full_eval");
+  d("fp16_full_eval", &TrainingArguments::fp16_full_eval,
+    "Evaluate in float16 (autocast). Weights stay float32.");
+  d("tf32", &TrainingArguments::tf32,
+    "Compute products of float32 in TF32 on a GPU, which keeps 10 of 23 bits of their factors. If "
+    "unset, LibTorch's choice: convolutions and recurrent layers only.");
+  d("weights_dtype", &TrainingArguments::weights_dtype,
+    "Keep weights and gradients in this type, also in files. With bfloat16 AdamW rounds its "
+    "updates "
+    "stochastically; there is no copy in float32.");
   d("use_cpu", &TrainingArguments::use_cpu, "Use the CPU even if there is an accelerator.")
       .former_name("no_cuda");
   d("num_threads", &TrainingArguments::num_threads,
@@ -131,6 +150,16 @@ void precision(ArgumentDescriber& d) {
     "Empty the accelerator's cache at intervals of this many steps. If unset, never. No effect on "
     "the CPU.")
       .at_least(1);
+  d("activation_checkpointing", &TrainingArguments::activation_checkpointing,
+    "Recompute the activations of layers in the backward pass instead of keeping them, which takes "
+    "less memory and more time (docs/techniques.md).")
+      .former_name("gradient_checkpointing");
+  d("activation_checkpointing_kwargs", &TrainingArguments::activation_checkpointing_kwargs,
+    "Set what is recomputed: name=value,... or a JSON object, or a map in files.")
+      .former_name("gradient_checkpointing_kwargs");
+  d("activation_offloading", &TrainingArguments::activation_offloading,
+    "Keep large activations in host memory between the forward and the backward pass. An error on "
+    "the CPU, where they are in host memory already.");
   d("full_determinism", &TrainingArguments::full_determinism,
     "Use only deterministic kernels, which are slower.");
   d("seed", &TrainingArguments::seed, "Set the seed of weights, dropout and data order.")
@@ -274,7 +303,8 @@ void data(ArgumentDescriber& d) {
     "Load this many batches ahead with each worker. If unset, 2.")
       .at_least(1);
   d("label_names", &TrainingArguments::label_names,
-    "Set the column of the labels. If unset, labels.");
+    "Set the column of the labels, or several, of which the first weights a batch. If unset, "
+    "labels.");
 }
 
 void several_processes(ArgumentDescriber& d) {

@@ -18,6 +18,7 @@ const std::vector<std::string> kBooleans = {"true", "false"};
 constexpr std::string_view kCyclesHelp =
     "Set the number of cosine waves; with 0.5 the rate falls once, from the peak to the end.";
 
+constexpr std::string_view kRecomputation = "activation_checkpointing";
 constexpr std::string_view kEpsHelp = "Add this number to the denominator of the update.";
 constexpr std::string_view kWeightHelp =
     "Weight step k in the mean of the weights by k to this power.";
@@ -25,6 +26,10 @@ constexpr std::string_view kWeightPowerHelp =
     "Weight a step in the mean by the highest rate so far to this power.";
 constexpr std::string_view kDecoupledHelp =
     "Apply weight decay to the parameter, not to the gradient.";
+constexpr std::string_view kEmbeddingBitsHelp =
+    "Keep the states of embedding tables in this many bits.";
+constexpr std::string_view kSmallStatesHelp =
+    "Keep the states of parameters with fewer elements in float.";
 
 // A number below 1 that is at least 0, or above it.
 KwargRule share(std::string_view owner, std::string_view name, std::string_view default_text,
@@ -69,6 +74,7 @@ std::string expected_by(const KwargRule& rule) {
 }
 
 bool allowed(const KwargRule& rule, const KwargValue& value) {
+  if (rule.is_text) return true;
   if (!rule.words.empty()) {
     return std::find(rule.words.begin(), rule.words.end(), lower(value.text())) != rule.words.end();
   }
@@ -171,6 +177,14 @@ void check_optimizer_args(const TrainingArguments& arguments) {
                  "use --optim_args momentum=0.9,nesterov=true");
 }
 
+void check_recomputation(const TrainingArguments& arguments) {
+  const Kwargs& kwargs = arguments.activation_checkpointing_kwargs;
+  check_kwargs("activation_checkpointing_kwargs", kRecomputation, kwargs, recomputation_rules());
+  if (kwargs.empty() || arguments.activation_checkpointing) return;
+  throw_conflict("activation_checkpointing_kwargs has no effect: activation_checkpointing is false",
+                 "use --activation_checkpointing");
+}
+
 [[noreturn]] void throw_out_of_range(const std::string& what, const std::string& got,
                                      const std::string& expected) {
   throw ConfigError("config.out-of-range", {.what = what, .got = got, .expected = expected});
@@ -210,11 +224,28 @@ void check_duration(const TrainingArguments& arguments) {
                  "set one of them above 0");
 }
 
+// Only AdamW rounds its updates so that small ones do not vanish in bfloat16.
+void check_weights_dtype(const TrainingArguments& arguments) {
+  if (arguments.weights_dtype == WeightsType::float32) return;
+  const std::string what = str("weights_dtype ", name_of(arguments.weights_dtype));
+  if (arguments.optim != OptimizerName::adamw_torch &&
+      arguments.optim != OptimizerName::adamw_torch_fused)
+    throw_conflict(str(what, " and optim ", name_of(arguments.optim)),
+                   "use --optim adamw_torch, which rounds its updates stochastically");
+  if (arguments.fp16)
+    throw_conflict(what + " and fp16, which needs weights in float32", "leave out --fp16");
+}
+
 void check_precision(const TrainingArguments& arguments) {
   if (arguments.bf16 && arguments.fp16) throw_conflict("bf16 and fp16 are both set", "keep bf16");
   if (arguments.bf16_full_eval && arguments.fp16_full_eval) {
     throw_conflict("bf16_full_eval and fp16_full_eval are both set", "keep bf16_full_eval");
   }
+  if (arguments.fp16 && arguments.optim == OptimizerName::lbfgs) {
+    throw_conflict("fp16 and optim lbfgs, which computes the loss of a step several times",
+                   "use --bf16");
+  }
+  check_weights_dtype(arguments);
 }
 
 // A checkpoint can be the best one only if it was evaluated, so every save must coincide with an
@@ -313,6 +344,59 @@ void check_elastic_ranks(const TrainingArguments& arguments) {
   }
 }
 
+// True for the optimizers that count the steps of a group of parameters together, or that compute the
+// loss of a step several times.
+bool steps_groups(OptimizerName optimizer) {
+  switch (optimizer) {
+    case OptimizerName::lbfgs:
+    case OptimizerName::lamb:
+    case OptimizerName::muon:
+    case OptimizerName::schedule_free_adamw:
+    case OptimizerName::schedule_free_sgd:
+    case OptimizerName::stable_adamw:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// The gradients of a step are never all there, and the weights change before the pass ends.
+void check_step_in_backward(const TrainingArguments& arguments) {
+  if (!arguments.step_in_backward) return;
+  const auto refuse = [](bool is_set, const std::string& what, const std::string& hint) {
+    if (is_set) throw_conflict("step_in_backward and " + what, hint);
+  };
+  refuse(arguments.max_grad_norm > 0,
+         "max_grad_norm " + str(arguments.max_grad_norm) + ", which needs all gradients at once",
+         "use --max_grad_norm 0");
+  refuse(arguments.gradient_accumulation_steps > 1,
+         "gradient_accumulation_steps " + str(arguments.gradient_accumulation_steps) +
+             ", whose gradients wait for the last batch",
+         "use --gradient_accumulation_steps 1");
+  refuse(arguments.fp16, "fp16, which looks for overflow in all gradients before a step",
+         "use --bf16");
+  refuse(steps_groups(arguments.optim),
+         "optim " + std::string(name_of(arguments.optim)) +
+             ", whose step needs more than one parameter",
+         "use --optim adamw_torch_fused, adamw_8bit or adafactor");
+  refuse(arguments.elastic_ranks > 0, "elastic_ranks, which add up the gradients of virtual ranks",
+         "use --elastic_ranks 0");
+  refuse(arguments.stop_on_nonfinite_loss,
+         "stop_on_nonfinite_loss, which ends the run before the step",
+         "remove stop_on_nonfinite_loss");
+  refuse(arguments.auto_find_batch_size,
+         "auto_find_batch_size: a pass that runs out of memory has stepped some parameters",
+         "use --auto_find_batch_size false");
+}
+
+void check_offloaded_states(const TrainingArguments& arguments) {
+  if (arguments.offload_optimizer_states && arguments.optim == OptimizerName::lbfgs) {
+    throw_conflict(
+        "offload_optimizer_states and optim lbfgs, which keeps one state for all parameters",
+        "use another optimizer, or remove offload_optimizer_states");
+  }
+}
+
 struct EvaluatedDefaults {
   std::string_view factor, threshold, threshold_mode, min_lr;
 };
@@ -354,6 +438,27 @@ std::vector<KwargRule> greedy_rules() {
       {"greedy", "reset_start", "500",
        "Start again with the first rate after this many reductions at min_lr.", 0, true},
   };
+}
+
+KwargRule state_rule(std::string_view owner) {
+  return {owner,
+          "state_dtype",
+          "float32",
+          "Keep the means of gradients and of their squares in this type.",
+          0,
+          false,
+          {"float32", "bfloat16"}};
+}
+
+KwargRule rounding_rule(std::string_view owner) {
+  return {
+      owner,
+      "stochastic_rounding",
+      "true",
+      "Round numbers that are kept in bfloat16 up or down at random, so that their mean is exact.",
+      0,
+      false,
+      kBooleans};
 }
 
 }  // namespace
@@ -423,6 +528,10 @@ const std::vector<KwargRule>& optimizer_rules() {
       {"adafactor", "decay_rate", "-0.8",
        "Set the exponent of the step by which means of squares decay; at most 0.", -100},
       share("adafactor", "beta1", "no momentum", "Keep this share of the last update."),
+      state_rule("adamw_torch"),
+      rounding_rule("adamw_torch"),
+      state_rule("adamw_torch_fused"),
+      rounding_rule("adamw_torch_fused"),
       {"adagrad", "lr_decay", "0", "Divide the rate by 1 + this number times the step."},
       {"adagrad", "initial_accumulator_value", "0", "Start the sums of squares here."},
       {"adagrad", "eps", "1e-10", kEpsHelp},
@@ -480,7 +589,43 @@ const std::vector<KwargRule>& optimizer_rules() {
       {"nadam", "momentum_decay", "0.004", "Set the decay rate of the momentum's schedule."},
       {"nadam", "decoupled_weight_decay", "false", kDecoupledHelp, 0, false, kBooleans},
       {"radam", "decoupled_weight_decay", "false", kDecoupledHelp, 0, false, kBooleans},
+      {"adamw_8bit", "embedding_bits", "32", kEmbeddingBitsHelp, 0, false, {"8", "32"}},
+      {"adamw_8bit", "min_8bit_size", "4096", kSmallStatesHelp, 0, true},
+      {"lion_8bit", "embedding_bits", "32", kEmbeddingBitsHelp, 0, false, {"8", "32"}},
+      {"lion_8bit", "min_8bit_size", "4096", kSmallStatesHelp, 0, true},
   };
+  return rules;
+}
+
+const std::vector<KwargRule>& recomputation_rules() {
+  static const std::vector<KwargRule> rules = [] {
+    KwargRule modules{
+        kRecomputation, "modules", "all layers",
+        "Recompute only the layers, or the modules of an exported program, whose paths "
+        "match one of these patterns, which colons separate."};
+    modules.is_text = true;
+    return std::vector<KwargRule>{
+        {kRecomputation, "every_n_layers", "1",
+         "Recompute each n-th layer, from the first on; the others keep their activations.", 1,
+         true},
+        {kRecomputation,
+         "policy",
+         "full",
+         "Recompute everything, or keep the results of products, convolutions and attention.",
+         0,
+         false,
+         {"full", "selective"}},
+        modules,
+        {kRecomputation, "offload", "false",
+         "Keep the inputs of recomputed layers in host memory; not on the CPU.", 0, false,
+         kBooleans},
+        {kRecomputation, "preserve_rng_state", "true",
+         "Draw the same random numbers again; false is for models without dropout.", 0, false,
+         kBooleans},
+        {kRecomputation, "use_reentrant", "false",
+         "Has no effect: recomputation never runs a backward pass inside of another.", 0, false,
+         kBooleans}};
+  }();
   return rules;
 }
 
@@ -494,8 +639,11 @@ void check_contradictions(const TrainingArguments& arguments) {
   check_best(arguments);
   check_loading(arguments);
   check_elastic_ranks(arguments);
+  check_step_in_backward(arguments);
+  check_offloaded_states(arguments);
   check_schedule_kwargs(arguments);
   check_optimizer_args(arguments);
+  check_recomputation(arguments);
 }
 
 std::string eval_metric_name(const std::string& name) {

@@ -39,9 +39,11 @@ struct KwargRule {
   std::vector<std::string> words{};  // if not empty, the value is one of these and not a number
   std::optional<double> below{};     // a number's upper limit, exclusive
   bool above = false;                // a number's lower limit is exclusive
+  bool is_text = false;              // any text
 };
 const std::vector<KwargRule>& schedule_rules();
 const std::vector<KwargRule>& optimizer_rules();
+const std::vector<KwargRule>& recomputation_rules();
 
 // Throws ConfigError for values that contradict each other, and for keys that the chosen schedule
 // or optimizer does not take. The limits of single values are in their description.

@@ -19,7 +19,7 @@ ProgressBar::~ProgressBar() { close(); }
 
 void ProgressBar::update(std::int64_t n) {
   done_ += n;
-  draw(done_ >= total_);
+  draw(total_ > 0 && done_ >= total_);
 }
 
 void ProgressBar::start_at(std::int64_t n) {
@@ -69,6 +69,10 @@ std::string ProgressBar::line(int columns) const {
                             : rate < 1
                                 ? str(fixed(1 / rate, 2), " s/", options_.unit)
                                 : str(fixed(rate, rate < 10 ? 2 : 1), " ", options_.unit, "/s");
+  if (total_ == 0)  // the end of a stream is not known
+    return str(options_.description.empty() ? "" : options_.description + " ", done_, " ",
+               options_.unit, " [", human_duration(seconds), ", ", speed,
+               postfix_.empty() ? "" : ", " + postfix_, "]");
   const std::string head = str(options_.description.empty() ? "" : options_.description + " ",
                                static_cast<int>(share * 100), "%");
   std::string tail = str(done_, "/", total_, " [", human_duration(seconds), "<", left, ", ", speed,

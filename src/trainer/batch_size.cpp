@@ -1,5 +1,6 @@
 #include "hasten/trainer/batch_size.h"
 
+#include "hasten/anatomy/out_of_memory.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/device/memory.h"

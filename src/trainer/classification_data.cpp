@@ -10,8 +10,9 @@
 #include "hasten/data/column_dataset.h"
 #include "hasten/data/text_reader.h"
 #include "hasten/data/token_dataset.h"
+#include "hasten/machine/arrow_data.h"
 #include "hasten/machine/model_folder.h"
-#include "hasten/tokenizers/bert_tokenizer.h"
+#include "trainer/arrow_rows.h"
 #include "trainer/data_files.h"
 #include "trainer/text_labels.h"
 
@@ -20,16 +21,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// One of the two data files: a table, columns of tensors, dummy rows, or none.
+// One of the two data files: a table, columns of tensors, rows of ids, dummy rows, or none.
 struct DataFile {
   std::string name;
   bool needs_labels = true;
   std::optional<TextTable> table;
   std::optional<ColumnDataset> columns;
+  std::optional<ArrowRows> rows;
 
   // False if labels are optional and the file has no column for them, or only empty fields.
   bool has_labels(const std::string& column) const {
     if (needs_labels) return true;
+    if (rows) return rows->has_labels();
     if (!table) return columns->columns().count("labels") > 0;
     return has_filled_column(*table, column);
   }
@@ -39,7 +42,7 @@ struct DataFile {
 
 struct ClassificationFiles::Impl {
   TrainOptions options;
-  std::optional<BertTokenizer> tokenizer;
+  std::optional<RowTokenizer> tokenizer;
   DataFile train, eval;
   std::optional<TextLabels> labels;       // of the training data, if it is a table
   std::optional<TextLabels> eval_labels;  // of the evaluation data, if it is a table with labels
@@ -50,6 +53,8 @@ struct ClassificationFiles::Impl {
       std::vector<std::string> columns = {options.text_column};
       if (file.needs_labels) columns.push_back(options.label_column);
       file.table = read_text_table(name, {.columns = columns});
+    } else if (is_arrow_data(name)) {
+      file.rows.emplace(name, options.label_column);
     } else if (!name.empty() && name != kDummyData) {
       file.columns = load_columns(name);
     }
@@ -67,6 +72,7 @@ struct ClassificationFiles::Impl {
   TrainerDataset dataset(const DataFile& file, const PreTrainedModel& model) const {
     if (file.name.empty()) return TrainerDataset();
     if (file.table) return of_table(file, model);
+    if (file.rows) return of_rows(file, model);
     return of_columns(
         file.columns ? *file.columns
                      : dummy_rows(options.dummy_rows, options.dummy_length, model.vocab_size()),
@@ -86,6 +92,17 @@ struct ClassificationFiles::Impl {
                           DataCollatorWithPadding{.pad_token_id = tokenizer->pad_id()});
   }
 
+  TrainerDataset of_rows(const DataFile& file, const PreTrainedModel& model) const {
+    ArrowRows rows = *file.rows;
+    rows.check(model);
+    if (file.has_labels(options.label_column)) {
+      rows.check_row_labels(model);
+    } else {
+      rows.drop_labels();
+    }
+    return TrainerDataset(std::move(rows), DataCollatorWithPadding{});
+  }
+
   TrainerDataset of_columns(const ColumnDataset& columns, const PreTrainedModel& model,
                             const std::string& source, bool has_labels) const {
     check_rows(columns, model, source);
@@ -101,7 +118,7 @@ ClassificationFiles::ClassificationFiles(const TrainOptions& options, EvalLabels
     : impl_(std::make_unique<Impl>()) {
   impl_->options = options;
   if (is_text_file(options.data) || is_text_file(options.eval_data))
-    impl_->tokenizer = tokenizer_for(options);
+    impl_->tokenizer.emplace(tokenizer_folder(options));
   DataFile &train = impl_->train, &eval = impl_->eval;
   eval.needs_labels = eval_labels == EvalLabels::required;
   impl_->read(train, options.data);
@@ -120,7 +137,11 @@ ClassificationFiles::ClassificationFiles(const TrainOptions& options, EvalLabels
 ClassificationFiles::~ClassificationFiles() = default;
 
 ModelOptions ClassificationFiles::model_options() const {
-  return with_labels(model_options_for(Task::text_classification, impl_->options), impl_->labels);
+  ModelOptions out =
+      with_labels(model_options_for(Task::text_classification, impl_->options), impl_->labels);
+  if (impl_->train.rows && !impl_->options.num_labels)
+    out.labels = impl_->train.rows->class_names();
+  return out;
 }
 
 TrainerDataset ClassificationFiles::train(const PreTrainedModel& model) const {

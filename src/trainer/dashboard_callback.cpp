@@ -212,9 +212,11 @@ class DashboardCallback::Impl {
   double own_roof(const TrainerEvent& event) const {
     if (event.accelerator == nullptr || event.accelerator->device() != at::kCPU) return 0;
     const anatomy::Roofs roofs = anatomy::measure_roofs();
-    const bool bf16 = event.accelerator->mixed_precision() == Precision::bf16;
-    return bf16 && roofs.bf16_flops_per_second > 0 ? roofs.bf16_flops_per_second
-                                                   : roofs.flops_per_second;
+    const Precision precision = event.accelerator->mixed_precision();
+    const double half = precision == Precision::bf16   ? roofs.bf16_flops_per_second
+                        : precision == Precision::fp16 ? roofs.fp16_flops_per_second
+                                                       : 0;
+    return half > 0 ? half : roofs.flops_per_second;
   }
 
   void note_position(DashboardFigures& f, const TrainerEvent& event) const {

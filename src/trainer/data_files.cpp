@@ -9,24 +9,30 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/machine/model_folder.h"
+#include "trainer/arrow_rows.h"
 
 namespace hasten {
 
 namespace fs = std::filesystem;
 
 bool is_text_file(const std::string& file) {
-  return !file.empty() && file != kDummyData && !ends_with(lower(file), ".safetensors");
+  return !file.empty() && file != kDummyData && !ends_with(lower(file), ".safetensors") &&
+         !has_arrow_column(file, "input_ids") && !has_arrow_column(file, "pixel_values");
 }
 
-BertTokenizer tokenizer_for(const TrainOptions& options) {
+fs::path tokenizer_folder(const TrainOptions& options) {
   const fs::path folder = model_folder(options.model);
-  if (fs::is_directory(folder)) return BertTokenizer::from_pretrained(folder);
+  if (fs::is_directory(folder)) return folder;
   throw ConfigError("train.no-tokenizer",
                     {.what = "--data with texts",
                      .got = "--model " + options.model,
                      .expected = "a model folder with tokenizer.json or vocab.txt",
                      .hint = "a configuration alone has no vocabulary; safetensors files of "
                              "token ids need none"});
+}
+
+BertTokenizer tokenizer_for(const TrainOptions& options) {
+  return BertTokenizer::from_pretrained(tokenizer_folder(options));
 }
 
 std::vector<fs::path> tokenizer_files_in(const fs::path& folder) {
@@ -64,7 +70,7 @@ bool has_filled_column(const TextTable& table, const std::string& name) {
                      [](const std::string& field) { return !trim(field).empty(); });
 }
 
-TokenDataset encode_texts(const BertTokenizer& tokenizer, const TextTable& table,
+TokenDataset encode_texts(const RowTokenizer& tokenizer, const TextTable& table,
                           const TrainOptions& options, std::int64_t max_length) {
   const EncodeOptions encode{.truncation = Truncation::longest_first, .max_length = max_length};
   const auto& texts = table.column(options.text_column);

@@ -17,12 +17,15 @@
 #include "hasten/models/pretrained_model.h"
 #include "hasten/options/train_options.h"
 #include "hasten/tokenizers/bert_tokenizer.h"
+#include "trainer/row_tokenizer.h"
 
 namespace hasten {
 
 // True if the file has texts: it is given, and holds neither ids nor is it dummy data.
 bool is_text_file(const std::string& file);
-// Returns the tokenizer of the model's folder.
+// Returns the folder of the model, which must be a folder because texts need its tokenizer.
+std::filesystem::path tokenizer_folder(const TrainOptions& options);
+// Returns BERT's tokenizer of the model's folder.
 BertTokenizer tokenizer_for(const TrainOptions& options);
 // Returns the tokenizer's files in a model folder.
 std::vector<std::filesystem::path> tokenizer_files_in(const std::filesystem::path& folder);
@@ -38,7 +41,7 @@ bool has_column(const TextTable& table, const std::string& name);
 bool has_filled_column(const TextTable& table, const std::string& name);
 // Returns the encoded texts of the table, or pairs of texts if it has options.text_pair_column, cut
 // to max_length tokens.
-TokenDataset encode_texts(const BertTokenizer& tokenizer, const TextTable& table,
+TokenDataset encode_texts(const RowTokenizer& tokenizer, const TextTable& table,
                           const TrainOptions& options, std::int64_t max_length);
 
 // Opens the columns of a file, or makes dummy rows of the model's ids.

@@ -25,10 +25,12 @@ void EarlyStoppingCallback::on_evaluate(const TrainerEvent& event, TrainerContro
   const auto found = metrics.find(name.rfind("eval_", 0) == 0 ? name : "eval_" + name);
   if (found == metrics.end()) return;
   const bool greater = event.args.greater_is_better.value_or(false);
-  const bool better = !event.state.best_metric ||
-                      ((greater ? found->second > *event.state.best_metric
-                                : found->second < *event.state.best_metric) &&
-                       std::fabs(found->second - *event.state.best_metric) > threshold_);
+  const bool improves = !event.state.best_metric ||
+                        ((greater ? found->second > *event.state.best_metric
+                                  : found->second < *event.state.best_metric) &&
+                         std::fabs(found->second - *event.state.best_metric) > threshold_);
+  // A metric that is not finite never becomes the best one.
+  const bool better = improves && std::isfinite(found->second);
   counter_ = better ? 0 : counter_ + 1;
   if (counter_ >= patience_) control.should_training_stop = true;
 }

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <optional>
 
+#include "data/padding.h"
+#include "exported/exported_parts.h"
+#include "exported/recomputed_graph.h"
 #include "hasten/accelerator.h"
 #include "hasten/anatomy/dry_run.h"
 #include "hasten/base/error.h"
@@ -14,11 +17,15 @@
 #include "hasten/data/loader.h"
 #include "hasten/exported/exported_module.h"
 #include "hasten/models/bert_config.h"
+#include "hasten/models/generation.h"
+#include "hasten/models/lora.h"
 #include "hasten/models/pretrained_model.h"
+#include "hasten/models/recomputation.h"
 #include "hasten/options/train_options.h"
 #include "hasten/tpu/anatomy/dry_tpu.h"
 #include "hasten/tpu/machine/tpus.h"
 #include "hasten/trainer/trainer.h"
+#include "prepare/placement.h"
 #include "process/fork/fork_safety.h"
 #include "process/fork/forked_rank.h"
 #include "tpu/device/opened_tpu.h"
@@ -26,6 +33,10 @@
 
 namespace hasten {
 namespace {
+
+Task task_of(const EstimateOptions& options) {
+  return options.task ? *options.task : usual_task_of(options.model);
+}
 
 // The rows of an estimate, and how their loss is computed if the model does not do that.
 struct Batches {
@@ -90,7 +101,10 @@ void infer(Accelerator& accelerator, const EstimateOptions& options,
 }
 
 AcceleratorOptions accelerator_of(const EstimateOptions& options) {
-  return {.mixed_precision = options.arguments.bf16 ? Precision::bf16 : Precision::no,
+  const TrainingArguments& args = options.arguments;
+  return {.mixed_precision = args.bf16   ? Precision::bf16
+                             : args.fp16 ? Precision::fp16
+                                         : Precision::no,
           .cpu = options.device == "cpu"};
 }
 
@@ -109,20 +123,64 @@ anatomy::Report inference(const EstimateOptions& options, const std::shared_ptr<
   return anatomy->report();
 }
 
+GenerationOptions generation_of(const EstimateOptions& options, Anatomy& anatomy) {
+  return {.max_new_tokens = options.new_tokens,
+          .num_beams = options.beams,
+          .on_memory = [&anatomy](const std::vector<at::Tensor>& memory) {
+            anatomy.watch_functionality(memory);
+          }};
+}
+
+// Generates once for each batch of prompts; nothing ends a text before its last token.
+anatomy::Report generation(const EstimateOptions& options,
+                           const std::shared_ptr<PreTrainedModel>& module, const Batches& batches) {
+  auto* const causal = dynamic_cast<CausalModel*>(module.get());
+  if (causal == nullptr) {
+    throw DataError("models.task", {.what = "an estimate of a generation",
+                                    .got = "a model that predicts no next token",
+                                    .expected = "a model of type gpt2 or llama"});
+  }
+  Accelerator accelerator(accelerator_of(options));
+  auto plain =
+      make_loader(batches.rows, {.batch_size = options.arguments.per_device_train_batch_size});
+  auto [model, loader] = accelerator.prepare(module, plain);
+  module->eval();
+  Anatomy anatomy = accelerator.anatomy({.steps = options.steps});
+  for (auto& batch : loader) {
+    {
+      const auto phase = anatomy.forward();
+      const auto autocast = accelerator.autocast();
+      generate(*causal, batch.at("input_ids"), {}, generation_of(options, anatomy));
+    }
+    anatomy.step();
+    if (anatomy.finished()) break;
+  }
+  return anatomy.report();
+}
+
+[[noreturn]] anatomy::Report generation(const EstimateOptions&,
+                                        const std::shared_ptr<ExportedModule>&, const Batches&) {
+  throw DataError("models.task", {.what = "an estimate of a generation",
+                                  .got = "a .pt2 file, which has no cache of keys and values",
+                                  .expected = "a model of type gpt2 or llama"});
+}
+
 LoadedModel load(const EstimateOptions& options) {
   set_seed(options.arguments.seed);
   LoadedModel loaded =
-      load_model(options.model, {.num_labels = options.num_labels,
+      load_model(options.model, {.task = task_of(options),
+                                 .num_labels = options.num_labels,
                                  .hidden_dropout = options.hidden_dropout,
                                  .attention_dropout = options.attention_dropout,
                                  .classifier_dropout = options.classifier_dropout,
                                  .attn_implementation = options.attn_implementation,
                                  .ignore_mismatched_sizes = options.ignore_mismatched_sizes});
-  if (options.length > loaded.model->max_length()) {
+  const std::int64_t new_tokens = options.mode == EstimateMode::generation ? options.new_tokens : 0;
+  if (options.length + new_tokens > loaded.model->max_length()) {
     throw UsageError(
         "models.sequence-too-long",
         {.what = "an estimate",
-         .got = str(options.length, " tokens per row"),
+         .got = str(options.length + new_tokens, " tokens per row"),
          .expected = str("at most ", loaded.model->max_length(), " (max_position_embeddings)")});
   }
   return loaded;
@@ -147,19 +205,45 @@ class Subject {
   // Calls f with the model and the batches.
   template <class F>
   auto visit(F f) const {
-    if (parts_ == nullptr) return f(load(options_).model, batches_);
+    if (parts_ == nullptr) return f(adapted(load(options_).model), batches_);
     set_seed(options_.arguments.seed);
-    return f(std::make_shared<ExportedModule>(parts_), batches_);
+    return f(adapted(std::make_shared<ExportedModule>(parts_)), batches_);
   }
 
  private:
+  template <class Model>
+  std::shared_ptr<Model> adapted(std::shared_ptr<Model> model) const {
+    if (options_.arguments.weights_dtype == WeightsType::bfloat16 && parts_ == nullptr)
+      convert_weights(*model, at::kBFloat16);
+    if (options_.lora.r > 0) add_lora(*model, options_.lora);
+    return model;
+  }
+
   Batches make_batches() const {
     const std::int64_t rows = rows_of(options_);
-    if (parts_ == nullptr)
-      return {.rows = dummy_rows(rows, options_.length, vocab_size_of(options_.model))};
+    if (parts_ == nullptr) return {.rows = rows_of_ids(rows)};
     return {.rows = example_rows(*parts_, rows, options_.length),
             .loss = loss_for(*parts_),
             .needs_labels = find_input(*parts_, kLabelInput) != nullptr};
+  }
+
+  // A task of tokens has a label for each. The ids are labels of language models; every seventh token is
+  // masked, which is near the usual 15 %.
+  ColumnDataset rows_of_ids(std::int64_t rows) const {
+    ColumnDataset out = dummy_rows(rows, options_.length, vocab_size_of(options_.model));
+    const Task task = task_of(options_);
+    TensorDict columns = out.columns();
+    at::Tensor labels = columns.at("input_ids").clone();
+    if (task == Task::token_classification) {
+      labels.zero_();
+    } else if (task == Task::masked_lm) {
+      const at::Tensor place = at::arange(labels.size(1), at::kLong);
+      labels.masked_fill_(place.remainder(7).ne(0), kIgnoredLabel);
+    } else if (task != Task::causal_lm) {
+      return out;
+    }
+    columns[kLabelInput] = labels;
+    return ColumnDataset(std::move(columns));
   }
 
   EstimateOptions options_;
@@ -221,6 +305,11 @@ anatomy::Alternative alternative_for_tpu(const std::string& name, const Estimate
   return {.name = name, .needed = std::stoll(read_file(needed)), .stopped = read_file(stopped)};
 }
 
+// True if the model has layers that can be recomputed; null: a model of hasten.
+bool can_recompute(const ExportedModule::Parts* parts) {
+  return parts == nullptr || !exported::layer_paths(parts->programs.front()->graph).empty();
+}
+
 anatomy::Alternative alternative(const std::string& name, const EstimateOptions& options) {
   if (starts_with(options.device, kTpuDevice)) return alternative_for_tpu(name, options);
   return {.name = name, .needed = needed_bytes(estimate(options).memory)};
@@ -229,6 +318,11 @@ anatomy::Alternative alternative(const std::string& name, const EstimateOptions&
 }  // namespace
 
 anatomy::TpuAccount estimate_for_tpu(const EstimateOptions& options) {
+  if (options.mode == EstimateMode::generation) {
+    throw DataError(
+        "models.task",
+        {.what = "an estimate of a generation", .got = "a TPU", .expected = "the CPU or a GPU"});
+  }
   DryTpu dry(options.device.substr(kTpuDevice.size()));
   const Subject subject(options);
   std::string stopped;
@@ -256,9 +350,55 @@ anatomy::Report estimate(const EstimateOptions& options) {
     dry.emplace();
   }
   return subject.visit([&](const auto& model, const Batches& batches) {
-    return options.mode == EstimateMode::inference ? inference(options, model, batches)
-                                                   : training(options, model, batches);
+    switch (options.mode) {
+      case EstimateMode::training:
+        return training(options, model, batches);
+      case EstimateMode::inference:
+        return inference(options, model, batches);
+      case EstimateMode::generation:
+        return generation(options, model, batches);
+    }
+    throw UsageError("models.unknown-task", {.what = "a mode that is not in the list"});
   });
+}
+
+std::vector<std::string> recomputable_layers(const EstimateOptions& options) {
+  const DryRun dry;
+  return Subject(options).visit([](const auto& model, const Batches&) {
+    std::vector<std::string> layers;
+    try {
+      layers = set_recomputation(*model, Recomputation{});
+    } catch (const UsageError& error) {
+      if (error.code() != "models.no-recomputation") throw;
+    }
+    return layers;
+  });
+}
+
+FittingBatch largest_fitting_batch(const EstimateOptions& options, std::int64_t limit) {
+  const auto needed = [&](std::int64_t rows) {
+    EstimateOptions changed = options;
+    changed.dry = true;
+    changed.arguments.per_device_train_batch_size = rows;
+    return needed_bytes(estimate(changed).memory);
+  };
+  const std::int64_t most = options.arguments.per_device_train_batch_size;
+  FittingBatch fits{.rows = most, .needed = needed(most)};
+  if (fits.needed <= limit) return fits;
+  fits = {.rows = 0, .needed = needed(1)};
+  if (fits.needed > limit) return fits;
+  fits.rows = 1;
+  std::int64_t does_not = most;
+  while (does_not - fits.rows > 1) {
+    const std::int64_t middle = fits.rows + (does_not - fits.rows) / 2;
+    const std::int64_t bytes = needed(middle);
+    if (bytes <= limit) {
+      fits = {.rows = middle, .needed = bytes};
+    } else {
+      does_not = middle;
+    }
+  }
+  return fits;
 }
 
 std::vector<anatomy::Alternative> what_if(const EstimateOptions& options,
@@ -273,8 +413,12 @@ std::vector<anatomy::Alternative> what_if(const EstimateOptions& options,
     out.push_back(alternative(name, changed));
   };
   const TrainingArguments& args = options.arguments;
-  add(args.bf16 ? "float instead of bf16" : "bf16",
-      [](EstimateOptions& o) { o.arguments.bf16 = !o.arguments.bf16; });
+  const bool has_16_bits = args.bf16 || args.fp16;
+  const char* const name = args.bf16 ? "float instead of bf16" : "float instead of fp16";
+  add(has_16_bits ? name : "bf16", [&](EstimateOptions& o) {
+    o.arguments.bf16 = !has_16_bits;
+    o.arguments.fp16 = false;
+  });
   const bool trains = options.mode == EstimateMode::training;
   // The sizes that an export has fixed cannot change.
   const auto parts = exported_parts(options);
@@ -289,6 +433,27 @@ std::vector<anatomy::Alternative> what_if(const EstimateOptions& options,
   }
   if (options.length > 1 && (inputs == nullptr || inputs->has_dynamic_length()))
     add(str("rows of ", options.length / 2, " tokens"), [](EstimateOptions& o) { o.length /= 2; });
+  if (trains && can_recompute(parts.get()) && !starts_with(options.device, kTpuDevice)) {
+    const auto recompute = [](const char* policy) {
+      return [policy](EstimateOptions& o) {
+        o.arguments.activation_checkpointing = true;
+        o.arguments.activation_checkpointing_kwargs.set("policy", policy);
+      };
+    };
+    if (args.activation_checkpointing) {
+      add("activations kept", [](EstimateOptions& o) {
+        o.arguments.activation_checkpointing = false;
+        o.arguments.activation_checkpointing_kwargs = {};
+      });
+    } else {
+      add("layers recomputed", recompute("full"));
+      add("cheap operators of layers recomputed", recompute("selective"));
+    }
+  }
+  if (trains && starts_with(options.device, "cuda") && !args.activation_offloading) {
+    add("activations in host memory",
+        [](EstimateOptions& o) { o.arguments.activation_offloading = true; });
+  }
   const bool is_adamw =
       args.optim == OptimizerName::adamw_torch || args.optim == OptimizerName::adamw_torch_fused;
   if (trains && args.optim != OptimizerName::sgd)

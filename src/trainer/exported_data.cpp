@@ -13,8 +13,9 @@
 #include "hasten/data/collator.h"
 #include "hasten/data/text_reader.h"
 #include "hasten/formats/safetensors.h"
+#include "hasten/machine/arrow_data.h"
 #include "hasten/metrics/classification.h"
-#include "hasten/tokenizers/bert_tokenizer.h"
+#include "trainer/arrow_rows.h"
 #include "trainer/data_files.h"
 #include "trainer/exported_rows.h"
 #include "trainer/plan.h"
@@ -120,7 +121,7 @@ struct ExportedFiles::Impl {
   const TrainOptions options;
   ExportedModule& model;
   const ExportedModule::Parts& parts;
-  std::optional<BertTokenizer> tokenizer;
+  std::optional<RowTokenizer> tokenizer;
   std::vector<std::string> classes;  // by number, once names of classes have been read
   TrainerDataset train, eval;
   bool has_class_labels = false;
@@ -128,7 +129,7 @@ struct ExportedFiles::Impl {
   bool some_rows_lack_labels = false;
 
   Impl(const TrainOptions& given, ExportedModule& module)
-      : options(given), model(module), parts(module.parts()) {}
+      : options(with_splits(given)), model(module), parts(module.parts()) {}
 
   std::string file() const { return parts.archive.file(); }
 
@@ -168,6 +169,8 @@ struct ExportedFiles::Impl {
     if (name == kDummyData)
       return dataset(example_rows(parts, options.dummy_rows, options.dummy_length), name);
     if (is_safetensors(name)) return of_tensors(load_safetensors(name), name);
+    if (is_arrow_data(name) && !has_arrow_column(name, options.text_column))
+      return of_tensors(arrow_tensors(name, options.label_column), name);
     const TextTable table = read_text_table(name, {.structured = true});
     const bool is_text = find_input(parts, kIds) != nullptr && !has_column(table, kIds) &&
                          has_column(table, options.text_column);
@@ -206,7 +209,7 @@ struct ExportedFiles::Impl {
     for (const UserInput* input : inputs())
       if (!kTokenInputs.contains(input->name) && input->name != kLabelInput)
         fail_column(table.file(), table.names(), input->name);
-    if (!tokenizer) tokenizer = BertTokenizer::from_pretrained(folder());
+    if (!tokenizer) tokenizer.emplace(folder());
     const std::int64_t limit = model.max_length();
     TokenDataset tokens =
         encode_texts(*tokenizer, table, options,
@@ -307,7 +310,7 @@ struct ExportedFiles::Impl {
 ExportedFiles::ExportedFiles(const TrainOptions& options, ExportedModule& model,
                              EvalLabels eval_labels)
     : impl_(std::make_unique<Impl>(options, model)) {
-  impl_->train = impl_->read(options.data);
+  impl_->train = impl_->read(impl_->options.data);
   impl_->needs_labels = eval_labels == EvalLabels::required;
   impl_->eval = impl_->read(options.eval_data);
 }

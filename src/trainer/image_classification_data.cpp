@@ -9,8 +9,10 @@
 #include "hasten/data/images.h"
 #include "hasten/data/text_reader.h"
 #include "hasten/formats/safetensors.h"
+#include "hasten/machine/arrow_data.h"
 #include "hasten/machine/model_folder.h"
 #include "hasten/models/image_classifier.h"
+#include "trainer/arrow_rows.h"
 #include "trainer/data_files.h"
 #include "trainer/task_files.h"
 #include "trainer/text_labels.h"
@@ -146,7 +148,9 @@ class ImageClassificationFiles : public TaskData {
   void read(ImageRows& rows, const std::string& name) const {
     rows.name = name;
     if (name.empty() || name == kDummyData) return;
-    if (fs::is_directory(name)) {
+    if (has_arrow_column(name, "pixel_values")) {
+      rows.columns = ColumnDataset(arrow_tensors(name, options_.label_column));
+    } else if (fs::is_directory(name) && !is_arrow_data(name)) {
       rows.table = table_of_folder(name, options_);
     } else if (is_text_file(name)) {
       std::vector<std::string> columns = {options_.image_column};
@@ -171,8 +175,9 @@ class ImageClassificationFiles : public TaskData {
                           const ImageAugmentation& augmentation) const {
     const TextTable& table = *rows.table;
     // A folder names its images itself, a table is a file in the folder of the images.
-    const fs::path folder =
-        fs::is_directory(rows.name) ? fs::path(rows.name) : fs::path(rows.name).parent_path();
+    const fs::path folder = fs::is_directory(rows.name) && !is_arrow_data(rows.name)
+                                ? fs::path(rows.name)
+                                : fs::path(rows.name).parent_path();
     std::vector<fs::path> files;
     for (const std::string& file : table.column(options_.image_column))
       files.push_back(folder / file);

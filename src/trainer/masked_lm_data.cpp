@@ -2,53 +2,21 @@
 
 #include <algorithm>
 #include <optional>
-#include <span>
 #include <utility>
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/data/language_modeling.h"
-#include "hasten/data/text_reader.h"
+#include "hasten/machine/arrow_data.h"
 #include "hasten/machine/model_folder.h"
 #include "hasten/metrics/classification.h"
+#include "trainer/arrow_rows.h"
+#include "trainer/corpus.h"
 #include "trainer/data_files.h"
 #include "trainer/task_files.h"
 
 namespace hasten {
 namespace {
-
-bool has_lines(const std::string& file) { return ends_with(lower(file), ".txt"); }
-
-// Returns the texts of a file that are not blank.
-std::vector<std::string> read_corpus(const std::string& file, const std::string& column) {
-  const TextTable table = has_lines(file) ? read_text_lines(file, column)
-                                          : read_text_table(file, {.columns = {column}});
-  std::vector<std::string> texts = table.column(column);
-  std::erase_if(texts, [](const std::string& text) { return trim(text).empty(); });
-  if (!texts.empty()) return texts;
-  throw DataError("data.empty", {.what = file + ", column \"" + column + "\"",
-                                 .got = "blank texts",
-                                 .expected = "at least one text"});
-}
-
-// Joins the rows, and cuts them into rows of `length` tokens. The rest at the end is left out.
-TokenDataset rows_of_length(const std::vector<Encoding>& texts, std::int64_t length,
-                            const std::string& file) {
-  std::vector<std::int32_t> ids;
-  for (const Encoding& text : texts)
-    ids.insert(ids.end(), text.input_ids.begin(), text.input_ids.end());
-  const auto size = static_cast<std::size_t>(length);
-  if (ids.size() < size) {
-    throw DataError("data.empty", {.what = file,
-                                   .got = str(ids.size(), " tokens"),
-                                   .expected = str("at least max_length, ", length),
-                                   .hint = "use --line_by_line, or a smaller --max_length"});
-  }
-  TokenDataset rows;
-  for (std::size_t at = 0; at + size <= ids.size(); at += size)
-    rows.push_back(std::span<const std::int32_t>(ids).subspan(at, size));
-  return rows;
-}
 
 // Returns the facts for masking. The masks and random tokens must be ids of the model.
 MaskingVocabulary masking_vocabulary(const BertTokenizer& tokenizer, const PreTrainedModel& model) {
@@ -64,11 +32,12 @@ MaskingVocabulary masking_vocabulary(const BertTokenizer& tokenizer, const PreTr
   return vocabulary;
 }
 
-// One of the two data files: texts, columns of tensors, dummy rows, or none.
+// One of the two data files: texts, columns of tensors, rows of ids, dummy rows, or none.
 struct CorpusFile {
   std::string name;
   std::vector<std::string> texts;
-  bool is_masked = false;  // its columns have labels already
+  std::optional<ArrowRows> rows;
+  bool is_masked = false;  // it has labels already
 
   bool needs_tokenizer() const { return !name.empty() && name != kDummyData && !is_masked; }
 };
@@ -101,6 +70,9 @@ class MaskedLmFiles : public TaskData {
     CorpusFile file{.name = name};
     if (is_text_file(name)) {
       file.texts = read_corpus(name, options_.text_column);
+    } else if (is_arrow_data(name)) {
+      file.rows.emplace(name, "labels");
+      file.is_masked = file.rows->has_labels();
     } else if (!name.empty() && name != kDummyData) {
       file.is_masked = load_columns(name).columns().count("labels") > 0;
     }
@@ -124,6 +96,7 @@ class MaskedLmFiles : public TaskData {
 
   TrainerDataset dataset(const CorpusFile& file, const PreTrainedModel& model) const {
     if (file.name.empty()) return TrainerDataset();
+    if (file.rows) return of_rows(file, model);
     return file.texts.empty() ? of_columns(file, model) : of_texts(file, model);
   }
 
@@ -141,6 +114,13 @@ class MaskedLmFiles : public TaskData {
     }
     check_ids(rows, model.vocab_size(), file.name);
     return TrainerDataset(std::move(rows), collator(model));
+  }
+
+  TrainerDataset of_rows(const CorpusFile& file, const PreTrainedModel& model) const {
+    file.rows->check(model);
+    if (!file.is_masked) return TrainerDataset(*file.rows, collator(model));
+    file.rows->check_token_labels(model.vocab_size());
+    return TrainerDataset(*file.rows, DataCollatorForTokenClassification{});
   }
 
   TrainerDataset of_columns(const CorpusFile& file, const PreTrainedModel& model) const {

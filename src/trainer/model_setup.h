@@ -1,6 +1,7 @@
 // File: trainer/model_setup.h (internal)
 // Sets what the module and the optimizer do during a run, and resets it when the run has ended:
-// sparse gradients, noise in the embeddings, and the weights that the optimizer averages.
+// sparse gradients, noise in the embeddings, recomputation, losses without logits, and the weights
+// that the optimizer averages.
 //
 // Thread rule: that of the Trainer.
 #pragma once
@@ -13,7 +14,9 @@ namespace hasten {
 
 class Trainer::Impl::ModelSetup {
  public:
-  // Throws ConfigError "trainer.embedding-noise" if the module takes no noise.
+  // Throws ConfigError "trainer.embedding-noise" if the module takes no noise, "trainer.recomputation"
+  // if the device does not recompute, and "trainer.loss-only" if use_liger_kernel cannot be done; and
+  // what set_recomputation() and ActivationOffload throw.
   ModelSetup(Impl& trainer, torch::optim::Optimizer& optimizer);
   ~ModelSetup();
   ModelSetup(const ModelSetup&) = delete;
@@ -22,6 +25,9 @@ class Trainer::Impl::ModelSetup {
  private:
   void set_sparse_gradients(bool sparse);
   void set_embedding_noise(double alpha);
+  void set_recomputation();
+  void check_offloading() const;
+  void set_loss_only();
   void check_rate_of_averaging() const;
 
   Impl& trainer_;

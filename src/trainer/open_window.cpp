@@ -1,4 +1,5 @@
-// The accumulation window in which a run of the Trainer is saved and continued.
+// The accumulation window in which a run of the Trainer is saved and continued, with the scale of its
+// losses.
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -58,12 +59,28 @@ void Trainer::Impl::restore_elastic(const std::optional<ElasticPosition>& saved,
   if (elastic) elastic->restore(*saved);
 }
 
+LossScaling* Trainer::Impl::loss_scaling() const { return accelerator.state_->scaling.get(); }
+
+std::optional<LossScalePosition> Trainer::Impl::loss_scale_position() const {
+  const LossScaling* const scaling = loss_scaling();
+  return scaling ? std::optional(scaling->position()) : std::nullopt;
+}
+
+void Trainer::Impl::restore_loss_scale(const std::optional<LossScalePosition>& saved) const {
+  LossScaling* const scaling = loss_scaling();
+  if (scaling == nullptr) return;
+  if (!saved) return scaling->reset();
+  scaling->restore(*saved);
+}
+
 void Trainer::Impl::restore_window(const std::vector<WindowPosition>& windows,
+                                   const std::optional<LossScalePosition>& scale,
                                    const std::filesystem::path& folder) {
   Json of_ranks = Json::array();
   for (const WindowPosition& window : windows) of_ranks.push_back(json_of(window));
   AcceleratorState& own = *accelerator.state_;
-  once(group(), true, [&] { restore_window_state(own, read_window_state(own, of_ranks, folder)); });
+  once(group(), true,
+       [&] { restore_window_state(own, read_window_state(own, of_ranks, folder), scale); });
 }
 
 }  // namespace hasten

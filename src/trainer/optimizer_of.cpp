@@ -12,9 +12,11 @@
 #include "hasten/optim/adafactor.h"
 #include "hasten/optim/adamax.h"
 #include "hasten/optim/adamw.h"
+#include "hasten/optim/adamw_8bit.h"
 #include "hasten/optim/ademamix.h"
 #include "hasten/optim/lamb.h"
 #include "hasten/optim/lion.h"
+#include "hasten/optim/lion_8bit.h"
 #include "hasten/optim/muon_adamw.h"
 #include "hasten/optim/nadam.h"
 #include "hasten/optim/radam.h"
@@ -26,22 +28,36 @@ namespace {
 
 using OptimizerPointer = std::unique_ptr<torch::optim::Optimizer>;
 
-// Returns the matrices that Muon steps: those that are no tables of embeddings, without the last one
-// in the order of registration, which is the output layer's.
-std::set<std::string> hidden_matrices_of(const torch::nn::Module& module) {
+// Returns the tables of embeddings: those of LibTorch's modules, and matrices whose names say so.
+std::set<std::string> embedding_tables_of(const torch::nn::Module& module) {
   std::set<const at::TensorImpl*> tables;
   for (const auto& each : module.modules()) {
     const auto* const table = dynamic_cast<const torch::nn::EmbeddingImpl*>(each.get());
     if (table != nullptr) tables.insert(table->weight.unsafeGetTensorImpl());
   }
-  std::vector<std::string> matrices;
+  std::set<std::string> names;
   for (const auto& item : module.named_parameters()) {
     const bool is_table = tables.count(item.value().unsafeGetTensorImpl()) > 0 ||
                           lower(item.key()).find("embed") != std::string::npos;
-    if (item.value().dim() == 2 && !is_table) matrices.push_back(item.key());
+    if (item.value().dim() == 2 && is_table) names.insert(item.key());
+  }
+  return names;
+}
+
+// Returns the matrices that Muon steps: those that are no tables of embeddings, without the last one
+// in the order of registration, which is the output layer's.
+std::set<std::string> hidden_matrices_of(const torch::nn::Module& module) {
+  const std::set<std::string> tables = embedding_tables_of(module);
+  std::vector<std::string> matrices;
+  for (const auto& item : module.named_parameters()) {
+    if (item.value().dim() == 2 && tables.count(item.key()) == 0) matrices.push_back(item.key());
   }
   if (!matrices.empty()) matrices.pop_back();
   return {matrices.begin(), matrices.end()};
+}
+
+bool keeps_8_bits(OptimizerName optimizer) {
+  return optimizer == OptimizerName::adamw_8bit || optimizer == OptimizerName::lion_8bit;
 }
 
 // Makes optimizers of the two groups of parameters from their options.
@@ -53,10 +69,14 @@ class OptimizerBuilder {
     const std::set<std::string> undecayed = undecayed_parameters_of(module);
     const std::set<std::string> hidden =
         args.optim == OptimizerName::muon ? hidden_matrices_of(module) : std::set<std::string>();
+    const std::set<std::string> tables =
+        keeps_8_bits(args.optim) ? embedding_tables_of(module) : std::set<std::string>();
     for (const auto& [name, parameter] : parameters) {
       if (!parameter.requires_grad()) continue;
       if (hidden.count(name) > 0) {
         matrices_.push_back(parameter);
+      } else if (tables.count(name) > 0 && undecayed.count(name) == 0) {
+        tables_.push_back(parameter);
       } else {
         (undecayed.count(name) > 0 ? plain_ : decayed_).push_back(parameter);
       }
@@ -67,7 +87,7 @@ class OptimizerBuilder {
     switch (args_.optim) {
       case OptimizerName::adamw_torch:
       case OptimizerName::adamw_torch_fused:
-        return make<AdamW>(adam(torch::optim::AdamWOptions(args_.learning_rate)));
+        return make<AdamW>(adamw());
       case OptimizerName::sgd:
         return make<torch::optim::SGD>(torch::optim::SGDOptions(args_.learning_rate)
                                            .momentum(number("momentum", 0))
@@ -118,6 +138,10 @@ class OptimizerBuilder {
       case OptimizerName::radam:
         return make<RAdam>(adam(RAdamOptions(args_.learning_rate))
                                .decoupled_weight_decay(flag("decoupled_weight_decay", false)));
+      case OptimizerName::adamw_8bit:
+        return quantized<AdamW8bit>(adam(AdamW8bitOptions(args_.learning_rate)));
+      case OptimizerName::lion_8bit:
+        return quantized<Lion8bit>(with_betas(Lion8bitOptions(args_.learning_rate)));
     }
     TORCH_INTERNAL_ASSERT(false, "an optimizer without a name");
   }
@@ -138,6 +162,14 @@ class OptimizerBuilder {
   Options adam(Options options) const {
     options.eps(args_.adam_epsilon);
     return with_betas(std::move(options));
+  }
+
+  AdamWOptions adamw() const {
+    const bool is_half = args_.optim_args.text("state_dtype", "float32") == "bfloat16";
+    return adam(AdamWOptions(args_.learning_rate))
+        .state_dtype(is_half ? at::kBFloat16 : at::kFloat)
+        .stochastic_rounding(flag("stochastic_rounding", true))
+        .rounding_seed(args_.seed);
   }
 
   AdafactorOptions adafactor() const {
@@ -202,6 +234,23 @@ class OptimizerBuilder {
     return std::make_unique<MuonAdamW>(groups, options);
   }
 
+  // The tables of embeddings have a group of their own, with moments in float as the Hugging Face
+  // Trainer has them with bitsandbytes: their rare, large gradients suffer most from 8 bits.
+  template <class Optimizer, class Options>
+  OptimizerPointer quantized(Options options) const {
+    options.min_8bit_size(static_cast<std::int64_t>(number("min_8bit_size", 4096)));
+    std::vector<torch::optim::OptimizerParamGroup> groups;
+    const auto add = [&](const std::vector<at::Tensor>& members, double decay, double bits) {
+      Options own = options;
+      own.bits(static_cast<std::int64_t>(bits)).weight_decay(decay);
+      if (!members.empty()) groups.emplace_back(members, own.clone());
+    };
+    add(decayed_, args_.weight_decay, 8);
+    add(plain_, 0, 8);
+    add(tables_, args_.weight_decay, number("embedding_bits", 32));
+    return std::make_unique<Optimizer>(groups, options);
+  }
+
   Averaging averaging() const {
     return {.warmup_steps = absolute_steps(args_.warmup_steps, num_training_steps_),
             .r = number("r", 0),
@@ -224,6 +273,7 @@ class OptimizerBuilder {
   std::int64_t num_training_steps_;
   std::vector<at::Tensor> decayed_, plain_;
   std::vector<at::Tensor> matrices_;  // of hidden layers, for Muon
+  std::vector<at::Tensor> tables_;    // of embeddings, for optimizers of 8 bits
 };
 
 }  // namespace

@@ -2,25 +2,39 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+
+#include "hasten/base/error.h"
 
 namespace hasten {
 
-Plan plan_of(const TrainingArguments& args, std::int64_t rows, std::int64_t batches,
-             std::int64_t processes) {
+Plan plan_of(const TrainingArguments& args, std::optional<std::int64_t> rows,
+             std::optional<std::int64_t> batches, std::int64_t processes) {
+  if (!batches && args.max_steps <= 0) {
+    throw ConfigError("trainer.max-steps",
+                      {.what = "max_steps",
+                       .got = "none, and training data that do not know their number of rows",
+                       .expected = "the number of optimizer steps",
+                       .hint = "set max_steps: num_train_epochs has no meaning for a stream of "
+                               "unknown size; or give the stream size()"});
+  }
   Plan plan{};
-  plan.batches_per_epoch = batches;
-  plan.steps_per_epoch = std::max<std::int64_t>(
-      1, (batches + args.gradient_accumulation_steps - 1) / args.gradient_accumulation_steps);
+  // A stream counts as one epoch of the run's steps, so that the state's epoch is their share.
+  plan.batches_per_epoch = batches.value_or(args.max_steps * args.gradient_accumulation_steps);
+  plan.steps_per_epoch =
+      std::max<std::int64_t>(1, (plan.batches_per_epoch + args.gradient_accumulation_steps - 1) /
+                                    args.gradient_accumulation_steps);
   if (args.max_steps > 0) {
     plan.max_steps = args.max_steps;
-    plan.epochs = (plan.max_steps + plan.steps_per_epoch - 1) / plan.steps_per_epoch;
+    plan.epochs = batches ? (plan.max_steps + plan.steps_per_epoch - 1) / plan.steps_per_epoch
+                          : std::numeric_limits<std::int64_t>::max();
     plan.samples = static_cast<double>(plan.max_steps * args.per_device_train_batch_size *
                                        args.gradient_accumulation_steps * processes);
   } else {
     plan.max_steps = static_cast<std::int64_t>(
         std::ceil(args.num_train_epochs * static_cast<double>(plan.steps_per_epoch)));
     plan.epochs = static_cast<std::int64_t>(std::ceil(args.num_train_epochs));
-    plan.samples = static_cast<double>(rows) * args.num_train_epochs;
+    plan.samples = static_cast<double>(rows.value_or(0)) * args.num_train_epochs;
   }
   plan.logging_steps = absolute_steps(args.logging_steps, plan.max_steps);
   plan.eval_steps = absolute_steps(args.eval_steps.value_or(args.logging_steps), plan.max_steps);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "hasten/options/training_arguments.h"
 
@@ -20,8 +21,11 @@ inline std::int64_t data_ranks(const TrainingArguments& args, std::int64_t proce
   return args.elastic_ranks > 0 ? args.elastic_ranks : processes;
 }
 
-// `batches` is the number in one epoch, in each of `processes` processes or virtual ranks.
-Plan plan_of(const TrainingArguments& args, std::int64_t rows, std::int64_t batches,
-             std::int64_t processes);
+// `rows` and `batches` are the numbers in one epoch, the latter in each of `processes` processes or
+// virtual ranks. They are unset for a stream of unknown size: then max_steps says how long the run is,
+// for as many epochs as that takes, and ConfigError "trainer.max-steps" is thrown without it.
+// Source: Trainer.set_initial_training_values of transformers 5.23.
+Plan plan_of(const TrainingArguments& args, std::optional<std::int64_t> rows,
+             std::optional<std::int64_t> batches, std::int64_t processes);
 
 }  // namespace hasten

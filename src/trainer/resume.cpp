@@ -113,7 +113,7 @@ Trainer::Impl::Resume::Resumed Trainer::Impl::Resume::restore() {
   const CheckpointToResume checkpoint(from);
   trainer_.restore_elastic(checkpoint.position.elastic, from);
   check_resumable(checkpoint, trainer_.args, trainer_.data_ranks(),
-                  trainer_.parts.train_dataset.size());
+                  rows_or_unknown(trainer_.parts.train_dataset));
   restore_parts(checkpoint);
   TrainerState before = checkpoint.state;
   find_best_checkpoint(before, from);
@@ -124,7 +124,9 @@ Trainer::Impl::Resume::Resumed Trainer::Impl::Resume::restore() {
       str("resuming from ", from.string(), " at step ", trainer_.state.global_step));
   report_changes(checkpoint);
   if (trainer_.args.ignore_data_skip) return {};  // the window begins again with the epoch
-  return {.folder = from, .windows = checkpoint.position.windows};
+  return {.folder = from,
+          .windows = checkpoint.position.windows,
+          .loss_scale = checkpoint.position.loss_scale};
 }
 
 void Trainer::Impl::Resume::restore_parts(const CheckpointToResume& checkpoint) {
@@ -136,13 +138,17 @@ void Trainer::Impl::Resume::restore_parts(const CheckpointToResume& checkpoint) 
                                                    .expected = "every weight of the model"});
   }
   if (!load_training_state(checkpoint.folder, run_.optimizer.unwrap(), run_.parameters.by_name(),
-                           trainer_.is_elastic() ? 0 : trainer_.group().rank())) {
+                           trainer_.is_elastic() ? 0 : trainer_.group().rank(),
+                           trainer_.args.offload_optimizer_states
+                               ? std::optional(at::Device(at::kCPU))
+                               : std::nullopt)) {
     trainer_.logger.info(
         str("the checkpoint is from ", position.num_processes, " processes: rank ",
             trainer_.group().rank(), " has no saved random state and starts with a new one"),
         {.main_process_only = false});
   }
   run_.schedule.restore(position);
+  trainer_.restore_loss_scale(position.loss_scale);
   run_.loader->load_state(
       trainer_.args.ignore_data_skip
           ? LoaderState{.seed = position.loader.seed, .epoch = position.loader.epoch, .batch = 0}

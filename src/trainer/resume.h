@@ -26,6 +26,7 @@ class Trainer::Impl::Resume {
   struct Resumed {
     std::filesystem::path folder;
     std::vector<WindowPosition> windows;  // those of all processes; empty between two steps
+    std::optional<LossScalePosition> loss_scale = {};  // of the gradients in the windows
   };
   Resumed restore();
 

@@ -28,6 +28,11 @@ constexpr std::array kArgumentsWithoutNumericalEffect = {"output_dir",
                                                          "auto_find_batch_size",
                                                          "use_cpu",
                                                          "num_threads",
+                                                         "activation_checkpointing",
+                                                         "activation_checkpointing_kwargs",
+                                                         "activation_offloading",
+                                                         "step_in_backward",
+                                                         "offload_optimizer_states",
                                                          "torch_empty_cache_steps",
                                                          "log_level",
                                                          "disable_tqdm",
@@ -136,10 +141,13 @@ void check_order_of_rows(const CheckpointToResume& checkpoint, const TrainingArg
   const std::string what = "resuming from " + checkpoint.folder.string();
   const auto& data = checkpoint.position.data;
   if (data && data->rows != rows) {
+    const auto shown_rows = [](std::int64_t count) {
+      return count < 0 ? std::string("an unknown number of rows") : str(count, " rows");
+    };
     throw ConfigError("trainer.data-changed",
                       {.what = what,
-                       .got = str("training data of ", rows, " rows"),
-                       .expected = str(data->rows, " rows, as when the checkpoint was made"),
+                       .got = "training data of " + shown_rows(rows),
+                       .expected = shown_rows(data->rows) + ", as when the checkpoint was made",
                        .hint = str("resume with the same data, or ", kRestartEpochHint)});
   }
   const LoaderState& place = checkpoint.position.loader;
@@ -178,6 +186,7 @@ void append(std::string& out, TrainerBatch& batch) {
 
 // Returns a digest of up to eight rows, spread over the data, which a shuffle changes.
 std::string sample_of(const TrainerDataset& data) {
+  if (data.is_stream()) return "";  // it has no rows to choose from
   constexpr std::int64_t most = 8;
   const std::int64_t rows = data.size(), count = std::min(rows, most);
   std::vector<std::int64_t> chosen;
@@ -185,12 +194,8 @@ std::string sample_of(const TrainerDataset& data) {
     chosen.push_back(i * (rows - 1) / std::max<std::int64_t>(1, count - 1));
   const auto order = [chosen](std::int64_t, std::uint64_t, std::int64_t) { return chosen; };
   std::string bytes;
-  try {
-    auto loader = data.loader({.batch_size = count, .seed = 0, .order = order});
-    for (TrainerBatch& batch : loader) append(bytes, batch);
-  } catch (const ConfigError&) {
-    return "";  // a stream has no rows to choose from
-  }
+  auto loader = data.loader({.batch_size = count, .seed = 0, .order = order});
+  for (TrainerBatch& batch : loader) append(bytes, batch);
   return short_digest(bytes);
 }
 
@@ -231,11 +236,15 @@ std::vector<std::string> changed_arguments(const CheckpointToResume& checkpoint,
   return changes;
 }
 
+std::int64_t rows_or_unknown(const TrainerDataset& data) {
+  return data.has_size() ? data.size() : kUnknownRows;
+}
+
 DataIdentity identity_of(const TrainerDataset& data) {
   const TensorDict generators = random_state();
   const std::string once = sample_of(data), again = sample_of(data);
   restore_random_state(generators);
-  return {.rows = data.size(), .sample = once == again ? once : ""};
+  return {.rows = rows_or_unknown(data), .sample = once == again ? once : ""};
 }
 
 }  // namespace hasten

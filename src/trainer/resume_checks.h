@@ -35,6 +35,10 @@ void check_resumable(const CheckpointToResume& checkpoint, const TrainingArgumen
 std::vector<std::string> changed_arguments(const CheckpointToResume& checkpoint,
                                            const TrainingArguments& args);
 
+// The number of rows of a stream that does not know it.
+inline constexpr std::int64_t kUnknownRows = -1;
+std::int64_t rows_or_unknown(const TrainerDataset& data);
+
 // Identifies the data by reading some rows, twice. Leaves the generators as they were.
 DataIdentity identity_of(const TrainerDataset& data);
 

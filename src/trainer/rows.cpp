@@ -6,15 +6,29 @@
 
 namespace hasten {
 
+namespace {
+
+// Returns the batch with the first `kept` rows of those of its tensors that have `rows` rows.
+TrainerBatch narrowed(const TrainerBatch& batch, std::int64_t rows, std::int64_t kept) {
+  TrainerBatch out = batch.copy();
+  for_each_tensor(out, [&](at::Tensor& tensor) {
+    const bool has_rows = tensor.defined() && tensor.dim() > 0 && tensor.size(0) == rows;
+    if (has_rows) tensor = tensor.narrow(0, 0, kept);
+  });
+  return out;
+}
+
+}  // namespace
+
 RealRows real_rows(const TrainerBatch& batch, const BatchInfo& info) {
   const std::int64_t rows = info.rows, real = info.real_rows;
   if (rows == real) return {.batch = batch, .count = real};
-  TrainerBatch kept = batch.copy();
-  for_each_tensor(kept, [&](at::Tensor& tensor) {
-    const bool has_rows = tensor.defined() && tensor.dim() > 0 && tensor.size(0) == rows;
-    if (has_rows) tensor = tensor.narrow(0, 0, std::max<std::int64_t>(real, 1));
-  });
-  return {.batch = std::move(kept), .count = real};
+  return {.batch = narrowed(batch, rows, std::max<std::int64_t>(real, 1)), .count = real};
+}
+
+RealRows first_rows(const RealRows& rows, std::int64_t count) {
+  if (count >= rows.count) return rows;
+  return {.batch = narrowed(rows.batch, rows.count, count), .count = count};
 }
 
 at::Tensor counted(const at::Tensor& rows, std::int64_t count) {

@@ -23,6 +23,9 @@ struct RealRows {
 };
 RealRows real_rows(const TrainerBatch& batch, const BatchInfo& info);
 
+// Returns the first `count` rows of a batch.
+RealRows first_rows(const RealRows& rows, std::int64_t count);
+
 // Returns the rows that count of a tensor that has one for each row of the batch.
 at::Tensor counted(const at::Tensor& rows, std::int64_t count);
 

@@ -8,6 +8,7 @@
 #include "hasten/base/text.h"
 #include "hasten/checkpoint/checkpoint_folders.h"
 #include "hasten/checkpoint/manifest.h"
+#include "hasten/models/lora.h"
 #include "hasten/models/training_traits.h"
 #include "hasten/process/once.h"
 #include "trainer/restarted_job.h"
@@ -53,15 +54,18 @@ void Trainer::Impl::RunCheckpoints::prepare_folder() const {
 
 // Returns the bytes of the files of the model and of what the optimizer keeps for each weight.
 std::uintmax_t Trainer::Impl::RunCheckpoints::bytes() const {
-  std::uintmax_t weights = 0, trained = 0;
+  std::uintmax_t weights = 0, trained = 0, numbers = 0;
   for (const auto& [name, parameter] : run_.parameters.by_name()) weights += parameter.nbytes();
-  for (const at::Tensor& parameter : run_.trained) trained += parameter.nbytes();
+  for (const at::Tensor& parameter : run_.trained) {
+    numbers += static_cast<std::uintmax_t>(parameter.numel());
+    trained += parameter.nbytes();
+  }
+  if (has_lora(*trainer_.model)) weights = trained;  // the file of adapters
   if (const TrainingTraits* const traits = traits_of(*trainer_.model))
     weights += traits->other_file_bytes();
   const auto states = anatomy::textbook_states(run_.optimizer.unwrap());
   if (!states || trainer_.args.save_only_model) return weights;
-  const double kept = states->bytes / sizeof(float);
-  return weights + static_cast<std::uintmax_t>(kept * static_cast<double>(trained));
+  return weights + static_cast<std::uintmax_t>(states->bytes * static_cast<double>(numbers));
 }
 
 std::vector<std::pair<std::string, TrainerCallback*>> Trainer::Impl::stateful_callbacks() const {
@@ -182,7 +186,8 @@ TrainingPosition Trainer::Impl::RunCheckpoints::position(const StepTotals& windo
   TrainingPosition position{.num_processes = trainer_.data_ranks(),
                             .loader = run_.loader->state(),
                             .losses = run_.losses.position(),
-                            .elastic = trainer_.elastic_position()};
+                            .elastic = trainer_.elastic_position(),
+                            .loss_scale = trainer_.loss_scale_position()};
   run_.schedule.save_in(position, trainer_.state.global_step);
   if (micro_batches > 0) position.windows = trainer_.windows_of_all(window, run_.losses.open_sum());
   if (run_.hashes) position.hash_chain = run_.hashes->position();

@@ -15,6 +15,14 @@ Loader<TrainerBatch> training_loader(Trainer& trainer, const TrainerDataset& dat
 
 }  // namespace
 
+Plan Trainer::Impl::RunParts::plan_of_run(const Impl& trainer,
+                                          const PreparedLoader<Loader<TrainerBatch>>& loader) {
+  const TrainerDataset& data = trainer.parts.train_dataset;
+  if (!loader->has_size()) return plan_of(trainer.args, {}, {}, trainer.data_ranks());
+  return plan_of(trainer.args, data.has_size() ? data.size() : loader->dataset_size(),
+                 loader.size() / trainer.turns(), trainer.data_ranks());
+}
+
 Trainer::Impl::RunParts::RunParts(Impl& trainer, LossRecord::Listener on_nonfinite_loss)
     : parameters(*trainer.model),
       loader(std::get<0>(trainer.accelerator.prepare(
@@ -22,8 +30,7 @@ Trainer::Impl::RunParts::RunParts(Impl& trainer, LossRecord::Listener on_nonfini
       losses(trainer.args, trainer.group(), trainer.accelerator.device(),
              trainer.traits().reads_scalars_late && !trainer.args.stop_on_nonfinite_loss,
              std::move(on_nonfinite_loss)),
-      plan(plan_of(trainer.args, trainer.parts.train_dataset.size(),
-                   loader.size() / trainer.turns(), trainer.data_ranks())),
+      plan(plan_of_run(trainer, loader)),
       optimizer(std::get<0>(trainer.accelerator.prepare(make_optimizer(trainer, plan.max_steps)))),
       schedule(trainer.trainer, optimizer.unwrap(), plan.max_steps,
                static_cast<bool>(trainer.parts.eval_dataset)),

@@ -36,6 +36,7 @@ struct Trainer::Impl::RunParts {
   std::optional<RunHashes> hashes;  // with hash_chain_steps
 
  private:
+  static Plan plan_of_run(const Impl& trainer, const PreparedLoader<Loader<TrainerBatch>>& loader);
   static std::unique_ptr<torch::optim::Optimizer> make_optimizer(Impl& trainer,
                                                                  std::int64_t max_steps);
 

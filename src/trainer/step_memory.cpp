@@ -1,6 +1,6 @@
 #include "trainer/step_memory.h"
 
-#include <new>
+#include <exception>
 #include <utility>
 
 #include "hasten/base/text.h"
@@ -24,14 +24,21 @@ Trainer::Impl::StepMemory::~StepMemory() {
 void Trainer::Impl::StepMemory::run(const std::string& name, const std::function<void()>& part) {
   name_ = name;
   has_agreed_ = false;
+  mark_.emplace(retry_.parameters);
+  // The failed part's tensors are freed before the explanation needs memory.
+  std::string text;
+  anatomy::RequestedBytes requested;
   try {
     part();
-  } catch (const c10::Error& error) {
+  } catch (const MemoryError&) {  // agree() has reported it
+    throw;
+  } catch (const std::exception& error) {
     if (!is_out_of_memory(error)) throw;
-    report(name, error.what_without_backtrace());
-  } catch (const std::bad_alloc& error) {
-    report(name, error.what());
+    const auto* const of_libtorch = dynamic_cast<const c10::Error*>(&error);
+    text = of_libtorch ? of_libtorch->what_without_backtrace() : error.what();
+    requested = anatomy::requested_bytes(error);
   }
+  if (!text.empty()) report(name, text, requested);
   if (!agrees_ || std::exchange(has_agreed_, false)) return;
   name_ = name;
   agree();
@@ -51,11 +58,18 @@ void Trainer::Impl::StepMemory::agree() {
   explain_out_of_memory(str("rank ", rank, " ran out of memory"), trainer_.args, name_);
 }
 
-void Trainer::Impl::StepMemory::report(const std::string& name, const std::string& text) {
+void Trainer::Impl::StepMemory::report(const std::string& name, const std::string& text,
+                                       const anatomy::RequestedBytes& requested) {
   // The others are in the exchange if they have agreed to it.
   ran_out_ = !has_agreed_;
   if (agrees_ && ran_out_) (void)rank_without_memory(true);
-  explain_out_of_memory(text, trainer_.args, name);
+  // A run that starts again with smaller batches needs no explanation.
+  const TrainingArguments& args = trainer_.args;
+  const bool starts_again = args.auto_find_batch_size && args.per_device_train_batch_size > 1;
+  anatomy::FailureText why;
+  if (!starts_again && trainer_.group().size() == 1)
+    why = anatomy::explain_failure(retry_, *mark_, requested);
+  explain_out_of_memory(text, args, name, why);
 }
 
 }  // namespace hasten

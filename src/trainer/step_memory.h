@@ -13,7 +13,9 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "trainer/trainer_impl.h"
 
@@ -26,6 +28,10 @@ class Trainer::Impl::StepMemory {
   StepMemory(const StepMemory&) = delete;
   StepMemory& operator=(const StepMemory&) = delete;
 
+  // Sets how a step is made again in dry runs that explain a failure. Without it there is no
+  // explanation.
+  void set_retry(ExplainedStep retry) { retry_ = std::move(retry); }
+  void set_rows(std::int64_t rows) { retry_.rows = rows; }
   // Runs a part of a step. All processes call it for the same parts.
   void run(const std::string& name, const std::function<void()>& part);
   // True if memory ran out in a part, in this process or, if they agree, in another one. False if it ran
@@ -36,12 +42,15 @@ class Trainer::Impl::StepMemory {
   // Returns the greatest rank that has run out of memory, or -1. A collective.
   std::int64_t rank_without_memory(bool is_own) const;
   void agree();
-  [[noreturn]] void report(const std::string& name, const std::string& text);
+  [[noreturn]] void report(const std::string& name, const std::string& text,
+                           const anatomy::RequestedBytes& requested);
 
   Impl& trainer_;
   const bool agrees_;
-  std::string name_;         // of the part that runs
-  bool has_agreed_ = false;  // in this part, before the exchange
+  std::string name_;  // of the part that runs
+  ExplainedStep retry_;
+  std::optional<anatomy::StepMark> mark_;  // of the part that runs
+  bool has_agreed_ = false;                // in this part, before the exchange
   bool ran_out_ = false;
 };
 

@@ -1,11 +1,33 @@
 // The steps of a run that a class derived from Trainer may replace.
+#include <optional>
+
+#include "hasten/autograd/activation_offload.h"
 #include "hasten/base/error.h"
+#include "hasten/base/text.h"
 #include "hasten/data/sampler.h"
 #include "trainer/optimizer_of.h"
 #include "trainer/plan.h"
 #include "trainer/trainer_impl.h"
 
 namespace hasten {
+namespace {
+
+// The rows of a stream come in its own order; `random`, the default, is that order too, as with the
+// Hugging Face Trainer.
+void check_order_of_stream(const TrainingArguments& args) {
+  if (args.train_sampling_strategy != SamplingStrategy::group_by_length &&
+      args.train_sampling_strategy != SamplingStrategy::batch_rebalance)
+    return;
+  throw ConfigError(
+      "trainer.stream-order",
+      {.what = str("train_sampling_strategy ", name_of(args.train_sampling_strategy)),
+       .got = "training data that are a stream",
+       .expected = "random or sequential, which leave a stream in its own order",
+       .hint = "shuffle the stream with shuffle_rows (hasten/data/streams.h), or give "
+               "the dataset size() and get(index)"});
+}
+
+}  // namespace
 
 ModelOutput Trainer::compute_loss(TrainerBatch& batch) { return impl_->compute_loss(batch); }
 
@@ -16,8 +38,11 @@ at::Tensor Trainer::training_step(TrainerBatch& batch, double items) {
                                         .expected = "one during a run, whose model is prepared",
                                         .hint = "call it from a class that overrides it"});
   }
-  const ModelOutput out =
-      impl_->prepared->call([&](torch::nn::Module&) { return compute_loss(batch); });
+  const ModelOutput out = impl_->prepared->call([&](torch::nn::Module& module) {
+    std::optional<ActivationOffload> offload;
+    if (impl_->args.activation_offloading) offload.emplace(module);
+    return compute_loss(batch);
+  });
   impl_->check_loss(out.loss);
   impl_->accelerator.backward(out.loss, items);
   return out.loss;
@@ -63,6 +88,11 @@ void Trainer::log(Metrics logs) {
 Loader<TrainerBatch> Trainer::get_train_dataloader() {
   const TrainingArguments& args = impl_->args;
   LoaderOptions options = impl_->loader_options(args.per_device_train_batch_size);
+  options.drop_last = args.dataloader_drop_last;
+  if (impl_->parts.train_dataset.is_stream()) {
+    check_order_of_stream(args);
+    return impl_->parts.train_dataset.loader(options);
+  }
   options.shuffle = args.train_sampling_strategy == SamplingStrategy::random ||
                     args.train_sampling_strategy == SamplingStrategy::batch_rebalance;
   if (args.train_sampling_strategy == SamplingStrategy::batch_rebalance) {
@@ -75,7 +105,6 @@ Loader<TrainerBatch> Trainer::get_train_dataloader() {
         impl_->parts.train_dataset.lengths(args.length_column_name),
         args.per_device_train_batch_size * args.gradient_accumulation_steps * impl_->data_ranks());
   }
-  options.drop_last = args.dataloader_drop_last;
   return impl_->parts.train_dataset.loader(options);
 }
 

@@ -2,11 +2,13 @@
 
 #include "hasten/base/error.h"
 #include "hasten/trainer/classification_data.h"
+#include "trainer/arrow_rows.h"
 #include "trainer/task_files.h"
 
 namespace hasten {
 
-std::unique_ptr<TaskData> read_task_data(const TrainOptions& options, EvalLabels eval_labels) {
+std::unique_ptr<TaskData> read_task_data(const TrainOptions& given, EvalLabels eval_labels) {
+  const TrainOptions options = with_splits(given);
   switch (options.task) {
     case TrainTask::text_classification:
       return std::make_unique<ClassificationFiles>(options, eval_labels);
@@ -14,6 +16,8 @@ std::unique_ptr<TaskData> read_task_data(const TrainOptions& options, EvalLabels
       return read_token_classification_files(options, eval_labels);
     case TrainTask::masked_lm:
       return read_masked_lm_files(options);
+    case TrainTask::causal_lm:
+      return read_causal_lm_files(options);
     case TrainTask::image_classification:
       return read_image_classification_files(options, eval_labels);
   }

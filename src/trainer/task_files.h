@@ -34,6 +34,17 @@ std::unique_ptr<TaskData> read_token_classification_files(const TrainOptions& op
 // Source: run_mlm.py of transformers.
 std::unique_ptr<TaskData> read_masked_lm_files(const TrainOptions& options);
 
+// Texts, ready-made ids, or dummy rows, for a model that predicts the next token. Texts come from a
+// table (.tsv, .csv, .jsonl) or from the lines of a .txt file, and need the tokenizer.json of the
+// model folder. Each ends with the tokenizer's end token. They are joined and cut into rows of
+// max_length tokens, and the rest at the end is left out; with line_by_line each text is a row, cut
+// to max_length. A safetensors file holds input_ids and perhaps attention_mask [rows, length];
+// labels of this shape, -100 for tokens that are not to be predicted, may be in it, too. Otherwise
+// the labels are the ids that are not masked. Metrics: the accuracy and the perplexity of the next
+// tokens.
+// Source: run_clm.py of transformers, which adds no end token of its own.
+std::unique_ptr<TaskData> read_causal_lm_files(const TrainOptions& options);
+
 // Images in the folders of their classes (list_image_folder of hasten/data/images.h), tables of
 // images, ready-made pixels, or dummy rows. A .tsv, .csv or .jsonl file has the columns `file`,
 // relative to the folder of the table, and `label`; labels are classes, or the numbers of a

@@ -9,9 +9,11 @@
 #include "hasten/base/text.h"
 #include "hasten/data/collator.h"
 #include "hasten/data/tagged_words.h"
+#include "hasten/machine/arrow_data.h"
 #include "hasten/machine/model_folder.h"
 #include "hasten/metrics/classification.h"
 #include "hasten/metrics/entities.h"
+#include "trainer/arrow_rows.h"
 #include "trainer/data_files.h"
 #include "trainer/task_files.h"
 #include "trainer/text_labels.h"
@@ -19,7 +21,7 @@
 namespace hasten {
 namespace {
 
-// One of the two data files: words with tags, columns of tensors, dummy rows, or none.
+// One of the two data files: words with tags, columns of tensors, rows of ids, dummy rows, or none.
 struct TagFile {
   std::string name;
   bool needs_tags = true;
@@ -65,7 +67,11 @@ class TokenClassificationFiles : public TaskData {
 
   ModelOptions model_options() const override {
     ModelOptions out = model_options_for(Task::token_classification, options_);
-    if (tags_) out.labels = tags_->classes;
+    if (tags_) {
+      out.labels = tags_->classes;
+    } else if (has_arrow_column(options_.data, "input_ids") && !options_.num_labels) {
+      out.labels = ArrowRows(options_.data, options_.label_column).class_names();
+    }
     return out;
   }
 
@@ -120,6 +126,7 @@ class TokenClassificationFiles : public TaskData {
 
   TrainerDataset dataset(const TagFile& file, const PreTrainedModel& model) const {
     if (file.name.empty()) return TrainerDataset();
+    if (is_arrow_data(file.name) && !file.words) return of_rows(file, model);
     return file.words ? of_words(file, model) : of_columns(file, model);
   }
 
@@ -143,6 +150,13 @@ class TokenClassificationFiles : public TaskData {
     if (labels.defined()) check_labels(tokens, model.num_labels(), file.name);
     return TrainerDataset(std::move(tokens),
                           DataCollatorForTokenClassification{.pad_token_id = tokenizer_->pad_id()});
+  }
+
+  TrainerDataset of_rows(const TagFile& file, const PreTrainedModel& model) const {
+    ArrowRows rows(file.name, options_.label_column);
+    rows.check(model);
+    if (file.needs_tags || rows.has_labels()) rows.check_token_labels(model.num_labels());
+    return TrainerDataset(std::move(rows), DataCollatorForTokenClassification{});
   }
 
   TrainerDataset of_columns(const TagFile& file, const PreTrainedModel& model) const {

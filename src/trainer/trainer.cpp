@@ -12,8 +12,11 @@
 #include "hasten/base/text.h"
 #include "hasten/checkpoint/checkpoint_folders.h"
 #include "hasten/device/memory.h"
+#include "hasten/exported/exported_module.h"
 #include "hasten/process/once.h"
 #include "hasten/trainer/tracking_callback.h"
+#include "models/losses.h"
+#include "prepare/placement.h"
 #include "trainer/agreement.h"
 #include "trainer/prediction_buffer.h"
 #include "trainer/saved_model.h"
@@ -37,12 +40,17 @@ std::string label_column(const TrainingArguments& args) {
   return args.label_names.empty() ? "labels" : args.label_names.front();
 }
 
+// Without --bf16 or --fp16, the environment of hasten launch decides.
+std::optional<Precision> precision_of(const TrainingArguments& args) {
+  if (args.bf16) return Precision::bf16;
+  return args.fp16 ? std::optional(Precision::fp16) : std::nullopt;
+}
+
 AcceleratorOptions accelerator_options(const TrainingArguments& args,
                                        const std::shared_ptr<torch::nn::Module>& model) {
   const TrainingTraits* const traits = model ? traits_of(*model) : nullptr;
   const std::int64_t max_length = traits != nullptr ? traits->max_length() : 0;
-  // Without --bf16, the environment of hasten launch decides.
-  return {.mixed_precision = args.bf16 ? std::optional(Precision::bf16) : std::nullopt,
+  return {.mixed_precision = precision_of(args),
           .gradient_accumulation_steps = args.gradient_accumulation_steps,
           .cpu = args.use_cpu,
           .device_placement = false,  // labels are counted before batches leave the CPU
@@ -51,7 +59,31 @@ AcceleratorOptions accelerator_options(const TrainingArguments& args,
                                                   .max_length = max_length}},
           .process_group = {.timeout = std::chrono::seconds(args.ddp_timeout)},
           .elastic_ranks = args.elastic_ranks,
-          .elastic_threads = std::max<std::int64_t>(1, args.num_threads)};
+          .elastic_threads = std::max<std::int64_t>(1, args.num_threads),
+          .step_in_backward = args.step_in_backward,
+          .offload_optimizer_states = args.offload_optimizer_states};
+}
+
+// Throws if TF32 is asked for on a device without it, where it would change nothing.
+void choose_tf32(bool is_on, at::Device device) {
+  if (device_of(device).set_tf32(device.index(), is_on) || !is_on) return;
+  throw ConfigError("trainer.tf32",
+                    {.what = "tf32",
+                     .got = str("true, on ", device.str()),
+                     .expected = "a GPU of compute capability 8.0 (Ampere) or above",
+                     .hint = "leave out tf32"});
+}
+
+// The operators of an exported program were chosen for the types that it was exported with.
+void check_convertible(const torch::nn::Module& model) {
+  if (dynamic_cast<const ExportedModule*>(&model) == nullptr) return;
+  throw ConfigError(
+      "trainer.weights-dtype",
+      {.what = "weights_dtype bfloat16",
+       .got = "an exported program, whose operators were exported for its own types",
+       .expected = "a module in C++",
+       .hint = "export the model in bfloat16, model.to(torch.bfloat16), and leave out "
+               "weights_dtype: AdamW takes such weights as they are"});
 }
 
 // The Trainer logs little of its own, so it is shown unless log_level says otherwise.
@@ -92,6 +124,78 @@ at::Tensor gather_padded_rows(const Accelerator& accelerator, const at::Tensor& 
   return accelerator.gather_rows(accelerator.pad_across_processes(rows, 1, kIgnoredLabel));
 }
 
+// Calls f with each output that is defined, with each column of labels, or with both.
+template <class F>
+void for_each_output(EvalPrediction& batch, F&& f) {
+  if (batch.predictions.defined()) f(batch.predictions);
+  for (auto& [name, tensor] : batch.other_predictions) f(tensor);
+}
+template <class F>
+void for_each_label(EvalPrediction& batch, F&& f) {
+  if (batch.label_ids.defined()) f(batch.label_ids);
+  for (auto& [name, tensor] : batch.labels) f(tensor);
+}
+template <class F>
+void for_each_tensor_of(EvalPrediction& batch, F&& f) {
+  for_each_output(batch, f);
+  for_each_label(batch, f);
+}
+
+// The number of rows of a batch with labels.
+std::int64_t rows_with_labels(const EvalPrediction& batch) {
+  const at::Tensor& labels = batch.labels.empty() ? batch.label_ids : batch.labels.begin()->second;
+  return labels.dim() > 0 ? labels.size(0) : 0;
+}
+
+bool has_any_labels(const EvalPrediction& batch) {
+  return batch.label_ids.defined() || !batch.labels.empty();
+}
+
+// Returns the outputs of a model for metrics and predictions. The hidden states of a model with logits
+// stay with the model.
+EvalPrediction kept_outputs(const ModelOutput& out, const Trainer::IgnoreKeys& ignored) {
+  TensorDict all = out.others;
+  if (out.logits.defined()) {
+    all["logits"] = out.logits;
+  } else {
+    if (out.last_hidden_state.defined()) all["last_hidden_state"] = out.last_hidden_state;
+    if (out.pooler_output.defined()) all["pooler_output"] = out.pooler_output;
+  }
+  for (const std::string& name : ignored) all.erase(name);
+  EvalPrediction kept;
+  for (auto& [name, tensor] : all) {
+    if (name == "logits" || all.size() == 1) {
+      kept.predictions = tensor;
+    } else {
+      kept.other_predictions[name] = tensor;
+    }
+  }
+  return kept;
+}
+
+// Collects the tensors of all batches by name.
+class PredictedRows {
+ public:
+  explicit PredictedRows(std::optional<std::int64_t> accumulation_steps)
+      : accumulation_steps_(accumulation_steps) {}
+  void add(const std::string& name, const at::Tensor& rows) {
+    buffers_.try_emplace(name, accumulation_steps_).first->second.add(rows);
+  }
+  at::Tensor take(const std::string& name) {
+    const auto found = buffers_.find(name);
+    return found == buffers_.end() ? at::Tensor() : concatenate_padded(found->second.take());
+  }
+  std::vector<std::string> names() const {
+    std::vector<std::string> all;
+    for (const auto& [name, buffer] : buffers_) all.push_back(name);
+    return all;
+  }
+
+ private:
+  std::optional<std::int64_t> accumulation_steps_;
+  std::map<std::string, PredictionBuffer> buffers_;
+};
+
 StepTotals sum_of(const std::vector<StepTotals>& totals) {
   StepTotals sum;
   for (const StepTotals& each : totals) {
@@ -118,22 +222,16 @@ Metrics speed_metrics(const std::string& prefix, double seconds, double samples,
   return out;
 }
 
-bool is_out_of_memory(const c10::Error& error) {
-  const std::string text = error.what_without_backtrace();
-  return dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
-         text.find("can't allocate memory") != std::string::npos ||
-         text.find("not enough memory") != std::string::npos;
-}
-
 void explain_out_of_memory(const std::string& text, const TrainingArguments& args,
-                           const std::string& during) {
+                           const std::string& during, const anatomy::FailureText& why) {
   throw MemoryError(
       "trainer.out-of-memory",
       {.what = "out of memory in " + during,
-       .got = text.substr(0, text.find('\n')),
+       .got = str(text.substr(0, text.find('\n')), why.place.empty() ? "" : "; ", why.place),
        .expected = "",
-       .hint = str("halve per_device_train_batch_size (", args.per_device_train_batch_size,
-                   ") and double gradient_accumulation_steps (", args.gradient_accumulation_steps,
+       .hint = str(why.fits, why.fits.empty() ? "" : "; ", "halve per_device_train_batch_size (",
+                   args.per_device_train_batch_size, ") and double gradient_accumulation_steps (",
+                   args.gradient_accumulation_steps,
                    ") for the same result in less memory; shorter rows (--max_length) help too")});
 }
 
@@ -158,13 +256,6 @@ Trainer::Impl::Impl(Trainer& owner, std::shared_ptr<torch::nn::Module> module,
                        .hint = "smooth the labels in compute_loss, for example with the option "
                                "label_smoothing of torch::nn::functional::cross_entropy"});
   }
-  if (args.label_names.size() > 1) {
-    throw UsageError("trainer.label-names",
-                     {.what = "label_names",
-                      .got = join(args.label_names, ", "),
-                      .expected = "one name",
-                      .hint = "several label columns are not supported yet"});
-  }
   if (!args.average_tokens_across_devices && data_ranks() > 1) {
     throw ConfigError(
         "trainer.average-tokens",
@@ -185,6 +276,12 @@ Trainer::Impl::Impl(Trainer& owner, std::shared_ptr<torch::nn::Module> module,
         "this CPU has neither AVX512-BF16 nor AMX: steps with bf16 take some 20 times as long as "
         "in float. Leave out --bf16");
   }
+  if (accelerator.mixed_precision() == Precision::fp16 && !fp16_is_fast(accelerator.device())) {
+    logger.warning(
+        "this CPU has neither AVX512-FP16 nor AMX-FP16: steps with fp16 take several times as long "
+        "as in float. Leave out --fp16, or use --bf16 if the CPU has AVX512-BF16 or AMX");
+  }
+  if (args.tf32) choose_tf32(*args.tf32, accelerator.device());
   if (args.num_threads > 0) at::set_num_threads(static_cast<int>(args.num_threads));
   if (args.full_determinism)
     at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
@@ -202,6 +299,10 @@ Trainer::Impl::Impl(Trainer& owner, std::shared_ptr<torch::nn::Module> module,
     for (const auto& file : parts.extra_files) extra_files[file.filename()] = read_file(file);
   });
   note_process(state);
+  if (args.weights_dtype == WeightsType::bfloat16) {
+    check_convertible(*model);
+    convert_weights(*model, at::kBFloat16);
+  }
   accelerator.to_device(*model);  // an evaluation may come without a training
   memory.stop(MemoryTracker::Stage::init);
 }
@@ -234,15 +335,37 @@ at::Tensor Trainer::Impl::labels_of(TrainerBatch& batch) const {
   return parts.labels ? parts.labels(batch) : batch.labels(label_column(args));
 }
 
+bool Trainer::Impl::shifts_labels(const at::Tensor& labels) const {
+  return model_traits() != nullptr && model_traits()->shifts_labels() && labels.dim() > 1 &&
+         labels.size(-1) > 0;
+}
+
 double Trainer::Impl::count_items(RealRows& real) const {
   const at::Tensor labels = labels_of(real.batch);
   if (!labels.defined() || labels.dim() == 0) return static_cast<double>(real.count);
   if (labels.is_floating_point()) return static_cast<double>(labels.size(0));
-  if (!labels.is_cpu())
-    return static_cast<double>(labels.ne(kIgnoredLabel).sum().item<std::int64_t>());
-  const at::Tensor all = labels.to(at::kLong).contiguous();
+  const at::Tensor used =
+      shifts_labels(labels) ? labels.narrow(-1, 1, labels.size(-1) - 1) : labels;
+  if (!used.is_cpu()) return static_cast<double>(used.ne(kIgnoredLabel).sum().item<std::int64_t>());
+  const at::Tensor all = used.to(at::kLong).contiguous();
   const std::int64_t* label = all.const_data_ptr<std::int64_t>();
   return static_cast<double>(all.numel() - std::count(label, label + all.numel(), kIgnoredLabel));
+}
+
+// A model that does not know where the texts of a packed row begin would let them attend to each
+// other.
+void Trainer::Impl::check_takes(TrainerBatch& batch) const {
+  const auto* const tensors = batch.get_if<TensorDict>();
+  if (tensors == nullptr || !tensors->contains(kPackedRows)) return;
+  const TrainingTraits* const traits = model_traits();
+  if (traits != nullptr && traits->takes_packed_batches()) return;
+  throw ConfigError(
+      "trainer.packed-batch",
+      {.what = "a packed batch, with " + std::string(kPackedRows),
+       .got = c10::demangle(typeid(*model).name()) + ", which does not take such batches",
+       .expected = "a model of hasten for texts, or one that overrides "
+                   "TrainingTraits::takes_packed_batches",
+       .hint = "use DataCollatorWithPadding, or compute the loss in compute_loss"});
 }
 
 ModelOutput Trainer::Impl::compute_loss(TrainerBatch& batch) const {
@@ -255,6 +378,7 @@ ModelOutput Trainer::Impl::compute_loss(TrainerBatch& batch) const {
                       .hint = "pass TrainerParts::compute_loss, as in "
                               ".compute_loss = [](Net& net, const Batch& batch) { ... }"});
   }
+  if (!parts.compute_loss) check_takes(batch);
   ModelOutput out = loss(*model, batch);
   out.loss = smoothed_loss(out, batch);
   return out;
@@ -262,9 +386,10 @@ ModelOutput Trainer::Impl::compute_loss(TrainerBatch& batch) const {
 
 at::Tensor Trainer::Impl::smoothed_loss(const ModelOutput& out, TrainerBatch& batch) const {
   if (args.label_smoothing_factor == 0) return out.loss;
-  const at::Tensor labels = labels_of(batch);
+  at::Tensor labels = labels_of(batch);
   if (!labels.defined() || labels.is_floating_point()) return out.loss;
   if (!out.logits.defined()) throw_no_logits("label_smoothing_factor");
+  if (shifts_labels(labels)) labels = shifted_labels(labels);
   const std::int64_t classes = out.logits.size(-1);
   // (1 - e) * cross entropy + e * its mean over all classes, averaged over labels
   // that are not -100.
@@ -287,13 +412,7 @@ void Trainer::Impl::check_loss(const at::Tensor& loss) const {
                       .expected = own ? "a loss for each batch" : "labels",
                       .hint = own ? "" : "name the label column (--label_column)"});
   }
-  if (loss.numel() != 1) {
-    throw UsageError("trainer.loss-shape",
-                     {.what = "the loss of a batch",
-                      .got = str("a tensor of ", loss.numel(), " numbers"),
-                      .expected = "one number, the mean over the rows or labels of the batch",
-                      .hint = "end compute_loss with .mean(), or leave out reduction = kNone"});
-  }
+  check_loss_shape(loss);
   if (!loss.requires_grad()) {
     throw UsageError("trainer.loss-without-gradient",
                      {.what = "the loss of a batch",
@@ -304,43 +423,72 @@ void Trainer::Impl::check_loss(const at::Tensor& loss) const {
   }
 }
 
+void Trainer::Impl::check_loss_shape(const at::Tensor& loss) const {
+  if (loss.numel() != 1) {
+    throw UsageError("trainer.loss-shape",
+                     {.what = "the loss of a batch",
+                      .got = str("a tensor of ", loss.numel(), " numbers"),
+                      .expected = "one number, the mean over the rows or labels of the batch",
+                      .hint = "end compute_loss with .mean(), or leave out reduction = kNone"});
+  }
+}
+
 TrainerBatch Trainer::Impl::to_device(const TrainerBatch& batch, std::int64_t rows) const {
   if (const TensorDict* const columns = batch.get_if<TensorDict>())
     return TrainerBatch(accelerator.to_device(*columns, rows));
   return accelerator.to_device(batch.copy());
 }
 
-at::Tensor Trainer::Impl::logits_of(const ModelOutput& out, const TrainerBatch& given) const {
+at::Tensor Trainer::Impl::output_of(const at::Tensor& output, const TrainerBatch& given) const {
   const TensorDict* const columns = given.get_if<TensorDict>();
-  if (!traits().needs_static_shapes || columns == nullptr) return out.logits;
+  if (!traits().needs_static_shapes || columns == nullptr) return output;
   const std::int64_t length = model_traits() != nullptr ? model_traits()->row_length(*columns) : 0;
-  return without_padding(out.logits, rows_of(*columns), length);
+  return without_padding(output, rows_of(*columns), length);
 }
 
-std::optional<double> Trainer::Impl::evaluation_loop(
-    const TrainerDataset& dataset,
-    const std::function<void(const at::Tensor&, const at::Tensor&)>& each, const Stops& stops) {
+void Trainer::Impl::add_labels(TrainerBatch& batch, EvalPrediction& to) const {
+  if (args.label_names.size() < 2 || parts.labels || batch.get_if<TensorDict>() == nullptr) {
+    to.label_ids = labels_of(batch);
+    return;
+  }
+  for (const std::string& name : args.label_names) {
+    const at::Tensor column = batch.labels(name);
+    if (!column.defined()) return to.labels.clear();
+    to.labels[name] = column;
+  }
+}
+
+Trainer::Impl::Evaluated Trainer::Impl::evaluation_loop(
+    const TrainerDataset& dataset, const Trainer::IgnoreKeys& ignored,
+    const std::function<void(const EvalPrediction&)>& each, const Stops& stops) {
   auto loader = std::get<0>(accelerator.prepare(trainer.get_eval_dataloader(dataset)));
   use_evaluated_weights();
   const bool was_training = model->is_training();
   model->eval();
   const torch::NoGradGuard no_grad;
-  const Precision precision = args.bf16_full_eval ? Precision::bf16 : accelerator.mixed_precision();
+  const Precision precision = args.bf16_full_eval   ? Precision::bf16
+                              : args.fp16_full_eval ? Precision::fp16
+                                                    : accelerator.mixed_precision();
   struct Restore {
     torch::nn::Module& model;
     bool training;
     ~Restore() { model.train(training); }
   } const restore{*model, was_training};
   std::vector<StepTotals> totals;  // of each batch
-  for (const auto& callback : parts.callbacks) callback->on_evaluate_begin(event(), loader.size());
+  Evaluated evaluated;
+  const std::int64_t batches = loader->has_size() ? loader.size() : 0;
+  for (const auto& callback : parts.callbacks) callback->on_evaluate_begin(event(), batches);
   try {
     for (const auto& [host_batch, info] : with_info(loader)) {
       RealRows real = real_rows(host_batch, info);
       TrainerBatch batch = to_device(real.batch, args.per_device_eval_batch_size);
       const AutocastGuard guard(precision, accelerator.device().type());
       const ModelOutput out = trainer.prediction_step(batch);
+      EvalPrediction found = kept_outputs(out, ignored);
+      add_labels(traits().needs_static_shapes ? real.batch : batch, found);
       const at::Tensor labels = labels_of(traits().needs_static_shapes ? real.batch : batch);
       const at::Tensor mean = out.loss;  // some models compute it without labels
+      if (mean.defined()) check_loss_shape(mean);
       totals.emplace_back();
       // The mean over no labels is NaN, as in a batch of short texts without a masked token.
       if (mean.defined() && real.count > 0 && count_items(real) > 0) {
@@ -348,7 +496,13 @@ std::optional<double> Trainer::Impl::evaluation_loop(
             static_cast<double>(labels.defined() && labels.dim() > 0 ? labels.size(0) : real.count);
         totals.back() = {.loss = mean.item<double>() * count, .items = count};
       }
-      each(counted(logits_of(out, real.batch), real.count), counted(labels, real.count));
+      ++evaluated.batches;
+      evaluated.rows += static_cast<double>(real.count);
+      for_each_output(found, [&](at::Tensor& output) {
+        output = counted(output_of(output, real.batch), real.count);
+      });
+      for_each_label(found, [&](at::Tensor& column) { column = counted(column, real.count); });
+      each(found);
       notify_callbacks(&TrainerCallback::on_prediction_step);
       if (stops()) break;
     }
@@ -359,30 +513,46 @@ std::optional<double> Trainer::Impl::evaluation_loop(
   }
   const StepTotals all =
       is_elastic() ? sum_of_batches(group(), totals) : sum_over(group(), sum_of(totals));
-  return all.items > 0 ? std::make_optional(all.loss / all.items) : std::nullopt;
+  if (all.items > 0) evaluated.loss = all.loss / all.items;
+  evaluated.rows = dataset.has_size() ? static_cast<double>(dataset.size())
+                                      : sum_over(group(), {.items = evaluated.rows}).items;
+  return evaluated;
 }
 
 // A metric whose counts are summed gets this process's rows; any other gets the rows of all. With
 // elastic ranks a metric gets each batch of all processes, as one process would give it.
-void Trainer::Impl::add_to_metric(const at::Tensor& logits, const at::Tensor& labels) const {
+void Trainer::Impl::add_to_metric(const EvalPrediction& given) const {
+  EvalPrediction batch = given;
+  if (shifts_labels(batch.label_ids)) batch.label_ids = shifted_labels(batch.label_ids);
   EvalMetric& metric = *parts.compute_metrics;
+  const bool is_plain = batch.other_predictions.empty() && batch.labels.empty();
+  const auto add = [&](const EvalPrediction& rows) {
+    if (is_plain) return metric.add(rows.predictions, rows.label_ids);
+    metric.add_outputs(rows);
+  };
   if (group().size() > 1 && is_elastic()) {
-    const at::Tensor of_ranks = group().gather(at::scalar_tensor(logits.size(0), at::kLong)),
-                     all_logits = gather_padded_rows(accelerator, logits),
-                     all_labels = gather_padded_rows(accelerator, labels);
+    const at::Tensor of_ranks =
+        group().gather(at::scalar_tensor(rows_with_labels(batch), at::kLong));
+    EvalPrediction all = batch;
+    for_each_tensor_of(all,
+                       [&](at::Tensor& rows) { rows = gather_padded_rows(accelerator, rows); });
     std::int64_t first = 0;
     for (std::int64_t rank = 0; rank < group().size(); ++rank) {
       const auto rows = of_ranks[rank].item<std::int64_t>();
-      if (rows > 0)
-        metric.add(all_logits.narrow(0, first, rows), all_labels.narrow(0, first, rows));
+      EvalPrediction own = all;
+      for_each_tensor_of(own, [&](at::Tensor& each) { each = each.narrow(0, first, rows); });
+      if (rows > 0) add(own);
       first += rows;
     }
     return;
   }
-  if (group().size() > 1 && metric.counts().empty())
-    return metric.add(gather_padded_rows(accelerator, logits),
-                      gather_padded_rows(accelerator, labels));
-  if (logits.size(0) > 0) metric.add(logits, labels);
+  if (group().size() > 1 && metric.counts().empty()) {
+    EvalPrediction all = batch;
+    for_each_tensor_of(all,
+                       [&](at::Tensor& rows) { rows = gather_padded_rows(accelerator, rows); });
+    return add(all);
+  }
+  if (rows_with_labels(batch) > 0) add(batch);
 }
 
 Metrics Trainer::Impl::computed_metrics() const {
@@ -392,7 +562,9 @@ Metrics Trainer::Impl::computed_metrics() const {
 }
 
 std::optional<Metrics> Trainer::Impl::evaluate(const TrainerDataset& dataset,
-                                               const std::string& prefix, const Stops& stops) {
+                                               const std::string& prefix,
+                                               const Trainer::IgnoreKeys& ignored,
+                                               const Stops& stops) {
   if (!dataset)
     throw UsageError("trainer.no-eval-data",
                      {.what = "evaluate()",
@@ -401,25 +573,23 @@ std::optional<Metrics> Trainer::Impl::evaluate(const TrainerDataset& dataset,
   memory.start(MemoryTracker::Stage::eval);
   const auto start = Clock::now();
   if (parts.compute_metrics) parts.compute_metrics->reset();
-  std::int64_t batches = 0;
   bool stopped = false;
-  const std::optional<double> loss = evaluation_loop(
-      dataset,
-      [&](const at::Tensor& logits, const at::Tensor& labels) {
-        ++batches;
-        if (!parts.compute_metrics || !labels.defined() || args.prediction_loss_only) return;
-        if (!logits.defined()) throw_no_logits("compute_metrics");
-        add_to_metric(logits.detach(), labels);
+  const Evaluated evaluated = evaluation_loop(
+      dataset, ignored,
+      [&](const EvalPrediction& batch) {
+        if (!parts.compute_metrics || !has_any_labels(batch) || args.prediction_loss_only) return;
+        if (!batch.predictions.defined() && batch.other_predictions.empty())
+          throw_no_logits("compute_metrics");
+        add_to_metric(batch);
       },
       [&] { return stopped = stops(); });
   if (stopped) return std::nullopt;
   Metrics metrics;
-  if (loss) metrics[prefix + "_loss"] = *loss;
+  if (evaluated.loss) metrics[prefix + "_loss"] = *evaluated.loss;
   if (parts.compute_metrics && !args.prediction_loss_only)
     add_scores(metrics, computed_metrics(), prefix);
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  metrics.merge(speed_metrics(prefix, seconds, static_cast<double>(dataset.size()),
-                              static_cast<double>(batches)));
+  metrics.merge(speed_metrics(prefix, seconds, evaluated.rows, evaluated.batches));
   broadcast_metrics(group(), metrics);
   trainer.log(metrics);
   metrics["epoch"] = state.epoch;
@@ -444,44 +614,62 @@ Trainer::Trainer(std::shared_ptr<torch::nn::Module> model, ComputeLoss forward,
                                    std::move(arguments), std::move(parts))) {}
 Trainer::~Trainer() = default;
 
-Metrics Trainer::evaluate(const std::string& prefix) {
-  return impl_->evaluate(impl_->parts.eval_dataset, prefix, Impl::never).value();
+Metrics Trainer::evaluate(const std::string& prefix, const IgnoreKeys& ignored) {
+  return impl_->evaluate(impl_->parts.eval_dataset, prefix, ignored, Impl::never).value();
 }
-Metrics Trainer::evaluate(const TrainerDataset& dataset, const std::string& prefix) {
-  return impl_->evaluate(dataset, prefix, Impl::never).value();
+Metrics Trainer::evaluate(const TrainerDataset& dataset, const std::string& prefix,
+                          const IgnoreKeys& ignored) {
+  return impl_->evaluate(dataset, prefix, ignored, Impl::never).value();
 }
 
-PredictionOutput Trainer::predict(const TrainerDataset& dataset, const std::string& prefix) {
+PredictionOutput Trainer::predict(const TrainerDataset& dataset, const std::string& prefix,
+                                  const IgnoreKeys& ignored) {
   if (!dataset)
     throw UsageError("trainer.no-eval-data",
                      {.what = "predict()", .got = "no data", .hint = "pass a dataset"});
   impl_->memory.start(MemoryTracker::Stage::test);
   const auto start = Clock::now();
-  PredictionBuffer logits(impl_->args.eval_accumulation_steps),
-      labels(impl_->args.eval_accumulation_steps);
-  std::int64_t batches = 0;
-  const std::optional<double> loss = impl_->evaluation_loop(
-      dataset,
-      [&](const at::Tensor& of_batch, const at::Tensor& wanted) {
-        ++batches;
-        if (impl_->args.prediction_loss_only) return;
-        if (of_batch.defined()) logits.add(gather_padded_rows(impl_->accelerator, of_batch));
-        if (wanted.defined()) labels.add(gather_padded_rows(impl_->accelerator, wanted));
+  const TrainingArguments& args = impl_->args;
+  PredictedRows logits(args.eval_accumulation_steps), labels(args.eval_accumulation_steps),
+      others(args.eval_accumulation_steps);
+  const auto gathered = [&](const at::Tensor& rows) {
+    return gather_padded_rows(impl_->accelerator, rows);
+  };
+  const Impl::Evaluated evaluated = impl_->evaluation_loop(
+      dataset, ignored,
+      [&](const EvalPrediction& batch) {
+        if (args.prediction_loss_only) return;
+        if (batch.predictions.defined()) logits.add("", gathered(batch.predictions));
+        if (batch.label_ids.defined()) labels.add("", gathered(batch.label_ids));
+        for (const auto& [name, tensor] : batch.other_predictions)
+          others.add(name, gathered(tensor));
+        for (const auto& [name, tensor] : batch.labels) labels.add(name, gathered(tensor));
       },
       Impl::never);
-  PredictionOutput out{.predictions = concatenate_padded(logits.take()),
-                       .label_ids = concatenate_padded(labels.take()),
-                       .metrics = {}};
-  if (loss) out.metrics[prefix + "_loss"] = *loss;
-  if (impl_->parts.compute_metrics && out.label_ids.defined()) {
-    if (!out.predictions.defined()) throw_no_logits("compute_metrics");
-    impl_->parts.compute_metrics->reset();
-    impl_->parts.compute_metrics->add(out.predictions, out.label_ids);
-    add_scores(out.metrics, impl_->parts.compute_metrics->compute(), prefix);
+  EvalPrediction all{.predictions = logits.take(""), .label_ids = labels.take("")};
+  for (const std::string& name : others.names()) all.other_predictions[name] = others.take(name);
+  for (const std::string& name : labels.names())
+    if (!name.empty()) all.labels[name] = labels.take(name);
+  PredictionOutput out;
+  if (evaluated.loss) out.metrics[prefix + "_loss"] = *evaluated.loss;
+  if (impl_->parts.compute_metrics && has_any_labels(all)) {
+    if (!all.predictions.defined() && all.other_predictions.empty())
+      throw_no_logits("compute_metrics");
+    EvalMetric& metric = *impl_->parts.compute_metrics;
+    metric.reset();
+    if (all.other_predictions.empty() && all.labels.empty()) {
+      metric.add(all.predictions, all.label_ids);
+    } else {
+      metric.add_outputs(all);
+    }
+    add_scores(out.metrics, metric.compute(), prefix);
   }
+  out.predictions = all.predictions;
+  out.label_ids = all.labels.empty() ? all.label_ids : all.labels.at(args.label_names.front());
+  out.other_predictions = std::move(all.other_predictions);
+  out.labels = std::move(all.labels);
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  out.metrics.merge(speed_metrics(prefix, seconds, static_cast<double>(dataset.size()),
-                                  static_cast<double>(batches)));
+  out.metrics.merge(speed_metrics(prefix, seconds, evaluated.rows, evaluated.batches));
   broadcast_metrics(impl_->group(), out.metrics);
   impl_->notify_callbacks(&TrainerCallback::on_predict, out.metrics);
   impl_->memory.stop(MemoryTracker::Stage::test, out.metrics);

@@ -18,14 +18,15 @@ void throw_batch_type(const std::type_info& given, const std::type_info& expecte
 }
 
 ModelOutput output_of(const TensorDict& outputs) {
-  ModelOutput out;
-  if (const auto loss = outputs.find("loss"); loss != outputs.end()) out.loss = loss->second;
-  if (const auto logits = outputs.find("logits"); logits != outputs.end()) {
-    out.logits = logits->second;
-  } else if (outputs.size() == (out.loss.defined() ? 2 : 1)) {
-    for (const auto& [name, tensor] : outputs)
-      if (name != "loss") out.logits = tensor;
-  }
+  ModelOutput out{.others = outputs};
+  const auto take_other = [&](const std::string& name) {
+    const auto found = out.others.extract(name);
+    return found.empty() ? at::Tensor() : found.mapped();
+  };
+  out.loss = take_other("loss");
+  out.logits = take_other("logits");
+  if (!out.logits.defined() && out.others.size() == 1)
+    out.logits = take_other(out.others.begin()->first);
   return out;
 }
 

@@ -3,9 +3,11 @@
 
 #include <torch/torch.h>
 
+#include "anatomy/step_mark.h"
 #include "device/device.h"
 #include "hasten/accelerator.h"
 #include "hasten/checkpoint/training_state.h"
+#include "hasten/metrics/metric.h"
 #include "hasten/optim/schedule_free.h"
 #include "hasten/trainer/trainer.h"
 #include "trainer/agreement.h"
@@ -14,6 +16,8 @@
 #include "trainer/rows.h"
 
 namespace hasten {
+
+class LossScaling;
 
 struct Trainer::Impl {
   // What one call of train() consists of, each in a header of its name.
@@ -33,30 +37,42 @@ struct Trainer::Impl {
 
   // Returns nullopt if `stops` ended it.
   std::optional<Metrics> evaluate(const TrainerDataset& dataset, const std::string& prefix,
-                                  const Stops& stops);
-  // Runs the model over this process's share of the data. `each` gets the logits and labels (or
-  // undefined) of every batch. Returns the mean loss over the rows of all processes that have one;
-  // nullopt: none has.
-  std::optional<double> evaluation_loop(
-      const TrainerDataset& dataset,
-      const std::function<void(const at::Tensor&, const at::Tensor&)>& each, const Stops& stops);
-  // Adds logits and labels to compute_metrics.
-  void add_to_metric(const at::Tensor& logits, const at::Tensor& labels) const;
+                                  const Trainer::IgnoreKeys& ignored, const Stops& stops);
+  // What an evaluation has found over the rows of all processes.
+  struct Evaluated {
+    std::optional<double> loss;  // the mean over the rows that have one; unset: none has
+    double batches = 0;          // of this process
+    double rows = 0;
+  };
+  // Runs the model over this process's share of the data. `each` gets the outputs and labels of every
+  // batch, without those that are ignored.
+  Evaluated evaluation_loop(const TrainerDataset& dataset, const Trainer::IgnoreKeys& ignored,
+                            const std::function<void(const EvalPrediction&)>& each,
+                            const Stops& stops);
+  // Adds a batch to compute_metrics.
+  void add_to_metric(const EvalPrediction& batch) const;
   // Returns the metrics over all processes. A collective.
   Metrics computed_metrics() const;
-  // Undefined if the batch has none.
+  // The labels that weight a batch: the first column of several. Undefined if the batch has none.
   at::Tensor labels_of(TrainerBatch& batch) const;
-  // The logits of the batch without the padding for a device of static shapes. They then come on the
+  // Sets the labels for metrics and predictions; none unless the batch has each of label_names.
+  void add_labels(TrainerBatch& batch, EvalPrediction& to) const;
+  // An output of the batch without the padding for a device of static shapes. It then comes on the
   // CPU, as each other number of rows would be another program there.
-  at::Tensor logits_of(const ModelOutput& out, const TrainerBatch& given) const;
+  at::Tensor output_of(const at::Tensor& output, const TrainerBatch& given) const;
+  // True if the model's loss compares these labels with the logits of the tokens before them.
+  bool shifts_labels(const at::Tensor& labels) const;
   // The number that a loss is a mean over: labels that are not -100, or rows.
   double count_items(RealRows& real) const;
+  // Throws ConfigError "trainer.packed-batch" if the model cannot take the batch.
+  void check_takes(TrainerBatch& batch) const;
   // The outputs of compute_loss or of the module, with label smoothing if that is asked for.
   ModelOutput compute_loss(TrainerBatch& batch) const;
   // The loss with label smoothing, or that of the module.
   at::Tensor smoothed_loss(const ModelOutput& out, TrainerBatch& batch) const;
   // Throws UsageError "trainer.*" unless the loss is a number, and has gradients if it is trained.
   void check_loss(const at::Tensor& loss) const;
+  void check_loss_shape(const at::Tensor& loss) const;
   // Moves a batch to the device; `rows` is the size of a full batch.
   TrainerBatch to_device(const TrainerBatch& batch, std::int64_t rows) const;
   LoaderOptions loader_options(std::int64_t batch_size) const;
@@ -88,9 +104,16 @@ struct Trainer::Impl {
   // Throws ConfigError "checkpoint.elastic" unless the checkpoint is of a run with as many.
   void restore_elastic(const std::optional<ElasticPosition>& saved,
                        const std::filesystem::path& checkpoint) const;
-  // Continues the window of a checkpoint once the model is prepared.
+  // Continues the window of a checkpoint, whose losses had this scale, once the model is prepared.
   void restore_window(const std::vector<WindowPosition>& windows,
+                      const std::optional<LossScalePosition>& scale,
                       const std::filesystem::path& folder);
+  // The scale of the losses; null: they are not scaled.
+  LossScaling* loss_scaling() const;
+  // What a checkpoint keeps of it.
+  std::optional<LossScalePosition> loss_scale_position() const;
+  // Continues with the scale of a checkpoint, or begins with the first one if there is none.
+  void restore_loss_scale(const std::optional<LossScalePosition>& saved) const;
 
   TrainerEvent event() {
     return {.args = args, .state = state, .model = *model, .accelerator = &accelerator};
@@ -130,15 +153,17 @@ struct Trainer::Impl {
   void use_trained_weights() const {
     if (averaging != nullptr) averaging->train();
   }
+  Trainer::IgnoreKeys ignored_in_evaluations;  // of train()
   // The steps of the run, from its plan.
   std::int64_t num_training_steps = 0;
 };
 
 // Runtime and rates, rounded to 4 and 3 decimals as in the Hugging Face Trainer.
 Metrics speed_metrics(const std::string& prefix, double seconds, double samples, double steps);
-// Throws MemoryError "trainer.out-of-memory" with LibTorch's text and what to try.
+// Throws MemoryError "trainer.out-of-memory" with LibTorch's text, the explanation if there is one,
+// and what to try.
 [[noreturn]] void explain_out_of_memory(const std::string& text, const TrainingArguments& args,
-                                        const std::string& during);
-bool is_out_of_memory(const c10::Error& error);
+                                        const std::string& during,
+                                        const anatomy::FailureText& why = {});
 
 }  // namespace hasten

@@ -9,8 +9,10 @@
 #include "hasten/base/text.h"
 #include "hasten/checkpoint/manifest.h"
 #include "hasten/device/memory.h"
+#include "hasten/models/recomputation.h"
 #include "hasten/optim/gradients.h"
 #include "hasten/process/once.h"
+#include "prepare/loss_scaling.h"
 #include "trainer/agreement.h"
 #include "trainer/batch_size_search.h"
 #include "trainer/best_metric.h"
@@ -89,8 +91,9 @@ class Trainer::Run {
       resumed_ = Impl::Resume(trainer_, run_).restore();
       restore_totals();
       checkpoints_.set_last_saved(state.global_step, window_batches_);
-    } else if (run_.hashes) {
-      run_.hashes->start();
+    } else {
+      trainer_.restore_loss_scale({});
+      if (run_.hashes) run_.hashes->start();
     }
     state.max_steps = run_.plan.max_steps;
     state.num_train_epochs = run_.plan.epochs;
@@ -106,6 +109,7 @@ class Trainer::Run {
     trainer_.model->train();
     trainer_.notify_callbacks(&TrainerCallback::on_train_begin);
     agree();
+    if (!trainer_.is_elastic() && !evaluates_closure_) memory_.set_retry(dry_retry());
     if (!args_.anatomy.empty())
       anatomy_.emplace(trainer_.accelerator.anatomy({.steps = args_.anatomy_steps}));
   }
@@ -124,15 +128,9 @@ class Trainer::Run {
     if (!trainer_.prepared)
       trainer_.prepared.emplace(std::get<0>(trainer_.accelerator.prepare(trainer_.model)));
     if (!resumed_.windows.empty())
-      trainer_.restore_window(std::exchange(resumed_.windows, {}), resumed_.folder);
-    for (const auto& [batch, info] : with_info(run_.loader)) {
-      const ElasticPlace place = info.elastic.value_or(ElasticPlace{});
-      micro_batch(real_rows(batch, info), place.virtual_rank % trainer_.turns(), place.ends_turn);
-      // A signal cannot wait for the end of a long window, and a checkpoint keeps what it has. With
-      // elastic ranks it is saved between steps only.
-      if (control_.stops_on_signal() && !trainer_.is_elastic()) break;
-      if (window_batches_ == 0 && (control_.stops_training() || control_.stops_epoch())) break;
-    }
+      trainer_.restore_window(std::exchange(resumed_.windows, {}), resumed_.loss_scale,
+                              resumed_.folder);
+    read_epoch();
     check_parameters();
     if (control_.stops_epoch()) run_.loader->set_epoch(number + 1);
     trainer_.notify_callbacks(&TrainerCallback::on_epoch_end);
@@ -141,11 +139,36 @@ class Trainer::Run {
     log_evaluate_save();
   }
 
+  // Trains on the rest of the pass. A stream that has no further row after the first pass ends the run,
+  // as in the Hugging Face Trainer.
+  void read_epoch() {
+    bool has_batches = false;
+    try {
+      for (const auto& [batch, info] : with_info(run_.loader)) {
+        has_batches = true;
+        const ElasticPlace place = info.elastic.value_or(ElasticPlace{});
+        micro_batch(real_rows(batch, info), place.virtual_rank % trainer_.turns(), place.ends_turn);
+        // A signal cannot wait for the end of a long window, and a checkpoint keeps what it has. With
+        // elastic ranks it is saved between steps only.
+        if (control_.stops_on_signal() && !trainer_.is_elastic()) break;
+        if (window_batches_ == 0 && (control_.stops_training() || control_.stops_epoch())) break;
+      }
+    } catch (const DataError& error) {
+      if (has_batches || error.code() != "data.empty" || trainer_.state.global_step == 0) throw;
+      trainer_.logger.warning(str("the stream has no row in epoch ", run_.loader->epoch(),
+                                  ": training stops at step ", trainer_.state.global_step, " of ",
+                                  run_.plan.max_steps));
+      trainer_.control.should_training_stop = true;
+    }
+  }
+
   // `turn` is the number of the batch's virtual rank in this process, whose last batch of the step it
   // may be; without elastic ranks 0 and false.
   void micro_batch(RealRows real, std::int64_t turn, bool ends_turn) {
     if (run_.hashes) run_.hashes->add_rows(real.batch, turn);
     TrainerBatch batch = trainer_.to_device(real.batch, args_.per_device_train_batch_size);
+    current_ = &real;
+    memory_.set_rows(std::max<std::int64_t>(1, real.count));
     if (evaluates_closure_) {
       closure_step(batch, real);
       return after_step();
@@ -165,6 +188,46 @@ class Trainer::Run {
     if (!trainer_.accelerator.sync_gradients()) return end_substep();
     optimizer_step();
     after_step();
+  }
+
+  // A step that explains why memory ran out, made in a fork of this process.
+  ExplainedStep dry_retry() {
+    return {.step = [this](std::int64_t rows) { dry_step(rows); },
+            .parameters = run_.trained,
+            .anatomy =
+                [this](const AnatomyOptions& options) {
+                  anatomy_.reset();
+                  return trainer_.accelerator.anatomy(options);
+                },
+            .leaner = args_.activation_checkpointing
+                          ? std::vector<LeanerStep>{}
+                          : std::vector<LeanerStep>{{.name = "with activation_checkpointing",
+                                                     .change = [this] {
+                                                       set_recomputation(*trainer_.model,
+                                                                         Recomputation{});
+                                                     }}}};
+  }
+
+  // Makes an optimizer step with the first rows of the batch. A second micro-batch, which finds
+  // gradients, needs what all later ones need.
+  void dry_step(std::int64_t rows) {
+    const std::int64_t batches = std::min<std::int64_t>(2, args_.gradient_accumulation_steps);
+    trainer_.accelerator.free_memory();
+    trainer_.accelerator.set_gradient_accumulation_steps(batches);
+    trainer_.use_trained_weights();
+    const RealRows some = first_rows(*current_, rows);
+    for (std::int64_t i = 0; i < batches; ++i) {
+      TrainerBatch batch = trainer_.to_device(some.batch, args_.per_device_train_batch_size);
+      const auto guard = trainer_.accelerator.accumulate(*trainer_.prepared);
+      (void)trainer_.trainer.training_step(batch, static_cast<double>(rows));
+    }
+    trainer_.accelerator.unscale_gradients();
+    (void)clip_gradients(run_.trained, run_.optimizer.unwrap(),
+                         {.max_norm = args_.max_grad_norm,
+                          .on_device = trainer_.traits().reads_scalars_late,
+                          .are_read = callbacks_read_gradients()});
+    run_.optimizer.step();
+    run_.optimizer.zero_grad();
   }
 
   std::string name_of_step() const { return str("training step ", trainer_.state.global_step + 1); }
@@ -239,6 +302,7 @@ class Trainer::Run {
   void optimizer_step() {
     const StepTotals totals = totals_of_window();
     if (args_.stop_on_nonfinite_loss) check_finite(totals);
+    trainer_.accelerator.unscale_gradients();
     grad_norm_ = clip_gradients(run_.trained, run_.optimizer.unwrap(),
                                 {.max_norm = args_.max_grad_norm,
                                  .on_device = trainer_.traits().reads_scalars_late,
@@ -248,12 +312,13 @@ class Trainer::Run {
     trainer_.use_trained_weights();  // a callback may have evaluated the model
     memory_.run(str("optimizer step ", trainer_.state.global_step + 1),
                 [&] { run_.optimizer.step(); });
+    if (args_.step_in_backward) grad_norm_ = run_.optimizer.norm_in_backward();
     end_step(totals);
   }
 
   void end_step(const StepTotals& totals) {
     trainer_.notify_callbacks(&TrainerCallback::on_optimizer_step);
-    run_.schedule.after_step();
+    if (!run_.optimizer.step_was_skipped()) run_.schedule.after_step();
     run_.optimizer.zero_grad();
     ++trainer_.state.global_step;
     if (args_.torch_empty_cache_steps &&
@@ -358,13 +423,17 @@ class Trainer::Run {
     Metrics logs = {
         {"loss", since.loss}, {"grad_norm", grad_norm_}, {"learning_rate", learning_rate_}};
     if (since.nonfinite > 0) logs["nonfinite_losses"] = static_cast<double>(since.nonfinite);
+    if (LossScaling* const scaling = trainer_.loss_scaling()) {
+      if (const std::int64_t skipped = scaling->take_since_log(); skipped > 0)
+        logs["skipped_steps"] = static_cast<double>(skipped);
+    }
     trainer_.trainer.log(std::move(logs));
   }
 
   // Returns nullopt if a signal stops it: metrics of only some rows would mislead.
   std::optional<Metrics> evaluate() {
     EvaluationStop stop(trainer_.group());
-    return trainer_.evaluate(trainer_.parts.eval_dataset, "eval",
+    return trainer_.evaluate(trainer_.parts.eval_dataset, "eval", trainer_.ignored_in_evaluations,
                              [&] { return stop.after_batch(trainer_.control.stop_signal); });
   }
 
@@ -392,7 +461,7 @@ class Trainer::Run {
     metrics["epoch"] = state.epoch;
     trainer_.use_evaluated_weights();
     checkpoints_.finish();
-    if (args_.load_best_model_at_end && !state.best_model_checkpoint.empty()) load_best_model();
+    if (args_.load_best_model_at_end) load_best_model();
     trainer_.notify_callbacks(&TrainerCallback::on_train_end);
     return {.global_step = state.global_step,
             .steps = state.global_step - started_at_step_,
@@ -413,11 +482,21 @@ class Trainer::Run {
       metrics["train_mem_cpu_peak"] = static_cast<double>(host_memory().peak_resident);
     if (run_.losses.nonfinite() > 0)
       metrics["nonfinite_losses"] = static_cast<double>(run_.losses.nonfinite());
+    if (const LossScaling* const scaling = trainer_.loss_scaling();
+        scaling != nullptr && scaling->skipped_steps() > 0)
+      metrics["skipped_steps"] = static_cast<double>(scaling->skipped_steps());
     return metrics;
   }
 
   void load_best_model() {
     const TrainerState& state = trainer_.state;
+    if (state.best_model_checkpoint.empty()) {
+      trainer_.logger.warning(
+          "load_best_model_at_end: no evaluation has given a finite " +
+          args_.metric_for_best_model +
+          " with a checkpoint, so the model keeps the weights of the last step");
+      return;
+    }
     once(trainer_.group(), trainer_.writes(),
          [&] { verify_checkpoint(state.best_model_checkpoint); });
     load_model_files(*trainer_.model, state.best_model_checkpoint);
@@ -436,6 +515,8 @@ class Trainer::Run {
   WorkCounter work_;
   std::optional<Anatomy> anatomy_;  // of the first steps
 
+  const RealRows* current_ = nullptr;  // the micro-batch
+
   Clock::time_point start_;
   std::int64_t started_at_step_ = 0;
   std::int64_t window_batches_ = 0;  // of the open accumulation window
@@ -449,7 +530,8 @@ class Trainer::Run {
   Impl::ModelSetup setup_;  // reset first when the run ends
 };
 
-TrainOutput Trainer::train() {
+TrainOutput Trainer::train(const IgnoreKeys& ignore_keys_for_eval) {
+  impl_->ignored_in_evaluations = ignore_keys_for_eval;
   if (!impl_->args.auto_find_batch_size) return Run(*impl_).train();
   BatchSizeSearch search(*impl_);
   while (true) {

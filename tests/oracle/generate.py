@@ -153,6 +153,10 @@ CASES = {
                                        gradient_accumulation_steps=3, trainer_attributes=dict(loss_is_scaled_for_ga=False)),
     "accumulation_3_ragged": case("the same rows with smoothing: each row of a window weighs the same", rows=157, num_train_epochs=3,
                                   gradient_accumulation_steps=3, label_smoothing_factor=0.1),
+    # Recomputation: the numbers are those of accumulation_3.
+    "activation_checkpointing": case("every second layer recomputed, windows of 3", rows=400, num_train_epochs=2, gradient_accumulation_steps=3,
+                                     label_smoothing_factor=0.1, activation_checkpointing=True,
+                                     activation_checkpointing_kwargs=dict(every_n_layers=2, use_reentrant=False), final="accumulation_3"),
     # Duration.
     "max_steps": case("20 of 30 possible steps", max_steps=20),
     "max_steps_wraps": case("20 steps an epoch, stops in the second", rows=160, max_steps=33),

@@ -3,8 +3,8 @@
 
     python generate_tasks.py
 
-Writes data/tasks/NAME/ for token_classification, masked_lm and regression: the model folder (config.json, model.safetensors,
-vocab.txt), the data files, final.safetensors and expected.json (the log, the final loss, the versions). README.md describes them.
+Writes data/tasks/NAME/ for token_classification, masked_lm, regression, causal_lm and causal_lm_lines: the model folder (config.json,
+model.safetensors, and vocab.txt or tokenizer.json), the data files, final.safetensors and expected.json (the log, the final loss, the versions). README.md describes them.
 """
 import json
 import os
@@ -20,8 +20,9 @@ import torch
 import transformers
 from safetensors.torch import save_file
 from transformers import (BertConfig, BertForMaskedLM, BertForSequenceClassification, BertForTokenClassification, BertTokenizerFast,
-                          DataCollatorForLanguageModeling, DataCollatorForTokenClassification, DataCollatorWithPadding, Trainer,
-                          TrainingArguments, default_data_collator, set_seed)
+                          DataCollatorForLanguageModeling, DataCollatorForTokenClassification, DataCollatorWithPadding, GPT2Config, GPT2LMHeadModel,
+                          PreTrainedTokenizerFast, Trainer, TrainingArguments, default_data_collator, set_seed)
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers.trainer_callback import PrinterCallback
 
 from generate import QUIET, versions, weights_of, without_clock, write_json
@@ -194,7 +195,58 @@ def regression():
     train(model, folder, encoded[:TRAIN_ROWS], encoded[TRAIN_ROWS:], DataCollatorWithPadding(tokenizer), regression_metrics)
 
 
+def causal_metrics(prediction):
+    """The accuracy and the perplexity of the next tokens."""
+    logits, labels = torch.from_numpy(prediction.predictions[:, :-1]).double(), torch.from_numpy(prediction.label_ids[:, 1:])
+    counts = labels != -100
+    loss = torch.nn.functional.cross_entropy(logits[counts], labels[counts])
+    return dict(accuracy=float((logits[counts].argmax(-1) == labels[counts]).double().mean()), perplexity=float(loss.exp()))
+
+
+def byte_level_tokenizer(texts):
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.post_processor = processors.ByteLevel()
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=320, special_tokens=["<|endoftext|>", "<pad>"], show_progress=False,
+                                                             initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|endoftext|>", pad_token="<pad>")
+
+
+def causal_lm(name, one_row_a_text):
+    """Texts joined with the end token and cut into rows, or each a row with the end token."""
+    choose = random.Random(8)
+    set_seed(1234)
+    texts = [" ".join(words(choose, 12)) for _ in range(1000)]
+    tokenizer = byte_level_tokenizer(texts)
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), n_embd=16, n_layer=2, n_head=2, n_positions=32, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+                                       bos_token_id=0, eos_token_id=0))
+    # Without it the Trainer divides a loss by the number of all tokens, though the first one of a row is not predicted; of Llama's it does not.
+    model.loss_type = "ForCausalLM"
+    folder = DATA / name
+    shutil.rmtree(folder, ignore_errors=True)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    for file in folder.iterdir():
+        if file.name not in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"):
+            file.unlink()
+    rows = {}
+    for part, count in [("train", TRAIN_ROWS), ("eval", EVAL_ROWS)]:
+        used, ids = [], []
+        while len(used if one_row_a_text else ids) < count * (1 if one_row_a_text else LENGTH):
+            text = texts.pop()
+            used.append(text)
+            row = tokenizer(text)["input_ids"] + [tokenizer.eos_token_id]
+            ids = [*ids, row[:LENGTH]] if one_row_a_text else ids + row
+        (folder / f"{part}.txt").write_text("\n".join(used) + "\n")
+        rows[part] = [dict(input_ids=row) for row in (ids if one_row_a_text else [ids[at:at + LENGTH] for at in range(0, len(ids) - LENGTH + 1, LENGTH)])]
+        assert len(rows[part]) == count
+    train(model, folder, rows["train"], rows["eval"], DataCollatorForLanguageModeling(tokenizer, mlm=False), causal_metrics)
+
+
 if __name__ == "__main__":
     token_classification()
     masked_lm()
     regression()
+    causal_lm("causal_lm", one_row_a_text=False)
+    causal_lm("causal_lm_lines", one_row_a_text=True)

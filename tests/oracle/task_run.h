@@ -69,7 +69,8 @@ inline std::shared_ptr<PreTrainedModel> check_run(const TrainOptions& options,
                                                                             : std::next(item);
     check_entry(entry, history[i], is_exact ? kTaskTolerance : kRoughTolerance);
   }
-  check_weights(*loaded.model, folder / "final.safetensors", at_end.weights);
+  check_weights(*loaded.model, folder / "final.safetensors", at_end.weights,
+                /*scale_free=*/true);
   return loaded.model;
 }
 

@@ -90,4 +90,12 @@ TEST_CASE("tasks: a regression equals the Hugging Face Trainer's") {
   CHECK(check_run(options)->problem_type() == "regression");
 }
 
+TEST_CASE("tasks: causal language modelling equals the Hugging Face Trainer's") {
+  TrainOptions options = options_for(TrainTask::causal_lm, "causal_lm", ".txt");
+  check_run(options);
+  options = options_for(TrainTask::causal_lm, "causal_lm_lines", ".txt");
+  options.line_by_line = true;
+  check_run(options);
+}
+
 }  // namespace oracle_tasks_test

@@ -64,8 +64,8 @@ inline void check_entry(const json& expected, const LogEntry& entry, const Toler
   }
 }
 
-// The gradients of the keys' biases are 0 apart from rounding. The steps of `scale_free` optimizers do
-// not depend on the size of a gradient, so these biases are left out.
+// The gradients of the keys' biases are 0 apart from rounding. The steps of `scale_free` optimizers
+// hardly depend on the size of a gradient, so these biases are left out.
 inline void check_weights(const PreTrainedModel& model, const fs::path& file, double tolerance,
                           bool scale_free = false) {
   const TensorDict expected = load_safetensors(file);

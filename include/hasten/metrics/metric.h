@@ -12,6 +12,9 @@
 // The Trainer takes a metric as TrainerParts::compute_metrics, and its evaluations return the scores
 // as eval_accuracy and so on.
 //
+// A metric of a model with several outputs, or of several label columns (TrainingArguments::label_names),
+// overrides add_outputs().
+//
 // metric_from_function() makes a metric of a function of all predictions, such as transformers'
 // compute_metrics; it keeps every prediction in memory, on the CPU. Thread rule: called on the
 // training thread.
@@ -27,6 +30,7 @@
 #include <vector>
 
 #include "hasten/base/export.h"
+#include "hasten/formats/tensor_dict.h"
 
 namespace hasten {
 
@@ -36,8 +40,10 @@ using Metrics = std::map<std::string, double>;
 // All predictions and labels of an evaluation. Token-level tensors of unequal length are padded
 // with -100.
 struct EvalPrediction {
-  at::Tensor predictions;  // logits [rows, ...]
-  at::Tensor label_ids;    // [rows, ...]
+  at::Tensor predictions;  // logits [rows, ...]; undefined if the model has none
+  at::Tensor label_ids;    // [rows, ...]; undefined if there are several label columns
+  // The other outputs of the model, and the columns of several labels, by name.
+  TensorDict other_predictions = {}, labels = {};
 };
 
 class HASTEN_API EvalMetric {
@@ -47,6 +53,10 @@ class HASTEN_API EvalMetric {
   virtual void reset() = 0;
   // Adds the logits and labels of one batch.
   virtual void add(const at::Tensor& logits, const at::Tensor& labels) = 0;
+  // Adds a batch of a model with other outputs than logits, or of data with several label columns.
+  // The default passes the logits and the only labels to add(), and throws UsageError
+  // "metrics.outputs" if there are none or several.
+  virtual void add_outputs(const EvalPrediction& batch);
   // The scores by name, without the prefix "eval_".
   virtual Metrics compute() const = 0;
   // The numbers behind the scores whose sums over the processes are the numbers of all rows. If

@@ -57,14 +57,15 @@ struct Names<AttentionImplementation> {
   static constexpr std::string_view text[] = {"sdpa", "eager"};
 };
 
-// The part of a step that an estimate covers.
+// What an estimate covers: a part of a step, or a generation.
 enum class EstimateMode {
-  training,   // Forward, backward and optimizer.
-  inference,  // The forward pass only, without storing anything for a backward pass.
+  training,    // Forward, backward and optimizer.
+  inference,   // The forward pass only, without storing anything for a backward pass.
+  generation,  // Reading prompts, and new tokens one after the other.
 };
 template <>
 struct Names<EstimateMode> {
-  static constexpr std::string_view text[] = {"training", "inference"};
+  static constexpr std::string_view text[] = {"training", "inference", "generate"};
 };
 
 }  // namespace hasten

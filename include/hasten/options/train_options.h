@@ -21,13 +21,20 @@
 
 #include "hasten/base/export.h"
 #include "hasten/options/environment.h"
+#include "hasten/options/lora_options.h"
 #include "hasten/options/names.h"
 #include "hasten/options/resolved_value.h"
 #include "hasten/options/training_arguments.h"
 
 namespace hasten {
 
-enum class TrainTask { text_classification, token_classification, masked_lm, image_classification };
+enum class TrainTask {
+  text_classification,
+  token_classification,
+  masked_lm,
+  causal_lm,
+  image_classification
+};
 
 struct TrainOptions {
   std::vector<std::string> config_file;  // YAML or JSON; later ones win.
@@ -47,6 +54,16 @@ struct TrainOptions {
   std::optional<double> hidden_dropout, attention_dropout, classifier_dropout;
   bool ignore_mismatched_sizes = false;  // Initialize weights of another shape than the file's.
   AttentionImplementation attn_implementation = AttentionImplementation::sdpa;
+
+  // An adapter (hasten/options/lora_options.h), which is trained instead of the model. lora_r 0: none.
+  std::int64_t lora_r = 0;
+  double lora_alpha = LoraOptions{}.alpha, lora_dropout = 0;
+  std::vector<std::string> lora_target_modules;
+  // The head of a classification is trained in any case.
+  std::vector<std::string> lora_modules_to_save;
+  LoraBias lora_bias = LoraBias::none;
+  bool use_rslora = false;
+  std::string lora_adapter;  // A folder of an adapter to begin with.
 
   std::string data;       // A file or a folder of the task (docs/tasks.md), or "dummy".
   std::string eval_data;  // The same for evaluation.
@@ -71,7 +88,7 @@ struct TrainOptions {
 template <>
 struct Names<TrainTask> {
   static constexpr std::string_view text[] = {"text-classification", "token-classification",
-                                              "masked-lm", "image-classification"};
+                                              "masked-lm", "causal-lm", "image-classification"};
 };
 
 // The value of `data` that stands for random rows.
@@ -100,6 +117,9 @@ HASTEN_API TrainConfiguration parse_train(const std::vector<std::string>& words,
 
 // Throws ConfigError if an option is missing, out of range, or contradicts another one.
 HASTEN_API void validate(const TrainOptions& options, const TrainingArguments& arguments);
+
+// Returns the adapter that the options ask for; its r is 0 if they ask for none.
+HASTEN_API LoraOptions lora_options_of(const TrainOptions& options);
 
 // Throws IoError "io.not-found" if a file that the options name is missing, so that this is
 // reported before the model is built.

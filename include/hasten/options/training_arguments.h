@@ -30,7 +30,8 @@ namespace hasten {
 
 enum class IntervalStrategy { no, steps, epoch };
 enum class SaveStrategy { no, steps, epoch, best };
-// The last four are hasten's own names; the others are those of the Hugging Face Trainer.
+// adamax, lamb, lbfgs, muon, nadam and radam are hasten's own names; the others are those of the
+// Hugging Face Trainer.
 enum class OptimizerName {
   adamw_torch,
   adamw_torch_fused,
@@ -49,6 +50,8 @@ enum class OptimizerName {
   muon,
   nadam,
   radam,
+  adamw_8bit,
+  lion_8bit,
 };
 enum class SamplingStrategy { random, sequential, group_by_length, batch_rebalance };
 enum class CountTokens { no, non_padding, all };
@@ -66,6 +69,8 @@ enum class SchedulerType {
   reduce_lr_on_plateau,
   greedy,
 };
+
+enum class WeightsType { float32, bfloat16 };
 
 struct TrainingArguments {
   // Actions and output.
@@ -103,15 +108,28 @@ struct TrainingArguments {
   double label_smoothing_factor = 0.0;  // 0: none.
   // Noise in the embeddings during training (NEFTune); unset: none.
   std::optional<double> neftune_noise_alpha;
+  // hasten's own: update each parameter in the backward pass, as soon as its gradient is complete.
+  bool step_in_backward = false;
+  // hasten's own: keep the optimizer's states in host memory, and step there.
+  bool offload_optimizer_states = false;
+  // Computes the loss of a language model for some tokens at a time, so that the logits never exist
+  // as a whole, and leaves out padding. Unset: if nothing reads the logits.
+  std::optional<bool> use_liger_kernel;
 
   // Precision and device.
   bool bf16 = false;            // bfloat16 autocast; weights and optimizer states stay float32.
-  bool fp16 = false;            // Refused: there is no gradient scaler yet.
+  bool fp16 = false;            // float16 autocast with scaled losses; weights stay float32.
   bool bf16_full_eval = false;  // Evaluate under bfloat16 autocast; weights stay float32.
-  bool fp16_full_eval = false;  // Refused, like fp16.
+  bool fp16_full_eval = false;  // Evaluate under float16 autocast; weights stay float32.
+  std::optional<bool> tf32;     // Products of float32 in TF32; unset: LibTorch's choice.
+  // hasten's own: the type of weights and gradients, from the start of the run to its files.
+  WeightsType weights_dtype = WeightsType::float32;
   bool use_cpu = false;
   std::int64_t num_threads = 0;  // hasten's own: threads per operation; 0: LibTorch's choice.
   std::optional<std::int64_t> torch_empty_cache_steps;  // Steps; no effect on the CPU.
+  bool activation_checkpointing = false;   // Recompute layers in the backward pass.
+  Kwargs activation_checkpointing_kwargs;  // Keys: docs/reference/training_arguments.md.
+  bool activation_offloading = false;      // TRL's: activations in host memory; not on the CPU.
   bool full_determinism = false;
   std::int64_t seed = 42;
   std::optional<std::int64_t> data_seed;  // Unset: seed.
@@ -207,6 +225,10 @@ class OptionTable;
 HASTEN_API void describe(config::OptionTable& table, TrainingArguments& arguments);
 
 template <>
+struct Names<WeightsType> {
+  static constexpr std::string_view text[] = {"float32", "bfloat16"};
+};
+template <>
 struct Names<IntervalStrategy> {
   static constexpr std::string_view text[] = {"no", "steps", "epoch"};
 };
@@ -232,7 +254,9 @@ struct Names<OptimizerName> {
                                               "lbfgs",
                                               "muon",
                                               "nadam",
-                                              "radam"};
+                                              "radam",
+                                              "adamw_8bit",
+                                              "lion_8bit"};
 };
 template <>
 struct Names<SamplingStrategy> {

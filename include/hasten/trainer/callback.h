@@ -75,7 +75,7 @@ class HASTEN_API TrainerCallback {
   virtual void on_predict(const TrainerEvent&, TrainerControl&, const Metrics&) {}
   virtual void on_save(const TrainerEvent&, TrainerControl&) {}
   virtual void on_log(const TrainerEvent&, TrainerControl&, const Metrics&) {}
-  // Called before an evaluation or prediction of `batches` batches.
+  // Called before an evaluation or prediction of `batches` batches; 0: a stream of unknown size.
   virtual void on_evaluate_begin(const TrainerEvent&, std::int64_t /*batches*/) {}
   // Called after each batch of an evaluation or prediction.
   virtual void on_prediction_step(const TrainerEvent&, TrainerControl&) {}

@@ -45,7 +45,7 @@ concept ComputesLoss = requires(Model& model, Batch& batch) {
 };
 
 // A module that takes and returns tensors by name, such as an ExportedModule. Its loss is the output
-// "loss"; its logits are "logits", or the only other output.
+// "loss"; its logits are "logits", or the only other output. The rest is ModelOutput::others.
 template <class Model>
 concept NamesItsOutputs = requires(Model& model, TensorDict& batch) {
   { model.forward(batch) } -> std::same_as<TensorDict>;
@@ -56,7 +56,7 @@ namespace detail {
 [[noreturn]] HASTEN_API void throw_model_type(const torch::nn::Module& given,
                                               const std::type_info& expected);
 
-// Finds the loss and the logits among the outputs.
+// Finds the loss, the logits and the others among the outputs.
 HASTEN_API ModelOutput output_of(const TensorDict& outputs);
 
 // The types of a function's parameters and result.

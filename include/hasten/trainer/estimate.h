@@ -1,6 +1,6 @@
 // File: hasten/trainer/estimate.h
 // Predicts what a training run will take before it runs, by making the Trainer's own steps on
-// placeholder rows in a dry run.
+// placeholder rows in a dry run. A generation is predicted in the same way, with its caches and beams.
 //
 //   anatomy::Report report = estimate({.model = "bert-large",
 //                                      .length = 512,
@@ -21,6 +21,8 @@
 
 #include "hasten/anatomy/report.h"
 #include "hasten/base/export.h"
+#include "hasten/models/pretrained_model.h"
+#include "hasten/options/lora_options.h"
 #include "hasten/options/names.h"
 #include "hasten/options/training_arguments.h"
 #include "hasten/tpu/anatomy/tpu_account.h"
@@ -29,28 +31,45 @@ namespace hasten {
 
 struct EstimateOptions {
   std::string model;            // as load_model takes it, or a .pt2 file
+  std::optional<Task> task;     // unset: usual_task_of(model)
   std::int64_t num_labels = 0;  // 0: as config.json says
   // Dropout rates as in ModelOptions; unset: as config.json says.
   std::optional<double> hidden_dropout, attention_dropout, classifier_dropout;
   // Uses new weights where the file's have another shape, as in ModelOptions.
   bool ignore_mismatched_sizes = false;
   AttentionImplementation attn_implementation = AttentionImplementation::sdpa;
-  std::int64_t length = 512;  // tokens per row
+  std::int64_t length = 512;  // tokens per row, or of each prompt
   EstimateMode mode = EstimateMode::training;
   std::int64_t steps = 2;  // the first allocates the optimizer's states, the second has them
+  // Of a generation: the new tokens of each row, and the beams of the search.
+  std::int64_t new_tokens = 200, beams = 1;
   TrainingArguments arguments;
   std::vector<std::string> libraries = {};  // with custom operators of a .pt2 file
+  LoraOptions lora = {.r = 0};              // an adapter that is trained instead; r 0: none
   bool dry = true;                          // false: measure the steps on the CPU
   std::string device = "cpu";  // or "cuda:NAME" (hasten/machine/gpus.h), which is always dry
 };
 
 HASTEN_API anatomy::Report estimate(const EstimateOptions& options);
+
+// Returns the paths of the layers that activation_checkpointing recomputes, in the order in which
+// they run; none if the model has no such layers.
+HASTEN_API std::vector<std::string> recomputable_layers(const EstimateOptions& options);
+
+struct FittingBatch {
+  std::int64_t rows = 0;    // 0: not even one row fits
+  std::int64_t needed = 0;  // needed_bytes() of that batch, or of one row
+};
+// Returns the largest batch, of at most that of the arguments, whose step needs at most `limit`
+// bytes. Makes a dry run for each batch that it tries, about log2 of the rows.
+HASTEN_API FittingBatch largest_fitting_batch(const EstimateOptions& options, std::int64_t limit);
 // Makes the same steps for a TPU that need not be present (device "tpu:TOPOLOGY",
 // hasten/tpu/machine/tpus.h): the TPU's compiler compiles each program, and none is run. Call it
 // once in a process, after the estimates for other devices. If a program does not compile,
 // TpuAccount::stopped says why. Also throws what DryTpu throws.
 HASTEN_API anatomy::TpuAccount estimate_for_tpu(const EstimateOptions& options);
-// The memory peaks of the same step with one change each: precision, batch size, length, optimizer.
+// The memory peaks of the same step with one change each: precision, batch size, length,
+// recomputation, activations in host memory (GPUs), optimizer.
 // `on_begin` is called with the name of each change before it is estimated. For a TPU each estimate
 // runs in a fork of this process, so call it before estimate_for_tpu: otherwise it throws
 // UsageError "process.fork-after-tpu". A fork that fails throws RankError.

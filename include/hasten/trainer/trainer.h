@@ -79,9 +79,9 @@ struct TrainerParts {
   // Computes the loss of a batch, instead of the module's forward().
   ComputeLoss compute_loss = {};
   // Returns the labels of a batch, for metrics and predictions, and to weight a batch by its labels
-  // that are not -100. Without it they are the column "labels" (or the one that label_names names)
-  // of a TensorDict, the second tensor of a pair, or the target of an example of torch::data. A
-  // batch without labels is weighted by its rows.
+  // that are not -100. Without it they are the column "labels" of a TensorDict (or the columns that
+  // label_names names, of which the first one weights), the second tensor of a pair, or the target
+  // of an example of torch::data. A batch without labels is weighted by its rows.
   LabelsOf labels = {};
   std::shared_ptr<EvalMetric> compute_metrics = nullptr;
   std::vector<std::shared_ptr<TrainerCallback>> callbacks = {};
@@ -111,10 +111,18 @@ struct TrainOutput {
   Metrics metrics;
 };
 
+// The tensors have a row for each row of the data, and are on the CPU. With prediction_loss_only
+// there are none.
 struct PredictionOutput {
-  at::Tensor predictions;  // logits of all rows, on the CPU; undefined with prediction_loss_only
-  at::Tensor label_ids;    // undefined if the data has no labels, or with prediction_loss_only
-  Metrics metrics;         // named test_*, or with another prefix
+  // The logits, or the only output of a model without logits.
+  at::Tensor predictions;
+  at::Tensor label_ids;  // undefined if the data has no labels
+  Metrics metrics;       // named test_*, or with another prefix
+  // The other outputs of the model by name: ModelOutput::others, and of a model without logits
+  // last_hidden_state and pooler_output.
+  TensorDict other_predictions = {};
+  // The columns that label_names names, if they are several. label_ids is the first one.
+  TensorDict labels = {};
 };
 
 namespace detail {
@@ -142,15 +150,22 @@ class HASTEN_API Trainer {
   Trainer(std::shared_ptr<PreTrainedModel> model, TrainingArguments arguments, TrainerParts parts);
   virtual ~Trainer();
 
+  // Outputs of the model by name that evaluations and predictions leave out, such as hidden states
+  // that would take much memory.
+  using IgnoreKeys = std::vector<std::string>;
+
   // Trains, or continues the run that resume_from_checkpoint names.
-  TrainOutput train();
+  TrainOutput train(const IgnoreKeys& ignore_keys_for_eval = {});
   // Scores eval_dataset.
-  Metrics evaluate(const std::string& metric_key_prefix = "eval");
+  Metrics evaluate(const std::string& metric_key_prefix = "eval",
+                   const IgnoreKeys& ignore_keys = {});
   // Scores another dataset.
-  Metrics evaluate(const TrainerDataset& dataset, const std::string& metric_key_prefix = "eval");
+  Metrics evaluate(const TrainerDataset& dataset, const std::string& metric_key_prefix = "eval",
+                   const IgnoreKeys& ignore_keys = {});
   // Predicts every row of a dataset, and scores it if it has labels.
   PredictionOutput predict(const TrainerDataset& dataset,
-                           const std::string& metric_key_prefix = "test");
+                           const std::string& metric_key_prefix = "test",
+                           const IgnoreKeys& ignore_keys = {});
 
   // Saves weights, configuration, training arguments and extra_files in output_dir, or in another
   // folder. A process that reads the folder meanwhile, or after a crash, finds the previous model,

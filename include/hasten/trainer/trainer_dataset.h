@@ -7,13 +7,18 @@
 //
 // A batch may be of any type that a loader carries: tensors, pairs, maps, structs. The Trainer's
 // module, or TrainerParts::compute_loss, takes batches of that type; hasten's own models take
-// TensorDicts with input_ids, attention_mask, labels and others. Copies share the data. Thread rule:
-// that of the dataset; several loaders may read it at once.
+// TensorDicts with input_ids, attention_mask, labels and others.
+//
+// A stream (hasten/data/streams.h) need not know its length: training on it needs max_steps. A run
+// that resumes calls the stream's skip(), or reads again what the run has had. Copies share the data,
+// also the position of a stream, so training and evaluation need streams of their own. Thread rule:
+// that of the dataset; several loaders may read a dataset that is no stream at once.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <typeinfo>
@@ -22,6 +27,7 @@
 
 #include "hasten/data/loader.h"
 #include "hasten/data/row_lengths.h"
+#include "hasten/data/streams.h"
 #include "hasten/trainer/trainer_batch.h"
 
 namespace hasten {
@@ -72,7 +78,9 @@ class TrainerDataset {
       Dataset dataset, Collator collator = {}) {
     const auto shared = detail::shared_dataset(std::move(dataset));
     using Source = detail::TrainerSource<detail::DatasetOf<Dataset>, Collator>;
-    rows_ = static_cast<std::int64_t>(shared->size());
+    is_stream_ = detail::IsStream<Dataset>;
+    rows_.reset();
+    if constexpr (requires { shared->size(); }) rows_ = static_cast<std::int64_t>(shared->size());
     batch_type_ = &typeid(typename Source::Batch);
     make_ = [shared, collator](const LoaderOptions& options) {
       auto source = std::make_unique<Source>(shared, collator, options.pin_memory);
@@ -82,7 +90,12 @@ class TrainerDataset {
   }
 
   explicit operator bool() const { return static_cast<bool>(make_); }
-  std::int64_t size() const { return rows_; }
+  // The number of rows. Throws UsageError "data.unknown-size" for a stream of unknown size.
+  std::int64_t size() const {
+    return rows_ ? *rows_ : (detail::throw_unknown_size("TrainerDataset::size()"), 0);
+  }
+  bool has_size() const { return rows_.has_value(); }
+  bool is_stream() const { return is_stream_; }
   Loader<TrainerBatch> loader(const LoaderOptions& options) const { return make_(options); }
   // The type of its batches; null: no dataset.
   const std::type_info* batch_type() const { return batch_type_; }
@@ -90,7 +103,8 @@ class TrainerDataset {
   std::vector<std::int64_t> lengths(const std::string& column) const { return lengths_(column); }
 
  private:
-  std::int64_t rows_ = 0;
+  std::optional<std::int64_t> rows_ = 0;
+  bool is_stream_ = false;
   const std::type_info* batch_type_ = nullptr;
   std::function<Loader<TrainerBatch>(const LoaderOptions&)> make_;
   std::function<std::vector<std::int64_t>(const std::string& column)> lengths_;

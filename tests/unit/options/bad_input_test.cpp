@@ -69,7 +69,7 @@ const std::vector<BadLine> bad_lines = {
      "expected name=value,name=value or a flat JSON object"},
     {"--lr_scheduler_kwargs {\"a\":", "config.bad-value", "--lr_scheduler_kwargs"},
     {"--data a.txt", "config.bad-value",
-     "expected a file ending in .tsv, .csv, .jsonl, .safetensors, or dummy"},
+     "a file ending in .tsv, .csv, .jsonl, .parquet, .arrow, .safetensors, or dummy"},
     {"--data a.json", "config.bad-value", "name a file with one JSON object per line .jsonl"},
     {"--weights model.bin", "config.bad-value", "expected a file ending in .safetensors"},
     // values out of range
@@ -93,13 +93,37 @@ const std::vector<BadLine> bad_lines = {
      "mlflow"},
     {"--logging_steps 0", "config.out-of-range", "logging_steps: got 0"},
     // known, but not supported yet
-    {"--fp16", "config.not-supported", "--fp16 is not supported yet. Hint: use bf16"},
+    {"--deepspeed x", "config.not-supported", "--deepspeed is not supported yet. Hint: each"},
+    {"--weights_dtype float16", "config.bad-value",
+     "--weights_dtype: got 'float16', expected one of float32, bfloat16"},
     {"--bf16 --fp16", "config.contradiction", "bf16 and fp16 are both set"},
-    {"--gradient_checkpointing", "config.not-supported",
-     "--activation_checkpointing is not supported yet"},
+    {"--activation_checkpointing_kwargs policy=full", "config.contradiction",
+     "activation_checkpointing is false. Hint: use --activation_checkpointing"},
+    {"--gradient_checkpointing --gradient_checkpointing_kwargs policy=cheap", "config.out-of-range",
+     "activation_checkpointing_kwargs: policy: got 'cheap', expected one of full, selective"},
+    {"--activation_checkpointing --activation_checkpointing_kwargs every=2", "config.unknown-key",
+     "activation_checkpointing_kwargs: unknown key every"},
+    {"--activation_checkpointing --activation_checkpointing_kwargs every_n_layers=0",
+     "config.out-of-range", "expected a whole number of at least 1"},
     {"--optim paged_adamw_8bit", "config.not-supported",
-     "--optim paged_adamw_8bit is not supported yet. Hint: optimizers keep their states in "
-     "float32"},
+     "--optim paged_adamw_8bit is not supported. Hint: use adamw_8bit with "
+     "offload_optimizer_states"},
+    {"--optim adamw_torch_4bit", "config.not-supported", "Hint: use adamw_8bit"},
+    {"--optim adamw_8bit --optim_args embedding_bits=16", "config.out-of-range",
+     "expected one of 8, 32"},
+    {"--step_in_backward", "config.contradiction",
+     "step_in_backward and max_grad_norm 1, which needs all gradients at once. Hint: use "
+     "--max_grad_norm 0"},
+    {"--step_in_backward --max_grad_norm 0 --gradient_accumulation_steps 2", "config.contradiction",
+     "gradient_accumulation_steps 2"},
+    {"--step_in_backward --max_grad_norm 0 --optim lamb", "config.contradiction", "optim lamb"},
+    {"--step_in_backward --max_grad_norm 0 --elastic_ranks 2", "config.contradiction",
+     "elastic_ranks"},
+    {"--step_in_backward --max_grad_norm 0 --stop_on_nonfinite_loss", "config.contradiction",
+     "stop_on_nonfinite_loss"},
+    {"--step_in_backward --max_grad_norm 0 --auto_find_batch_size", "config.contradiction",
+     "auto_find_batch_size"},
+    {"--offload_optimizer_states --optim lbfgs", "config.contradiction", "optim lbfgs"},
     {"--optim galore_adamw", "config.not-supported",
      "--optim galore_adamw is not supported. Hint: use adafactor"},
     {"--optim schedule_free_radam", "config.not-supported",
@@ -138,7 +162,7 @@ const std::vector<BadLine> bad_lines = {
     {"--task masked-lm --num_labels 3", "config.contradiction", "num_labels is set"},
     {"--task token-classification --num_labels 1", "config.contradiction", "num_labels is 1"},
     {"--task token-classification --data a.tsv", "config.bad-value",
-     "expected a file ending in .jsonl, .safetensors, or dummy, for token-classification"},
+     "a file ending in .jsonl, .parquet, .arrow, .safetensors, or dummy, for token-classification"},
     {"--data a.txt", "config.bad-value", "for text-classification"},
     // files
     {"--config_file /nowhere/a.yaml", "io.cannot-read", "No such file or directory"},
@@ -170,8 +194,8 @@ const std::vector<BadFile> bad_files = {
      "eval_strategy: got 'false', expected one of no, steps, epoch"},
     {"a.yaml", "save_total_limit: 0\n", "config.out-of-range",
      "/a.yaml:1: save_total_limit: got '0'"},
-    {"a.yaml", "# one\nfp16: true\n", "config.not-supported",
-     "/a.yaml:2: fp16 is not supported yet"},
+    {"a.yaml", "# one\ndeepspeed: x\n", "config.not-supported",
+     "/a.yaml:2: deepspeed is not supported yet"},
     {"a.yaml", "optim: lomo\n", "config.not-supported",
      "/a.yaml:1: optim lomo is not supported. Hint: use adafactor"},
     {"a.yaml", "fsdp_config: {a: {b: 1}}\n", "config.not-supported",
@@ -244,8 +268,10 @@ TEST_CASE("bad input: the error for each invalid variable names it") {
 }
 
 TEST_CASE("bad input: a run without a model or data is refused") {
-  CHECK(error_of([] { parse({}); }).text ==
-        "--model is missing. Hint: set --model to a folder or to one of bert-base, bert-large");
+  CHECK(
+      error_of([] { parse({}); }).text ==
+      "--model is missing. Hint: set --model to a folder or to one of bert-base, bert-large, gpt2, "
+      "gpt2-medium, gpt2-large, gpt2-xl, llama-2-7b, llama-3-8b, llama-3.2-1b, llama-3.2-3b");
   CHECK(error_of([] {
           parse({"--model", "m"});
         }).text == "--data is missing. Hint: set --data to a file, or to dummy");

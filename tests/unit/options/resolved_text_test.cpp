@@ -23,7 +23,7 @@ TEST_CASE("resolved text: it shows every value that has a field, and no other") 
   CHECK(contains(all, "\nreport_to: [none]"));
   CHECK_FALSE(contains(all, "print_config"));
   CHECK_FALSE(contains(all, "push_to_hub"));
-  CHECK_FALSE(contains(all, "fp16"));
+  CHECK_FALSE(contains(all, "deepspeed"));
 }
 
 TEST_CASE("resolved text: it is a file that gives the same values again") {

@@ -73,7 +73,7 @@ TEST_CASE("kwargs rules: an optimizer accepts its own keys and no others") {
                  "no dampening"));
   CHECK(contains(check(OptimizerName::sgd, "nesterov=maybe"), "expected one of true, false"));
   CHECK(contains(check(OptimizerName::sgd, "momentun=0.9"), "did you mean momentum?"));
-  CHECK(contains(check(OptimizerName::adamw_torch, "momentum=0.9"), "adamw_torch takes none"));
+  CHECK(contains(check(OptimizerName::adamw_torch, "momentum=0.9"), "adamw_torch takes "));
   CHECK(check(OptimizerName::adafactor, "decay_rate=-0.7,beta1=0.9,scale_parameter=True") == "");
   CHECK(contains(check(OptimizerName::adafactor, "clip_threshold=0"), "a number above 0"));
   CHECK(check(OptimizerName::ademamix, "beta3=0.99,alpha=8,t_alpha=10,t_beta3=10") == "");

@@ -126,13 +126,19 @@ TEST_CASE("progress bar: a bar that shall not stay is erased") {
   CHECK(ends_with(terminal.text(), "\r\033[K"));
 }
 
-TEST_CASE("progress bar: a total of zero and more steps than the total do no harm") {
+TEST_CASE("progress bar: without a total it counts, and more steps than the total do no harm") {
   const Log log;
   ProgressBar none(0, {.out = log.file});
   none.update(3);
-  ProgressBar few(2, {.out = log.file});
+  none.close();
+  const std::vector<std::string> counted = lines_of(log.text());
+  REQUIRE(!counted.empty());
+  CHECK(starts_with(counted.back(), "3 it ["));
+  const Log of_few;
+  ProgressBar few(2, {.out = of_few.file});
   few.update(5);
-  for (const std::string& line : lines_of(log.text())) CHECK(starts_with(line, "100% "));
+  few.close();
+  for (const std::string& line : lines_of(of_few.text())) CHECK(starts_with(line, "100% "));
 }
 
 }  // namespace track_progress_bar_test

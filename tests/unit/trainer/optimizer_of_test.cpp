@@ -8,6 +8,7 @@
 #include <set>
 
 #include "checkpoint/optimizer_state.h"
+#include "hasten/optim/adamw_8bit.h"
 #include "hasten/optim/ademamix.h"
 #include "hasten/optim/muon_adamw.h"
 #include "hasten/optim/schedule_free.h"
@@ -95,7 +96,9 @@ TEST_CASE("optimizer: every name makes its optimizer, whose biases do not decay"
       {OptimizerName::lbfgs, "LBFGS"},
       {OptimizerName::muon, "MuonAdamW"},
       {OptimizerName::nadam, "NAdam"},
-      {OptimizerName::radam, "RAdam"}};
+      {OptimizerName::radam, "RAdam"},
+      {OptimizerName::adamw_8bit, "AdamW8bit"},
+      {OptimizerName::lion_8bit, "Lion8bit"}};
   CHECK(names.size() == std::size(Names<OptimizerName>::text));
   const torch::nn::Linear module(3, 2);
   for (const auto& [optim, name] : names) {
@@ -116,6 +119,37 @@ TEST_CASE("optimizer: every name makes its optimizer, whose biases do not decay"
     CHECK(at::equal(module->bias, bias));
     CHECK_FALSE(at::equal(module->weight, weight));
   }
+}
+
+TEST_CASE("optimizer: with 8 bits, tables of embeddings have their own group and their own bits") {
+  struct Net : torch::nn::Module {
+    Net() {
+      register_module("words", torch::nn::Embedding(10, 4));
+      register_module("layer", torch::nn::Linear(4, 2));
+    }
+  };
+  const auto owned = std::make_shared<Net>();  // modules() needs an owner
+  const Net& net = *owned;
+  const auto bits = [&](const Kwargs& kwargs) {
+    const auto optimizer = optimizer_of({.learning_rate = 1e-3,
+                                         .optim = OptimizerName::adamw_8bit,
+                                         .optim_args = kwargs,
+                                         .weight_decay = 0.1},
+                                        net, parameters_of(net));
+    std::vector<std::int64_t> of_groups;
+    for (auto& group : optimizer->param_groups()) {
+      const auto& options = static_cast<const AdamW8bitOptions&>(group.options());
+      of_groups.push_back(options.bits());
+      CHECK(options.min_8bit_size() == (kwargs.has("min_8bit_size") ? 1 : 4096));
+    }
+    REQUIRE(of_groups.size() == 3);
+    CHECK(optimizer->param_groups()[2].params()[0].sizes() == at::IntArrayRef({10, 4}));
+    CHECK(static_cast<const AdamW8bitOptions&>(optimizer->param_groups()[2].options())
+              .weight_decay() == 0.1);
+    return of_groups;
+  };
+  CHECK(bits({}) == std::vector<std::int64_t>{8, 8, 32});
+  CHECK(bits({{"embedding_bits", 8}, {"min_8bit_size", 1}}) == std::vector<std::int64_t>{8, 8, 8});
 }
 
 TEST_CASE("optimizer: optim_args and the arguments of AdamW reach the options") {

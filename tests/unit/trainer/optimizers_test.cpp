@@ -81,7 +81,9 @@ TEST_CASE("optimizers: a resumed run ends with the bits of an uninterrupted one"
       {OptimizerName::adagrad, {{"initial_accumulator_value", 0.1}, {"lr_decay", 0.1}}},
       {OptimizerName::ademamix, {{"t_alpha", 6}, {"t_beta3", 6}}},
       {OptimizerName::rmsprop, {{"momentum", 0.5}, {"centered", true}}},
-      {OptimizerName::schedule_free_sgd, {{"r", 0.5}}}};
+      {OptimizerName::schedule_free_sgd, {{"r", 0.5}}},
+      {OptimizerName::adamw_8bit, {{"min_8bit_size", 64}}},
+      {OptimizerName::lion_8bit, {{"min_8bit_size", 64}, {"embedding_bits", 8}}}};
   for (const std::string_view name : Names<OptimizerName>::text) {
     CAPTURE(name);
     const Folder folder;
@@ -95,6 +97,43 @@ TEST_CASE("optimizers: a resumed run ends with the bits of an uninterrupted one"
     args.eval_steps = 2;
     check_resumes(args);
   }
+}
+
+TEST_CASE("optimizers: steps in the backward pass and states in host memory change no bit") {
+  const auto run = [](const Folder& folder, auto change) {
+    TrainingArguments args = arguments(folder);
+    args.max_grad_norm = 0;
+    args.optim = OptimizerName::adamw_8bit;
+    args.optim_args = {{"min_8bit_size", 64}};
+    change(args);
+    const auto model = new_model();
+    Trainer trainer(model, args, parts());
+    trainer.train();
+    return std::pair(copy_of(*model), logged(trainer, "grad_norm"));
+  };
+  const Folder plain, inside, offloaded;
+  const auto [weights, norms] = run(plain, [](TrainingArguments&) {});
+  const auto [stepped, stepped_norms] =
+      run(inside, [](TrainingArguments& args) { args.step_in_backward = true; });
+  const auto [moved, moved_norms] =
+      run(offloaded, [](TrainingArguments& args) { args.offload_optimizer_states = true; });
+  for (const auto& [name, tensor] : weights) {
+    CAPTURE(name);
+    CHECK(stepped.at(name).equal(tensor));
+    CHECK(moved.at(name).equal(tensor));
+  }
+  REQUIRE(stepped_norms.size() == norms.size());
+  for (std::size_t i = 0; i < norms.size(); ++i)
+    CHECK(stepped_norms[i] == doctest::Approx(norms[i]).epsilon(1e-6));
+
+  TrainingArguments args = arguments(Folder());
+  args.optim = OptimizerName::adamw_8bit;
+  args.optim_args = {{"min_8bit_size", 64}};
+  args.max_grad_norm = 0;
+  args.step_in_backward = true;
+  const Folder resumed;
+  args.output_dir = resumed.path.string();
+  check_resumes(args);
 }
 
 TEST_CASE("optimizers: a checkpoint of one does not continue as another") {

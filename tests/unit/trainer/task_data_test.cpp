@@ -10,6 +10,7 @@
 #include "hasten/base/files.h"
 #include "hasten/formats/safetensors.h"
 #include "hasten/models/bert.h"
+#include "hasten/models/gpt2.h"
 #include "hasten/trainer/trainer.h"
 #include "unit/data/error_of.h"
 #include "unit/trainer/tiny.h"
@@ -239,6 +240,59 @@ TEST_CASE("masked lm: rows of ids are masked unless they have labels") {
   CHECK(at::equal(dummy.at("labels"), dummy.at("input_ids")));
   files.options.data = files.write("a.txt", "red");
   CHECK(contains(files.error(), "tokenizers.no-tokenizer"));
+}
+
+TEST_CASE("causal lm: texts end with the end token, and are joined and cut, or each is a row") {
+  TaskFiles files(TrainTask::causal_lm);
+  std::filesystem::remove(files.path("vocab.txt"));
+  GPT2Config config;
+  config.vocab_size = 6;
+  config.n_embd = 8;
+  config.n_layer = config.n_head = 1;
+  config.n_positions = 16;
+  GPT2LMHeadModel model(config);
+  model.initialize();
+  model.save_pretrained(files.options.model);
+  files.options.data = files.write("a.txt", "red green\n\n  \nblue .\nblack\n");
+  CHECK(contains(files.error(), "tokenizers.no-tokenizer"));
+  files.write("tokenizer.json",
+              R"({"version": "1.0", "pre_tokenizer": {"type": "WhitespaceSplit"}, "model": )"
+              R"({"type": "WordLevel", "unk_token": "?", "vocab": )"
+              R"({"?": 0, "red": 1, "green": 2, "blue": 3, ".": 4, "</s>": 5}}})");
+
+  // Without an end token, texts are joined as they are.
+  files.options.max_length = 5;
+  CHECK(are(files.train().at("input_ids"), {1, 2, 3, 4, 0}));
+  files.write("tokenizer_config.json", R"({"eos_token": "</s>"})");
+  files.options.max_length = 4;
+  CHECK(are(files.train().at("input_ids"), {1, 2, 5, 3, 4, 5, 0, 5}));
+  CHECK(are(files.train().at("labels"), {1, 2, 5, 3, 4, 5, 0, 5}));
+
+  files.options.line_by_line = true;
+  CHECK(are(files.train().at("labels"), {1, 2, 5, 3, 4, 5, 0, 5, -100}));
+  CHECK(are(files.train().at("attention_mask"), {1, 1, 1, 1, 1, 1, 1, 1, 0}));
+  files.options.max_length = 2;
+  CHECK(are(files.train().at("input_ids"), {1, 2, 3, 4, 0, 5}));
+
+  files.options.line_by_line = false;
+  files.options.max_length = 16;
+  CHECK(contains(files.error(), "got 8 tokens, expected at least max_length, 16"));
+  files.write("tokenizer_config.json", R"({"eos_token": "red"})");
+  files.write("tokenizer.json",
+              R"({"model": {"type": "WordLevel", "unk_token": "?", "vocab": {"?": 9, "red": 1}}})");
+  files.options.line_by_line = true;
+  CHECK(contains(files.error(), "data.ids | "));
+}
+
+TEST_CASE("texts of a classification need a padding token unless BERT's tokenizer reads them") {
+  TaskFiles files(TrainTask::text_classification, {"a", "b"});
+  files.options.data = files.write("a.tsv", "text\tlabel\nred green\ta\nblue\tb\n");
+  files.write("tokenizer.json",
+              R"({"pre_tokenizer": {"type": "WhitespaceSplit"}, "model": {"type": "WordLevel", )"
+              R"("unk_token": "?", "vocab": {"?": 0, "red": 1, "green": 2, "<pad>": 7}}})");
+  CHECK(contains(files.error(), "tokenizers.missing-token"));
+  files.write("tokenizer_config.json", R"({"pad_token": "<pad>"})");
+  CHECK(are(files.train().at("input_ids"), {1, 2, 0, 7}));
 }
 
 TEST_CASE("tasks: an evaluation has the scores of its task") {

@@ -1,0 +1,27 @@
+// File: hasten/options/exactness.h
+// What a technique changes in the numbers of a training run (docs/plan.md).
+//
+//   const auto exactness = from_name<Exactness>("other");
+//   if (exactness > Exactness::rounding) std::cout << "choose the learning rate anew\n";
+//
+// Thread rule: constants.
+#pragma once
+
+#include <string_view>
+
+#include "hasten/options/names.h"
+
+namespace hasten {
+
+enum class Exactness {
+  exact,     // Nothing but the order of sums.
+  rounding,  // Numbers are rounded more coarsely.
+  other,     // Another algorithm: learning rate and schedule have to be chosen anew.
+};
+
+template <>
+struct Names<Exactness> {
+  static constexpr std::string_view text[] = {"exact", "rounding", "other"};
+};
+
+}  // namespace hasten

@@ -1,0 +1,240 @@
+// Runs that train an adapter, and runs whose losses need no logits.
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "hasten/checkpoint/checkpoint_folders.h"
+#include "hasten/data/task_collators.h"
+#include "hasten/models/lora.h"
+#include "hasten/process/notebook_launcher.h"
+#include "hasten/trainer/trainer.h"
+#include "unit/code_of.h"
+#include "unit/trainer/tiny.h"
+
+namespace trainer_adapter_training_test {
+
+using namespace hasten;
+using namespace hasten::tiny_runs;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::shared_ptr<PreTrainedModel> adapted_model(double dropout = 0.1) {
+  auto model = new_model(dropout);
+  add_lora(*model, {.r = 2, .dropout = dropout, .modules_to_save = {"classifier"}});
+  return model;
+}
+
+TrainingArguments eight_steps(const fs::path& folder) {
+  TrainingArguments args = short_run(folder);
+  args.max_steps = 8;
+  args.learning_rate = 1e-2;
+  args.save_strategy = SaveStrategy::steps;
+  args.save_steps = 4;
+  return args;
+}
+
+TensorDict weights_of(const torch::nn::Module& module) {
+  TensorDict weights;
+  for (const auto& item : module.named_parameters())
+    weights[item.key()] = item.value().detach().clone();
+  return weights;
+}
+
+TensorDict train(const std::shared_ptr<PreTrainedModel>& model, const TrainingArguments& args) {
+  Trainer trainer(model, args,
+                  {.train_dataset = TrainerDataset(rows(20)), .log_sink = [](std::string_view) {}});
+  trainer.train();
+  trainer.save_model();
+  return weights_of(*model);
+}
+
+bool equal(const TensorDict& a, const TensorDict& b) {
+  for (const auto& [name, tensor] : a)
+    if (!at::equal(tensor, b.at(name))) return false;
+  return a.size() == b.size();
+}
+
+}  // namespace
+
+TEST_CASE("adapter: a checkpoint has the adapter alone, and resuming continues exactly") {
+  const Folder folder, resumed;
+  const TensorDict before = weights_of(*adapted_model());
+  const TensorDict straight = train(adapted_model(), eight_steps(folder.path));
+  for (const auto& [name, tensor] : straight) {
+    CAPTURE(name);
+    const bool is_trained =
+        name.find("lora_") != std::string::npos || name.starts_with("classifier");
+    const bool is_equal = at::equal(tensor, before.at(name));
+    CHECK(is_equal == !is_trained);
+  }
+  const fs::path checkpoint = folder.path / "checkpoint-4";
+  CHECK(fs::exists(checkpoint / "adapter_config.json"));
+  CHECK_FALSE(fs::exists(checkpoint / "model.safetensors"));
+  std::uintmax_t trained = 0;
+  for (const auto& [name, tensor] : straight)
+    if (!at::equal(tensor, before.at(name))) trained += tensor.nbytes();
+  CHECK(fs::file_size(checkpoint / "adapter_model.safetensors") < trained + 2000);
+
+  TrainingArguments args = eight_steps(folder.path);
+  args.resume_from_checkpoint = checkpoint.string();
+  CHECK(equal(train(adapted_model(), args), straight));
+
+  const auto loaded = new_model();
+  load_lora(*loaded, folder.path);
+  CHECK(equal(weights_of(*loaded), straight));
+}
+
+TEST_CASE("adapter: a saved adapter replaces a saved model, and the other way round") {
+  const Folder folder;
+  TrainingArguments args = short_run(folder.path);
+  args.max_steps = 1;
+  args.overwrite_output_dir = true;
+  train(new_model(), args);
+  CHECK(fs::exists(folder.path / "model.safetensors"));
+  train(adapted_model(), args);
+  CHECK_FALSE(fs::exists(folder.path / "model.safetensors"));
+  CHECK(fs::exists(folder.path / "adapter_model.safetensors"));
+  const auto model = adapted_model();
+  Trainer trainer(model, args, {.log_sink = [](std::string_view) {}});
+  CHECK(trainer.has_saved_model());
+  train(new_model(), args);
+  CHECK(fs::exists(folder.path / "model.safetensors"));
+  CHECK_FALSE(fs::exists(folder.path / "adapter_model.safetensors"));
+}
+
+TEST_CASE("adapter: the best one is loaded at the end, and accumulation and bf16 compose") {
+  const Folder folder;
+  TrainingArguments args = eight_steps(folder.path);
+  args.eval_strategy = IntervalStrategy::steps;
+  args.eval_steps = 4;
+  args.load_best_model_at_end = true;
+  args.gradient_accumulation_steps = 2;
+  args.bf16 = true;
+  const auto model = adapted_model();
+  Trainer trainer(model, args,
+                  {.train_dataset = TrainerDataset(rows(20)),
+                   .eval_dataset = TrainerDataset(rows(8)),
+                   .log_sink = [](std::string_view) {}});
+  const TrainOutput out = trainer.train();
+  CHECK(out.global_step == 8);
+  CHECK(std::isfinite(out.training_loss));
+  const auto best = new_model();
+  load_lora(*best, trainer.state().best_model_checkpoint);
+  CHECK(equal(weights_of(*best), weights_of(*model)));
+}
+
+TEST_CASE("adapter: two processes train the same adapter as one") {
+  const auto run = [](int processes, std::int64_t batch) {
+    const Folder folder;
+    const fs::path path = folder.path;
+    const auto work = [path, batch] {
+      TrainingArguments args = short_run(path, batch);
+      args.max_steps = 4;
+      args.train_sampling_strategy = SamplingStrategy::sequential;
+      const auto model = adapted_model(/*dropout=*/0);
+      Trainer trainer(
+          model, args,
+          {.train_dataset = TrainerDataset(rows(16)), .log_sink = [](std::string_view) {}});
+      trainer.train();
+      trainer.save_model();
+    };
+    if (processes == 1) {
+      work();
+    } else {
+      notebook_launcher(work, {.num_processes = processes});
+    }
+    const auto model = adapted_model(0);
+    load_lora(*model, path);
+    return weights_of(*model);
+  };
+  const TensorDict two = run(2, 2), one = run(1, 4);
+  for (const auto& [name, tensor] : one)
+    CHECK((tensor - two.at(name)).abs().max().item<double>() < 1e-5);
+}
+
+TEST_CASE("loss only: the Trainer leaves out logits unless something reads them") {
+  struct Watched : BertForMaskedLM {
+    using BertForMaskedLM::BertForMaskedLM;
+    ModelOutput forward(const TensorDict& batch) override {
+      ModelOutput out = BertForMaskedLM::forward(batch);
+      had_logits = out.logits.defined();
+      return out;
+    }
+    bool had_logits = false;
+  };
+  struct Derived : Trainer {
+    using Trainer::Trainer;
+  };
+  ColumnDataset data = rows(8);
+  TensorDict columns = data.columns();
+  columns["labels"] = columns["input_ids"].clone();
+  const ColumnDataset masked(columns);
+  const auto logits = [&]<class TrainerClass>(TrainerClass*, auto change) {
+    const Folder folder;
+    TrainingArguments args = short_run(folder.path);
+    args.max_steps = 1;
+    change(args);
+    auto model = std::make_shared<Watched>(tiny());
+    model->initialize();
+    TrainerClass trainer(
+        std::shared_ptr<PreTrainedModel>(model), args,
+        {.train_dataset = TrainerDataset(masked), .log_sink = [](std::string_view) {}});
+    trainer.train();
+    return model->had_logits;
+  };
+  Trainer* const own = nullptr;
+  Derived* const derived = nullptr;
+  CHECK_FALSE(logits(own, [](TrainingArguments&) {}));
+  CHECK(logits(own, [](TrainingArguments& args) { args.use_liger_kernel = false; }));
+  CHECK(logits(own, [](TrainingArguments& args) { args.label_smoothing_factor = 0.1; }));
+  CHECK(logits(derived, [](TrainingArguments&) {}));
+  CHECK_FALSE(logits(derived, [](TrainingArguments& args) { args.use_liger_kernel = true; }));
+  CHECK(code_of([&] {
+          logits(own, [](TrainingArguments& args) {
+            args.label_smoothing_factor = 0.1;
+            args.use_liger_kernel = true;
+          });
+        }) == "trainer.loss-only");
+  const Folder folder;
+  TrainingArguments args = short_run(folder.path);
+  args.use_liger_kernel = true;
+  Trainer classifier(
+      new_model(), args,
+      {.train_dataset = TrainerDataset(rows(8)), .log_sink = [](std::string_view) {}});
+  CHECK(code_of([&] { classifier.train(); }) == "trainer.loss-only");
+}
+
+TEST_CASE("packed batch: a model that cannot take one is refused by name") {
+  struct Bag : torch::nn::Module {
+    torch::nn::Embedding table = register_module("table", torch::nn::Embedding(60, 2));
+    ModelOutput forward(const TensorDict& batch) {
+      return {.loss = table(batch.at("input_ids")).mean()};
+    }
+  };
+  const Folder folder;
+  TrainingArguments args = short_run(folder.path);
+  args.max_steps = 1;
+  struct Texts {
+    std::size_t size() const { return 4; }
+    TensorDict get(std::size_t index) const {
+      return {{"input_ids", at::ones({static_cast<std::int64_t>(index) + 3}, at::kLong)}};
+    }
+  };
+  Trainer trainer(std::make_shared<Bag>(), args,
+                  {.train_dataset = TrainerDataset(
+                       Texts(), DataCollatorWithFlattening{.return_flash_attn_kwargs = true}),
+                   .log_sink = [](std::string_view) {}});
+  try {
+    trainer.train();
+    FAIL("not refused");
+  } catch (const Error& error) {
+    CHECK(error.code() == "trainer.packed-batch");
+    CHECK(std::string(error.what()).find("Bag") != std::string::npos);
+  }
+}
+
+}  // namespace trainer_adapter_training_test

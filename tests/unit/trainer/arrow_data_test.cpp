@@ -1,0 +1,176 @@
+// The tasks of `hasten train` on folders of the datasets library and on Parquet files. Their rows are
+// compared with those of the datasets library in tests/oracle/arrow_test.cpp, which has written them.
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "hasten/base/files.h"
+#include "hasten/data/arrow_dataset.h"
+#include "hasten/models/bert.h"
+#include "hasten/trainer/task_data.h"
+#include "hasten/trainer/trainer.h"
+#include "skip.h"
+#include "unit/data/error_of.h"
+#include "unit/trainer/tiny.h"
+
+namespace trainer_arrow_data_test {
+
+using namespace hasten;
+namespace fs = std::filesystem;
+using Names = std::vector<std::string>;
+
+namespace {
+
+std::string arrow_path(const std::string& name) {
+  return (fs::path(HASTEN_TEST_DATA) / "oracle/data/arrow" / name).string();
+}
+
+bool can_read_arrow() {
+  try {
+    (void)load_arrow_dataset(arrow_path("ids"));
+    return true;
+  } catch (const ConfigError& error) {
+    skip_test("hasten was built without the pyarrow wheel (tools/fetch_pyarrow.sh)");
+    return false;
+  }
+}
+
+// A model's folder with 10 tokens, whose ids the data have.
+class ArrowTask {
+ public:
+  explicit ArrowTask(TrainTask task) {
+    write_file_atomically(folder_.path() / "vocab.txt",
+                          "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nred\ngreen\nblue\n##ish\n.\n");
+    BertConfig config = tiny_runs::tiny(0);
+    config.vocab_size = 10;
+    BertModel model(config);
+    model.initialize();
+    model.save_pretrained(folder_.path());
+    options.model = folder_.path().string();
+    options.task = task;
+    if (task == TrainTask::token_classification) {
+      options.text_column = "tokens";
+      options.label_column = "tags";
+    }
+  }
+
+  LoadedModel load(EvalLabels labels = EvalLabels::required) const {
+    return load_model(options.model, read_task_data(options, labels)->model_options());
+  }
+  TensorDict train() const { return batch_of(read_task_data(options)->train(*load().model)); }
+  TensorDict eval(EvalLabels labels = EvalLabels::required) const {
+    return batch_of(read_task_data(options, labels)->eval(*load(labels).model));
+  }
+  Names class_names() const {
+    Names out;
+    const auto all = nlohmann::json::parse(load().model->config_json()).at("id2label");
+    for (std::size_t id = 0; id < all.size(); ++id)
+      out.push_back(all.at(std::to_string(id)).get<std::string>());
+    return out;
+  }
+
+  TrainOptions options;
+
+ private:
+  static TensorDict batch_of(const TrainerDataset& dataset) {
+    auto loader = dataset.loader({.batch_size = dataset.size()});
+    return loader.begin()->as<TensorDict>();
+  }
+  TemporaryDirectory folder_;
+};
+
+bool are(const at::Tensor& tensor, std::vector<std::int64_t> expected) {
+  return at::equal(tensor.flatten(), at::tensor(expected, at::kLong));
+}
+
+}  // namespace
+
+TEST_CASE("arrow data: texts are tokenized, and classes keep their numbers") {
+  if (!can_read_arrow()) return;
+  ArrowTask task(TrainTask::text_classification);
+  task.options.data = arrow_path("texts");
+  const TensorDict batch = task.train();
+  CHECK(are(batch.at("input_ids"), {2, 5, 6, 3, 2, 7, 3, 0, 2, 5, 3, 0}));
+  CHECK(are(batch.at("labels"), {1, 0, 1}));
+  CHECK(task.class_names() == Names{"zebra", "ant"});  // sorted names would begin with ant
+  // A row with the class -1 has no label.
+  task.options.data = arrow_path("unlabelled.parquet");
+  CHECK(contains(error_of([&] { task.train(); }), "text.class | "));
+  CHECK(contains(error_of([&] { task.train(); }), "unlabelled.parquet:3: column \"label\""));
+}
+
+TEST_CASE("arrow data: words have the tags of their lists") {
+  if (!can_read_arrow()) return;
+  ArrowTask task(TrainTask::token_classification);
+  task.options.data = arrow_path("words.parquet");
+  const TensorDict batch = task.train();
+  CHECK(are(batch.at("input_ids"), {2, 5, 6, 3, 2, 7, 3, 0}));
+  CHECK(are(batch.at("labels"), {-100, 1, 0, -100, -100, 0, -100, -100}));
+  CHECK(task.class_names() == Names{"O", "B"});
+}
+
+TEST_CASE("arrow data: rows of ids stay as they are, and are padded batch by batch") {
+  if (!can_read_arrow()) return;
+  ArrowTask task(TrainTask::text_classification);
+  task.options.data = arrow_path("ids");
+  TensorDict batch = task.train();
+  CHECK(are(batch.at("input_ids"), {2, 5, 3, 0, 2, 6, 7, 3}));
+  CHECK(are(batch.at("attention_mask"), {1, 1, 1, 0, 1, 1, 1, 1}));
+  CHECK(are(batch.at("labels"), {0, 1}));
+  CHECK(task.class_names() == Names{"no", "yes"});
+  task.options.num_labels = 1;  // a regression takes the numbers
+  CHECK((task.train().at("labels").scalar_type() == at::kFloat));
+
+  ArrowTask masked(TrainTask::masked_lm);
+  masked.options.data = arrow_path("ids");
+  masked.options.mlm_probability = 1;
+  batch = masked.train();
+  // "label" is a class of the row and no label of its tokens, which hasten masks.
+  CHECK(batch.at("labels").sizes() == batch.at("input_ids").sizes());
+  CHECK(are(batch.at("labels").masked_select(batch.at("labels").ne(-100)), {5, 6, 7}));
+}
+
+TEST_CASE("arrow data: ids that the model does not have are refused with their row") {
+  if (!can_read_arrow()) return;
+  ArrowTask task(TrainTask::text_classification);
+  task.options.data = arrow_path("splits/train");
+  const std::string error = error_of([&] { task.train(); });
+  CHECK(error == "none");  // its ids are below 10
+  task.options.data = arrow_path("splits/test");
+  CHECK(error_of([&] { task.train(); }) == "none");
+  task.options.data = arrow_path("dictionary.arrow");
+  CHECK(contains(error_of([&] { task.train(); }), "text.missing-column"));
+}
+
+TEST_CASE("arrow data: a folder of splits gives train and test") {
+  if (!can_read_arrow()) return;
+  ArrowTask task(TrainTask::text_classification);
+  task.options.data = task.options.eval_data = arrow_path("splits");
+  CHECK(task.train().at("labels").size(0) == 7);
+  CHECK(task.eval().at("labels").size(0) == 3);
+  CHECK(task.class_names() == Names{"zebra", "ant", "cat"});
+}
+
+TEST_CASE("arrow data: a run trains on a folder and evaluates a split of it") {
+  if (!can_read_arrow()) return;
+  ArrowTask task(TrainTask::text_classification);
+  task.options.data = task.options.eval_data = arrow_path("splits");
+  const auto data = read_task_data(task.options);
+  const LoadedModel loaded = load_model(task.options.model, data->model_options());
+  const tiny_runs::Folder folder;
+  TrainingArguments args = tiny_runs::short_run(folder.path);
+  args.num_train_epochs = 2;
+  args.train_sampling_strategy = SamplingStrategy::group_by_length;
+  Trainer trainer(loaded.model, args,
+                  {.train_dataset = data->train(*loaded.model),
+                   .eval_dataset = data->eval(*loaded.model),
+                   .compute_metrics = data->metrics(*loaded.model)});
+  CHECK(trainer.train().global_step == 4);
+  CHECK(trainer.evaluate().contains("eval_accuracy"));
+}
+
+}  // namespace trainer_arrow_data_test

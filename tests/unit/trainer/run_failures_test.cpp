@@ -1,0 +1,231 @@
+// What a run does with bad input that appears only while it runs: metrics that are NaN or never
+// reported, callbacks and hooks that throw, and losses of evaluations that are no number. What is
+// refused before the first step is in any_module_test.cpp.
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "hasten/base/text.h"
+#include "hasten/models/hooks.h"
+#include "hasten/trainer/trainer.h"
+#include "unit/data/error_of.h"
+#include "unit/trainer/tiny.h"
+
+namespace trainer_run_failures_test {
+
+using namespace hasten;
+using namespace hasten::tiny_runs;
+namespace fs = std::filesystem;
+
+namespace {
+
+// Returns the given scores, one for each evaluation; the last one stays.
+std::shared_ptr<EvalMetric> scores(std::vector<double> values) {
+  auto at = std::make_shared<std::size_t>(0);
+  return metric_from_function([values, at](const EvalPrediction&) -> Metrics {
+    return {{"score", values[std::min((*at)++, values.size() - 1)]}};
+  });
+}
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+// Four epochs of two steps with an evaluation and a checkpoint each.
+TrainingArguments four_evaluations(const fs::path& folder) {
+  TrainingArguments args = short_run(folder);
+  args.num_train_epochs = 4;
+  args.eval_strategy = IntervalStrategy::epoch;
+  args.save_strategy = SaveStrategy::epoch;
+  args.metric_for_best_model = "score";
+  args.greater_is_better = true;
+  return args;
+}
+
+TrainerParts parts_with(const std::shared_ptr<EvalMetric>& metric, std::string* log = nullptr) {
+  return {.train_dataset = TrainerDataset(rows(8)),
+          .eval_dataset = TrainerDataset(rows(4)),
+          .compute_metrics = metric,
+          .log_sink = [log](std::string_view line) {
+            if (log != nullptr) *log += line;
+          }};
+}
+
+}  // namespace
+
+TEST_CASE("run failures: a metric that is NaN is never the best, and the run goes on") {
+  const Folder folder;
+  TrainingArguments args = four_evaluations(folder.path);
+  args.load_best_model_at_end = true;
+  Trainer trainer(new_model(), args, parts_with(scores({kNan, 0.5, kNan, 0.25})));
+  trainer.train();
+  CHECK(trainer.state().best_metric == 0.5);
+  CHECK(trainer.state().best_global_step == 4);
+  CHECK(fs::path(trainer.state().best_model_checkpoint).filename() == "checkpoint-4");
+  const std::vector<double> logged_scores = logged(trainer, "eval_score");
+  CHECK(logged_scores.size() == 4);
+  CHECK(std::isnan(logged_scores[0]));
+  // The state on the disk is JSON, which has no NaN, and is read again as NaN.
+  const TrainerState saved =
+      TrainerState::from_file(folder.path / "checkpoint-8/trainer_state.json");
+  CHECK(std::isnan(saved.log_history[2].at("eval_score")));
+}
+
+TEST_CASE("run failures: a metric that is always NaN saves no best model, and says so at the end") {
+  const Folder folder;
+  TrainingArguments args = four_evaluations(folder.path);
+  args.load_best_model_at_end = true;
+  std::string log;
+  Trainer trainer(new_model(), args, parts_with(scores({kNan}), &log));
+  trainer.train();
+  CHECK(!trainer.state().best_metric);
+  CHECK(trainer.state().best_model_checkpoint.empty());
+  CHECK(contains(log, "load_best_model_at_end: no evaluation has given a finite score"));
+
+  args = four_evaluations(folder.path);
+  args.overwrite_output_dir = true;
+  args.save_strategy = SaveStrategy::best;
+  Trainer best_only(new_model(), args, parts_with(scores({kNan})));
+  best_only.train();
+  CHECK(!fs::exists(folder.path / "checkpoint-2"));
+}
+
+TEST_CASE("run failures: early stopping counts a metric that is NaN as no improvement") {
+  const Folder folder;
+  for (const auto& [values, steps] :
+       {std::pair(std::vector<double>{kNan}, 4), std::pair(std::vector<double>{0.5, kNan}, 6),
+        std::pair(std::vector<double>{kNan, 0.5, 0.6}, 8)}) {
+    TrainingArguments args = four_evaluations(folder.path);
+    args.save_strategy = SaveStrategy::no;
+    TrainerParts parts = parts_with(scores(values));
+    parts.callbacks = {std::make_shared<EarlyStoppingCallback>(2)};
+    Trainer trainer(new_model(), args, std::move(parts));
+    CHECK(trainer.train().global_step == steps);
+  }
+}
+
+TEST_CASE(
+    "run failures: a best metric that no evaluation reports is an error that lists the others") {
+  const Folder folder;
+  TrainingArguments args = four_evaluations(folder.path);
+  args.metric_for_best_model = "f1";
+  Trainer trainer(new_model(), args, parts_with(scores({0.5})));
+  const std::string error = error_of([&] { trainer.train(); });
+  CHECK(contains(error, "trainer.unknown-metric | metric_for_best_model: got eval_f1"));
+  CHECK(contains(error, "eval_score"));
+  // No evaluation takes place: the run ends and says that there is no best model.
+  args = four_evaluations(folder.path);
+  args.overwrite_output_dir = true;
+  args.load_best_model_at_end = true;
+  args.eval_delay = 100;
+  std::string log;
+  Trainer without(new_model(), args, parts_with(scores({0.5}), &log));
+  CHECK(without.train().global_step == 8);
+  CHECK(contains(log, "the model keeps the weights of the last step"));
+}
+
+namespace {
+
+struct Failing : TrainerCallback {
+  explicit Failing(std::string place) : place(std::move(place)) {}
+  void at(const char* here) const {
+    if (place == here) throw std::runtime_error("failed in " + place);
+  }
+  void on_train_begin(const TrainerEvent&, TrainerControl&) override { at("train_begin"); }
+  void on_step_end(const TrainerEvent& event, TrainerControl&, double) override {
+    if (event.state.global_step == 3) at("step_end");
+  }
+  void on_evaluate(const TrainerEvent&, TrainerControl&, const Metrics&) override {
+    at("evaluate");
+  }
+  void on_save(const TrainerEvent&, TrainerControl&) override { at("save"); }
+  void on_log(const TrainerEvent&, TrainerControl&, const Metrics&) override { at("log"); }
+  void on_train_failed(const TrainerEvent&) override { ++failures; }
+  std::string place;
+  int failures = 0;
+};
+
+std::string text_of_failure(Trainer& trainer) {
+  try {
+    trainer.train();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "none";
+}
+
+}  // namespace
+
+TEST_CASE("run failures: a callback that throws ends the run with its own exception") {
+  for (const char* place : {"train_begin", "step_end", "evaluate", "save", "log"}) {
+    const Folder folder;
+    const auto failing = std::make_shared<Failing>(place), other = std::make_shared<Failing>("");
+    TrainerParts parts = parts_with(scores({0.5}));
+    parts.callbacks = {other, failing};
+    const auto model = new_model(0);
+    TrainingArguments args = four_evaluations(folder.path);
+    Trainer trainer(model, args, std::move(parts));
+    CHECK(text_of_failure(trainer) == str("failed in ", place));
+    CHECK(other->failures == 1);
+    CHECK(failing->failures == 1);
+    CHECK(model->is_training());
+    // The same Trainer can run again.
+    failing->place.clear();
+    if (fs::exists(folder.path)) fs::remove_all(folder.path);
+    CHECK(trainer.train().global_step == 8);
+  }
+}
+
+namespace {
+
+struct ScaledIds : torch::nn::Module {
+  ScaledIds() { weight = register_parameter("weight", at::ones({})); }
+  at::Tensor forward(const at::Tensor& ids) { return weight * ids.to(at::kFloat); }
+  at::Tensor weight;
+};
+
+}  // namespace
+
+TEST_CASE("run failures: a hook that throws ends the run, and leaves the model in its mode") {
+  const Folder folder;
+  const auto model = std::make_shared<ScaledIds>();
+  int calls = 0;
+  TrainerParts parts = parts_with(nullptr);
+  parts.compute_loss = [](ScaledIds& net, const TensorDict& batch) {
+    return call_module(net, batch.at("input_ids")).mean();
+  };
+  Trainer trainer(model, short_run(folder.path), std::move(parts));
+  {
+    const HookHandle forward = register_forward_hook(
+        *model, [&](torch::nn::Module&, const std::vector<at::Tensor>&, std::vector<at::Tensor>&) {
+          if (++calls == 3) throw std::runtime_error("failed in a hook");
+        });
+    CHECK(text_of_failure(trainer) == "failed in a hook");
+    CHECK(calls == 3);
+    calls = 2;
+    model->eval();
+    CHECK_THROWS_WITH(trainer.evaluate(), "failed in a hook");
+    CHECK(!model->is_training());
+  }
+  const HookHandle backward = watch_gradients(*model, [](const std::string&, const at::Tensor&) {
+    throw std::runtime_error("failed in the backward pass");
+  });
+  CHECK(text_of_failure(trainer) == "failed in the backward pass");
+}
+
+TEST_CASE("run failures: a loss of an evaluation that is no number is refused by name") {
+  const Folder folder;
+  TrainerParts parts = parts_with(nullptr);
+  parts.compute_loss = [](ScaledIds& net, const TensorDict& batch) {
+    return net.forward(batch.at("labels"));
+  };
+  Trainer trainer(std::make_shared<ScaledIds>(), short_run(folder.path), std::move(parts));
+  const std::string error = error_of([&] { trainer.evaluate(); });
+  CHECK(contains(error, "trainer.loss-shape | the loss of a batch: got a tensor of 4 numbers"));
+}
+
+}  // namespace trainer_run_failures_test
