@@ -5,7 +5,9 @@
 
 #include "commands/estimate_options.h"
 #include "hasten/base/text.h"
+#include "hasten/machine/gpus.h"
 #include "hasten/tpu/machine/tpus.h"
+#include "step_of.h"
 #include "torch_commands.h"
 
 namespace hasten::cli {
@@ -30,32 +32,29 @@ int estimate_tpu(const EstimateOptions& asked, const EstimateConfiguration& run)
   return account.failed.empty() || !fits(account) ? 0 : 1;
 }
 
+// Names the batch that fits the GPU for which the estimate was made.
+std::string note_of_fitting_batch(const EstimateOptions& asked) {
+  const FittingBatch batch = largest_fitting_batch(asked, find_gpu(asked.device).memory);
+  if (batch.rows == 0) return str("not even one row fits: it needs ", human_bytes(batch.needed));
+  return str("a batch of ", batch.rows,
+             batch.rows == 1 ? " row fits: " : " rows fits: ", "it needs ",
+             human_bytes(batch.needed));
+}
+
 }  // namespace
 
 int estimate(int argc, char** argv) {
   const EstimateConfiguration run =
       parse_estimate({argv + 2, argv + argc}, config::process_environment());
-  const TrainOptions& options = run.train.options;
-  const EstimateOptions asked{.model = options.model,
-                              .num_labels = options.num_labels.value_or(0),
-                              .hidden_dropout = options.hidden_dropout,
-                              .attention_dropout = options.attention_dropout,
-                              .classifier_dropout = options.classifier_dropout,
-                              .ignore_mismatched_sizes = options.ignore_mismatched_sizes,
-                              .attn_implementation = options.attn_implementation,
-                              .length = options.dummy_length,
-                              .mode = run.mode,
-                              .steps = run.steps,
-                              .arguments = run.train.arguments,
-                              .libraries = options.library,
-                              .dry = !run.measure,
-                              .device = run.device};
+  const EstimateOptions asked = step_of(run);
   if (starts_with(run.device, kTpuDevice)) return estimate_tpu(asked, run);
   anatomy::Report report = hasten::estimate(asked);
   add_roofs(report);
+  if (report.memory.out_of_memory) report.notes.push_back(note_of_fitting_batch(asked));
   if (asks_what_if(run)) report.alternatives = what_if(asked);
   std::cout << (run.json ? to_json(report) : to_text(report));
   if (!run.html.empty()) write_report(run.html, report);
+  if (!run.output.empty()) write_report(run.output, report);
   return 0;
 }
 

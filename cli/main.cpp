@@ -12,8 +12,10 @@
 #include "commands/convert_options.h"
 #include "commands/diff_options.h"
 #include "commands/estimate_options.h"
+#include "commands/generate_options.h"
 #include "commands/inspect_options.h"
 #include "commands/merge_weights_options.h"
+#include "commands/plan_options.h"
 #include "exec_torch.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -96,6 +98,31 @@ int estimate(int argc, char** argv) {
   cli::exec_torch_program(argv);
 }
 
+int plan(int argc, char** argv) {
+  const auto run = parse_plan({argv + 2, argv + argc}, config::process_environment());
+  if (run.step.help) {
+    print(plan_help(config::terminal_width()));
+    return 0;
+  }
+  if (run.step.devices) {
+    print(gpus_text());
+    return 0;
+  }
+  if (!run.techniques && run.program.empty()) {
+    print_notices("plan", run.step.train.notices);
+    check_files(run.step.train.options);
+  }
+  cli::exec_torch_program(argv);
+}
+
+int generate(int argc, char** argv) {
+  if (parse_generate({argv + 2, argv + argc}).help) {
+    print(generate_help(config::terminal_width()));
+    return 0;
+  }
+  cli::exec_torch_program(argv);
+}
+
 int inspect(int argc, char** argv) {
   if (parse_inspect({argv + 2, argv + argc}).help) {
     print(inspect_help());
@@ -135,9 +162,11 @@ constexpr Command commands[] = {
     {"diff", "find the first step and tensor in which two runs differ", diff},
     {"env", "print facts about this machine for a problem report", cli::environment},
     {"estimate", "predict the memory and time of a training step", estimate},
+    {"generate", "continue texts with a language model", generate},
     {"inspect", "show what a model that Python exported (.pt2) contains", inspect},
     {"launch", "start a program in several processes, each with a rank", cli::launch},
     {"merge-weights", "join weights that several safetensors files hold", merge_weights},
+    {"plan", "choose techniques for a limit of memory", plan},
     {"plot", "draw the curves that runs have logged as an HTML page", cli::plot},
     {"search", "search hyper-parameters with runs of hasten train", cli::search},
     {"test", "check that this machine is ready for several processes", cli::test},

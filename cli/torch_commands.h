@@ -7,6 +7,8 @@ namespace hasten::cli {
 
 int train(int argc, char** argv);
 int estimate(int argc, char** argv);
+int generate(int argc, char** argv);
+int plan(int argc, char** argv);
 int inspect(int argc, char** argv);
 int convert(int argc, char** argv);
 int diff(int argc, char** argv);

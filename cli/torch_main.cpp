@@ -22,6 +22,10 @@ int main(int argc, char** argv) {
       code = hasten::cli::train(argc, argv);
     } else if (word == "estimate") {
       code = hasten::cli::estimate(argc, argv);
+    } else if (word == "generate") {
+      code = hasten::cli::generate(argc, argv);
+    } else if (word == "plan") {
+      code = hasten::cli::plan(argc, argv);
     } else if (word == "inspect") {
       code = hasten::cli::inspect(argc, argv);
     } else if (word == "convert") {

@@ -13,6 +13,7 @@
 #include "hasten/device/memory.h"
 #include "hasten/formats/safetensors.h"
 #include "hasten/launch/worker.h"
+#include "hasten/models/lora.h"
 #include "hasten/ops/ops.h"
 #include "hasten/options/train_options.h"
 #include "hasten/trainer/dashboard_callback.h"
@@ -202,6 +203,28 @@ std::shared_ptr<TrainerCallback> progress_of(const TrainConfiguration& run) {
   return std::make_shared<ProgressCallback>(options);
 }
 
+// Adds the adapter that the options ask for, if they do, and prints what is trained.
+void adapt(torch::nn::Module& model, const TrainOptions& options, bool prints) {
+  std::size_t layers = 0;
+  if (!options.lora_adapter.empty()) {
+    load_lora(model, options.lora_adapter);
+  } else if (options.lora_r > 0) {
+    layers = add_lora(model, lora_options_of(options)).size();
+  } else {
+    return;
+  }
+  std::int64_t trained = 0, all = 0;
+  for (const at::Tensor& parameter : model.parameters()) {
+    all += parameter.numel();
+    trained += parameter.requires_grad() ? parameter.numel() : 0;
+  }
+  if (!prints) return;
+  print_line(str("  adapter",
+                 layers > 0 ? str(" of ", layers, " layers") : " from " + options.lora_adapter,
+                 ": trains ", grouped(trained), " of ", grouped(all), " parameters (",
+                 fixed(100.0 * static_cast<double>(trained) / static_cast<double>(all), 2), " %)"));
+}
+
 // Trains a model that Python has exported.
 int train_exported(const TrainConfiguration& run) {
   const TrainOptions& options = run.options;
@@ -223,6 +246,7 @@ int train_exported(const TrainConfiguration& run) {
                    join(model->input_names(), ", "), ", outputs ",
                    join(model->output_names(), ", ")));
   }
+  adapt(*model, options, worker.rank == 0);
   Trainer trainer(model, arguments,
                   {.train_dataset = files.train(),
                    .eval_dataset = files.eval(),
@@ -248,6 +272,7 @@ int train(int argc, char** argv) {
   const LoadedModel loaded = load_model(run.options.model, files->model_options());
   const Worker worker = worker_of(config::whole_environment());
   if (worker.rank == 0) print_loaded_model(loaded, run.options);
+  adapt(*loaded.model, run.options, worker.rank == 0);
 
   TrainerParts parts{.train_dataset = files->train(*loaded.model),
                      .eval_dataset = files->eval(*loaded.model),

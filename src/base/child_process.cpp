@@ -1,5 +1,6 @@
 #include "base/child_process.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -9,11 +10,23 @@
 #include <utility>
 
 namespace hasten {
+namespace {
+
+// Calls _Fork, which glibc has since 2.34.
+pid_t fork_without_handlers() {
+  using Fork = pid_t (*)();
+  const auto found = reinterpret_cast<Fork>(dlsym(RTLD_DEFAULT, "_Fork"));
+  if (found != nullptr) return found();
+  errno = ENOSYS;
+  return -1;
+}
+
+}  // namespace
 
 ChildProcess::ChildProcess(const ForkOptions& options, const std::function<void()>& run)
     : leads_group_(options.leads_group) {
   const pid_t parent = getpid();
-  number_ = fork();
+  number_ = options.skips_handlers ? fork_without_handlers() : fork();
   if (number_ < 0) error_ = errno;
   if (number_ == 0) {
     if (leads_group_) setpgid(0, 0);

@@ -24,6 +24,9 @@ namespace hasten {
 struct ForkOptions {
   // The process leads a process group of its own, which ends with it.
   bool leads_group = false;
+  // The handlers of pthread_atfork do not run. After a backward pass LibTorch's forbids another one
+  // in every fork, because its threads are missing there; passes on the CPU need none of them.
+  bool skips_handlers = false;
   // The signal that the process gets when its parent ends; 0: none, it outlives its parent.
   int signal_at_parent_end = SIGKILL;
 };

@@ -8,13 +8,13 @@
 namespace hasten {
 namespace {
 
-enum class EstimatePrecision { fp32, bf16 };
+enum class EstimatePrecision { fp32, bf16, fp16 };
 
 }  // namespace
 
 template <>
 struct Names<EstimatePrecision> {
-  static constexpr std::string_view text[] = {"fp32", "bf16"};
+  static constexpr std::string_view text[] = {"fp32", "bf16", "fp16"};
 };
 
 namespace {
@@ -44,13 +44,27 @@ void describe_estimate(config::OptionTable& table, EstimateConfiguration& run,
   d("tpu", &EstimateFlags::tpu,
     "Predict for a TPU that need not be installed: v5e:2x2, v6e:2x4, v5p:2x2x2 ... libtpu (python3 "
     "-m pip install libtpu) compiles the programs of the step and reports their memory.");
-  own("mode", &EstimateConfiguration::mode, "Select the part of a step to predict.");
-  own("steps", &EstimateConfiguration::steps, "Predict this many steps.").at_least(1);
+  own("mode", &EstimateConfiguration::mode,
+      "Select the part of a step to predict, or the generation of texts.");
+  own("new_tokens", &EstimateConfiguration::new_tokens,
+      "For --mode generate: generate this many tokens after prompts of --seq tokens.")
+      .at_least(1);
+  own("beams", &EstimateConfiguration::beams,
+      "For --mode generate: search with this many beams for each prompt.")
+      .at_least(1);
+  own("steps", &EstimateConfiguration::steps,
+      "Predict this many steps; a generation is one unless this is given.")
+      .at_least(1);
   own("measure", &EstimateConfiguration::measure,
       "Run the steps and measure them instead of predicting them.");
   own("what_if", &EstimateConfiguration::what_if,
-      "Also report the peak with one thing changed: precision, batch, length or optimizer.");
+      "Also report the peak with one thing changed: precision, batch, length, recomputation or "
+      "optimizer.");
   own("html", &EstimateConfiguration::html, "Also write an HTML page with charts and tables.");
+  own("output", &EstimateConfiguration::output,
+      "Also write to this file: .json, .html, .trace.json, .pickle (a memory snapshot for "
+      "PyTorch's "
+      "viewer), or text for other names.");
   own("json", &EstimateConfiguration::json, "Print everything as JSON, in bytes.");
 }
 
@@ -63,6 +77,8 @@ std::optional<config::Assignment> train_option(const std::string& name,
     return config::as_flag("optim", flags.optim == "adamw" ? "adamw_torch_fused" : flags.optim);
   if (name == "precision" && flags.precision == EstimatePrecision::bf16)
     return config::as_flag("bf16", "true");
+  if (name == "precision" && flags.precision == EstimatePrecision::fp16)
+    return config::as_flag("fp16", "true");
   return std::nullopt;
 }
 
@@ -90,10 +106,26 @@ std::vector<config::Assignment> read_estimate_flags(const config::OptionTable& o
   return given;
 }
 
+// Refuses options of a generation for a step, and sets the number of generations.
+void check_mode(const config::OptionTable& table, EstimateConfiguration& estimate) {
+  if (estimate.mode == EstimateMode::generation) {
+    using Source = config::Origin::Source;
+    if (table.find("steps")->origin.source == Source::default_value) estimate.steps = 1;
+    return;
+  }
+  for (const char* name : {"new_tokens", "beams"}) {
+    if (table.find(name)->is_default()) continue;
+    config::throw_conflict(
+        str("--", name, " is only for a generation: mode is ", name_of(estimate.mode)),
+        "use --mode generate");
+  }
+}
+
 }  // namespace
 
-EstimateConfiguration parse_estimate(const std::vector<std::string>& words,
-                                     const config::Environment& environment) {
+EstimateConfiguration parse_estimate(
+    const std::vector<std::string>& words, const config::Environment& environment,
+    const std::function<void(config::OptionTable&)>& describe_more) {
   EstimateConfiguration estimate;
   estimate.help = config::asks_for_help(words);
   if (estimate.help) return estimate;
@@ -101,9 +133,11 @@ EstimateConfiguration parse_estimate(const std::vector<std::string>& words,
   EstimateFlags flags;
   config::OptionTable table;
   describe_estimate(table, estimate, flags);
+  if (describe_more) describe_more(table);
   const std::vector<config::Assignment> given = read_estimate_flags(table, words);
   config::apply_flags(table, flags_of(table, given));
   if (estimate.devices) return estimate;
+  check_mode(table, estimate);
   // Flags of the user come later, so they win.
   const std::string length = str(flags.seq);
   std::vector<config::Assignment> train = {config::as_flag("data", std::string(kDummyData)),
@@ -132,8 +166,10 @@ std::string estimate_help(int width) {
          "       hasten estimate [--NAME VALUE ...] -- PROGRAM [ARGUMENT ...]\n\n"
          "Predicts what a training step needs, without running it: memory at its peak by\n"
          "component and by layer, and operations by group. MODEL is a folder with config.json, a\n"
-         "config.json, ORG/NAME in the Hugging Face cache, a .pt2 file of torch.export, bert-base or\n"
-         "bert-large. Nothing is computed, and no memory of the model's size is allocated. `hasten estimate --help --`\n"
+         "config.json, ORG/NAME in the Hugging Face cache, a .pt2 file of torch.export, or a "
+         "built-in\n"
+         "name such as bert-base, gpt2 or llama-3.2-1b. Nothing is computed, and no memory of the "
+         "model's size is allocated. `hasten estimate --help --`\n"
          "lists the options for a PROGRAM.\n\n" +
          config::help_text(table, width) +
          "\nEvery option of `hasten train` that changes a step is accepted too, for example\n"

@@ -6,12 +6,13 @@
 //
 // Short names: --batch is --per_device_train_batch_size, --seq the length of a row in tokens,
 // --device the GPU to predict for, --tpu a TPU topology (device tpu:v5e:2x2), --precision bf16 is
-// --bf16, and --optim adamw is adamw_torch_fused. All other options are those of `hasten train`.
+// --bf16, fp16 is --fp16, and --optim adamw is adamw_torch_fused. All other options are those of `hasten train`.
 // Needs no torch.
 // Throws ConfigError and IoError like parse_train. Thread rule: pure functions, except that
 // configuration files are read.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "base/internal_api.h"
@@ -24,19 +25,23 @@ struct EstimateConfiguration {
   TrainConfiguration train;
   bool json = false;     // Print JSON instead of tables.
   std::string html;      // File for an HTML page; empty: none.
+  std::string output;    // File in the form of its name's ending; empty: none.
   bool what_if = false;  // Also predict steps with one thing changed; an HTML page implies it.
   bool measure = false;  // Run and measure real steps.
-  // Optimizer steps to estimate.
+  // Optimizer steps to estimate, or batches; of a generation 1 unless given.
   std::int64_t steps = 2;
   EstimateMode mode = EstimateMode::training;
+  std::int64_t new_tokens = 200, beams = 1;  // of a generation
   std::string device = "cpu";  // Or cuda:NAME (hasten/machine/gpus.h), tpu:TOPOLOGY (tpus.h).
   bool devices = false;        // List the known GPUs.
   bool help = false;
 };
 
-// Parses the words after `estimate`.
-HASTEN_INTERNAL_API EstimateConfiguration parse_estimate(const std::vector<std::string>& words,
-                                                         const config::Environment& environment);
+// Parses the words after `estimate`. `describe_more` adds the options of a command that has those of
+// `estimate` too.
+HASTEN_INTERNAL_API EstimateConfiguration
+parse_estimate(const std::vector<std::string>& words, const config::Environment& environment,
+               const std::function<void(config::OptionTable&)>& describe_more = {});
 HASTEN_INTERNAL_API std::string estimate_help(int width);
 
 }  // namespace hasten

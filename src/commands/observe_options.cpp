@@ -28,7 +28,9 @@ void describe_observe(config::OptionTable& table, ObserveOptions& options, Obser
       "Run on device tpu, where libtpu compiles each program: v5e:2x2, v6e:2x4 ...");
   }
   d("json", &ObserveFlags::json, "Print JSON on standard output instead of tables.");
-  d("output", &ObserveFlags::output, "Write to this file: .json, .html, or text for other names.");
+  d("output", &ObserveFlags::output,
+    "Write to this file: .json, .html, .trace.json, .pickle (a memory snapshot for PyTorch's "
+    "viewer), or text for other names.");
   d("html", &ObserveFlags::html, "The same as --output.");
 }
 

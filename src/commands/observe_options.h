@@ -23,7 +23,7 @@ struct Assignment;
 
 struct ObserveOptions {
   std::int64_t steps = 3;       // Optimizer steps, after which the program ends.
-  std::string output = "text";  // "text", "json", or a file (.json, .html, others: text).
+  std::string output = "text";  // "text", "json", or a file in the form of its name's ending.
   // For `estimate` only: cpu, cuda:NAME (hasten/machine/gpus.h) or tpu:TOPOLOGY
   // (hasten/tpu/machine/tpus.h).
   std::string device = "cpu";

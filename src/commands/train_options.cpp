@@ -9,6 +9,7 @@
 #include "commands/resolve.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "hasten/machine/arrow_data.h"
 #include "hasten/machine/model_folder.h"
 #include "options/help.h"
 #include "options/training_rules.h"
@@ -21,15 +22,18 @@ using config::throw_missing;
 
 // The endings of the files that a task reads.
 const std::vector<std::string>& data_endings(TrainTask task) {
-  static const std::vector<std::string> tables = {".tsv", ".csv", ".jsonl", ".safetensors"},
-                                        words = {".jsonl", ".safetensors"},
-                                        texts = {".txt", ".tsv", ".csv", ".jsonl", ".safetensors"};
+  static const std::vector<std::string> tables = {".tsv",     ".csv",   ".jsonl",
+                                                  ".parquet", ".arrow", ".safetensors"},
+                                        words = {".jsonl", ".parquet", ".arrow", ".safetensors"},
+                                        texts = {".txt",     ".tsv",   ".csv",        ".jsonl",
+                                                 ".parquet", ".arrow", ".safetensors"};
   switch (task) {
     case TrainTask::text_classification:
       return tables;
     case TrainTask::token_classification:
       return words;
     case TrainTask::masked_lm:
+    case TrainTask::causal_lm:
       return texts;
     case TrainTask::image_classification:
       return tables;
@@ -41,6 +45,7 @@ void check_data_name(const std::string& option, const std::string& path, TrainTa
   if (path.empty() || path == kDummyData) return;
   const bool takes_folders = task == TrainTask::image_classification;
   std::error_code ignored;
+  if (is_arrow_data(path)) return;
   if (takes_folders && std::filesystem::is_directory(path, ignored)) return;
   const std::vector<std::string>& endings = data_endings(task);
   const auto fits = [&](const std::string& ending) { return ends_with(lower(path), ending); };
@@ -49,8 +54,9 @@ void check_data_name(const std::string& option, const std::string& path, TrainTa
       "config.bad-value",
       {.what = option,
        .got = "'" + path + "'",
-       .expected = str(takes_folders ? "a folder, a file ending in " : "a file ending in ",
-                       join(endings, ", "), ", or ", kDummyData, ", for ", name_of(task)),
+       .expected =
+           str(takes_folders ? "a folder" : "a folder of save_to_disk", ", a file ending in ",
+               join(endings, ", "), ", or ", kDummyData, ", for ", name_of(task)),
        .hint = ends_with(path, ".json") ? "name a file with one JSON object per line .jsonl" : ""});
 }
 
@@ -99,20 +105,42 @@ void check_dummy(const TrainOptions& options, const config::OptionTable& table) 
   }
 }
 
+// Refuses options of an adapter where none is trained, or one that has its own.
+void check_adapter(const TrainOptions& options, const config::OptionTable& table) {
+  if (!options.lora_adapter.empty() && options.lora_r > 0)
+    throw_conflict("lora_r is set, and lora_adapter has its own rank", "remove one of them");
+  for (const char* name : {"lora_alpha", "lora_dropout", "lora_target_modules",
+                           "lora_modules_to_save", "lora_bias", "use_rslora"}) {
+    if (options.lora_r > 0 || table.find(name)->is_default()) continue;
+    const bool has_folder = !options.lora_adapter.empty();
+    throw_conflict(
+        str(name, " is set, and ",
+            has_folder ? "lora_adapter has its own" : "lora_r is 0, so there is no adapter"),
+        has_folder ? str("remove --", name) : "set --lora_r, for example to 8");
+  }
+}
+
 // Refuses options that have no meaning for the task.
 void check_task(const TrainOptions& options, const config::OptionTable& table) {
-  for (const char* name : {"mlm_probability", "whole_word_mask", "line_by_line"}) {
+  for (const char* name : {"mlm_probability", "whole_word_mask"}) {
     if (options.task == TrainTask::masked_lm || table.find(name)->is_default()) continue;
     throw_conflict(str(name, " is only for masked-lm: task is ", name_of(options.task)),
                    "use --task masked-lm");
   }
+  const bool is_language_model =
+      options.task == TrainTask::masked_lm || options.task == TrainTask::causal_lm;
+  if (!is_language_model && !table.find("line_by_line")->is_default())
+    throw_conflict(
+        str("line_by_line is only for masked-lm and causal-lm: task is ", name_of(options.task)),
+        "use --task masked-lm or causal-lm");
   for (const char* name : {"image_column", "random_crop", "random_flip"}) {
     if (options.task == TrainTask::image_classification || table.find(name)->is_default()) continue;
     throw_conflict(str(name, " is only for image-classification: task is ", name_of(options.task)),
                    "use --task image-classification");
   }
-  if (options.task == TrainTask::masked_lm && options.num_labels)
-    throw_conflict("num_labels is set, and task is masked-lm, which has no labels of its own",
+  if (is_language_model && options.num_labels)
+    throw_conflict(str("num_labels is set, and task is ", name_of(options.task),
+                       ", which has no labels of its own"),
                    "remove --num_labels");
   if (options.task == TrainTask::token_classification && options.num_labels == 1)
     throw_conflict("num_labels is 1, and task is token-classification, which needs two tags",
@@ -169,7 +197,9 @@ void check_allowed_in_file(const std::vector<config::Assignment>& assignments) {
 }  // namespace
 
 const std::vector<std::string>& builtin_models() {
-  static const std::vector<std::string> names = {"bert-base", "bert-large"};
+  static const std::vector<std::string> names = {
+      "bert-base", "bert-large", "gpt2",       "gpt2-medium",  "gpt2-large",
+      "gpt2-xl",   "llama-2-7b", "llama-3-8b", "llama-3.2-1b", "llama-3.2-3b"};
   return names;
 }
 
@@ -189,8 +219,8 @@ void describe(config::OptionTable& table, TrainOptions& options) {
   d.group("Model");
   d("model", &TrainOptions::model,
     "Set the model: a folder with config.json, a config.json, ORG/NAME or ORG/NAME@REVISION in the "
-    "Hugging Face cache, a .pt2 file of torch.export, or " +
-        join(builtin_models(), " or ") + ".");
+    "Hugging Face cache, a .pt2 file of torch.export, or a built-in name (" +
+        join(builtin_models(), ", ") + ").");
   d("weights", &TrainOptions::weights,
     "Load this safetensors file. If unset, that of the model folder; a config.json or a built-in "
     "name gets random weights.");
@@ -199,8 +229,7 @@ void describe(config::OptionTable& table, TrainOptions& options) {
     "Loading a library runs its code.");
   d("task", &TrainOptions::task,
     "Select the task to train for: a class or a number for each text, a tag for each word, the "
-    "words "
-    "behind masks, or a class for each image.");
+    "words behind masks, the next token, or a class for each image.");
   d("num_labels", &TrainOptions::num_labels,
     "Set the number of labels; 1 means a regression. If unset, the labels of a text file or the "
     "model's config decide.")
@@ -224,13 +253,35 @@ void describe(config::OptionTable& table, TrainOptions& options) {
       .below(1);
   d("attn_implementation", &TrainOptions::attn_implementation,
     "Compute attention in one operator (sdpa) or step by step (eager).");
+  d.group("Adapter");
+  d("lora_r", &TrainOptions::lora_r,
+    "Train an adapter of this rank (LoRA) instead of the model, and save it in PEFT's format; 0 "
+    "means "
+    "none.")
+      .at_least(0);
+  d("lora_alpha", &TrainOptions::lora_alpha,
+    "Scale the adapter by this number, divided by lora_r.");
+  d("lora_dropout", &TrainOptions::lora_dropout, "Set the dropout of the adapter's inputs.")
+      .at_least(0)
+      .below(1);
+  d("lora_target_modules", &TrainOptions::lora_target_modules,
+    "Adapt the linear layers with these paths, last parts of paths, or patterns of whole paths; "
+    "all-linear means all. If unset, query and value, or what a model calls them.");
+  d("lora_modules_to_save", &TrainOptions::lora_modules_to_save,
+    "Train these modules whole, beside the adapter. The head of a classification is always "
+    "trained.");
+  d("lora_bias", &TrainOptions::lora_bias,
+    "Select the biases that are trained: none, all, or those of the adapted layers.");
+  d("use_rslora", &TrainOptions::use_rslora,
+    "Divide lora_alpha by the square root of lora_r instead of lora_r.");
+  d("lora_adapter", &TrainOptions::lora_adapter,
+    "Begin with the adapter in this folder, which hasten or PEFT has saved.");
   d.group("Data");
   d("data", &TrainOptions::data,
     "Read training rows from this file (" +
         join(data_endings(TrainTask::text_classification), ", ") +
-        ", for masked-lm also .txt, for image-classification also a folder with a subfolder of "
-        "images "
-        "for each class); dummy generates random rows.");
+        ", for masked-lm and causal-lm also .txt, for image-classification also a folder with a "
+        "subfolder of images for each class); dummy generates random rows.");
   d("eval_data", &TrainOptions::eval_data,
     "Read evaluation rows from this file, in the same formats.");
   d("text_column", &TrainOptions::text_column,
@@ -249,8 +300,8 @@ void describe(config::OptionTable& table, TrainOptions& options) {
   d("whole_word_mask", &TrainOptions::whole_word_mask,
     "For masked-lm: mask whole words instead of single tokens.");
   d("line_by_line", &TrainOptions::line_by_line,
-    "For masked-lm: take each text as a row. If false, texts are joined and cut into rows of "
-    "max_length tokens.");
+    "For masked-lm and causal-lm: take each text as a row. If false, texts are joined and cut into "
+    "rows of max_length tokens.");
   d("image_column", &TrainOptions::image_column,
     "For image-classification: set the column of the image files, which are relative to the folder "
     "of the table.");
@@ -289,6 +340,26 @@ void validate(const TrainOptions& options, const TrainingArguments& arguments) {
   check_dummy(options, table);
   check_exported(options, table);
   check_task(options, table);
+  check_adapter(options, table);
+}
+
+LoraOptions lora_options_of(const TrainOptions& options) {
+  LoraOptions lora{.r = options.lora_r,
+                   .alpha = options.lora_alpha,
+                   .dropout = options.lora_dropout,
+                   .target_modules = options.lora_target_modules,
+                   .modules_to_save = options.lora_modules_to_save,
+                   .bias = options.lora_bias,
+                   .use_rslora = options.use_rslora,
+                   .task_type = {},
+                   .base_model = options.model};
+  if (is_exported_model(options.model)) return lora;  // the names of its head are not known
+  if (options.task == TrainTask::text_classification) lora.task_type = "SEQ_CLS";
+  if (options.task == TrainTask::token_classification) lora.task_type = "TOKEN_CLS";
+  if (options.task == TrainTask::causal_lm) lora.task_type = "CAUSAL_LM";
+  if (lora.modules_to_save.empty() && options.task == TrainTask::image_classification)
+    lora.modules_to_save = {"classifier"};
+  return lora;
 }
 
 void check_files(const TrainOptions& options) {
@@ -305,8 +376,10 @@ void check_files(const TrainOptions& options) {
                        nearest(options.model, builtin), "built-in names are " + join(builtin, ", "),
                        [](const std::string& name) { return "the built-in " + name; })});
   }
-  std::vector<std::pair<std::string, std::string>> files = {
-      {"weights", options.weights}, {"data", options.data}, {"eval_data", options.eval_data}};
+  std::vector<std::pair<std::string, std::string>> files = {{"weights", options.weights},
+                                                            {"data", options.data},
+                                                            {"eval_data", options.eval_data},
+                                                            {"lora_adapter", options.lora_adapter}};
   for (const std::string& library : options.library) files.emplace_back("library", library);
   for (const auto& [name, path] : files) {
     if (path.empty() || path == kDummyData || fs::exists(path, ignored)) continue;

@@ -4,7 +4,8 @@ hasten train --model bert-base --data dummy --learning_rate -1
 hasten train --model bert-base --data missing.tsv
 hasten train --model bert-lage --data dummy
 HF_HUB_CACHE=/nowhere hasten train --model org/name --data dummy
-hasten train --model bert-base --data dummy --fp16
+hasten train --model bert-base --data dummy --deepspeed x
+hasten train --model bert-base --data dummy --fp16 --weights_dtype bfloat16
 hasten train --config_file missing.yaml
 HASTEN_LERNING_RATE=1 hasten train --model bert-base --data dummy
 printf 'model: bert-base\ndata: dummy\nmax_step: 3\n' >train.yaml

@@ -17,6 +17,9 @@ hasten estimate "$model" --bath 4
 hasten estimate
 # Predictions for a GPU; none is needed.
 hasten estimate bert-base --batch 8 --seq 128 --precision bf16 --device cuda:h100-80gb | sed -n '1,20p'
+hasten estimate bert-base --batch 8 --seq 128 --precision fp16 --device cuda:v100-16gb | grep -E '^(model weights|optimizer states|Roofline)'
+hasten estimate bert-base --batch 8 --seq 128 --tf32 true --device cuda:a100-80gb | grep -E '^Roofline'
+hasten estimate bert-base --batch 8 --seq 128 --tf32 true --device cuda:t4
 hasten estimate bert-large --batch 64 --device cuda:t4 | grep 'does not fit'
 hasten estimate bert-base --device cuda:h100
 hasten estimate bert-base --device cuda:h100-80gb --measure
@@ -28,6 +31,17 @@ hasten estimate --device cuda:a1000 -- ./train
 hasten estimate "$model" --batch 2 --seq 16 --mode inference --device cuda:t4 | sed -n '1,12p'
 hasten estimate "$model" --mode testing
 hasten estimate --devices | head -3
+# What is measured equals what is predicted, in each precision.
+for words in '--precision fp16' '--weights_dtype bfloat16' '--weights_dtype bfloat16 --optim_args state_dtype=bfloat16'; do
+  for how in '' --measure; do
+    # shellcheck disable=SC2086
+    hasten estimate "$model" --batch 4 --seq 16 --num_threads 1 --json $words $how | python3 -c '
+import json, sys
+memory = json.load(sys.stdin)["memory"]
+print(memory["peak"], memory["at_peak"])' >"peak$how"
+  done
+  cmp peak peak--measure && echo "$words: equal"
+done
 # The textbook figure uses the optimizer that ran.
 textbook() {
   hasten estimate "$model" --batch 2 --seq 16 --json "$@" | python3 -c '
@@ -37,7 +51,19 @@ print("; ".join(sorted(name + ": " + each["text"] for name, each in textbook.ite
 }
 textbook
 textbook --optim adamw
+textbook --optim_args state_dtype=bfloat16
 textbook --optim sgd
 textbook --optim sgd --optim_args momentum=0.9
 textbook --mode inference
 hasten estimate "$model" --batch 2 --seq 16 --optim sgd | grep -c '0 B (SGD)'
+# Decoders, and the generation of texts.
+decoder=$data/decoders/llama3
+for mode in training inference generate; do
+  hasten estimate "$decoder" --batch 2 --seq 16 --mode $mode $([ $mode = generate ] && echo --new_tokens 20 --beams 3) --json | python3 -c '
+import json, sys
+report = json.load(sys.stdin)
+print(report["memory"]["parameters"], {name: size for name, size in report["memory"]["at_peak"].items() if name in ("model_weights", "functionality")})' || true
+done
+hasten estimate "$decoder" --batch 2 --seq 16 --mode generate --beams 3 --new_tokens 60
+hasten estimate "$decoder" --beams 3
+hasten estimate "$model" --mode generate --seq 8 --new_tokens 8

@@ -23,6 +23,10 @@ train --task masked-lm --model "$tasks/masked_lm" --data "$tasks/masked_lm/corpu
 train --task masked-lm --model "$tasks/masked_lm" --data "$tasks/masked_lm/train.safetensors" --eval_data "$tasks/masked_lm/corpus.txt" --max_steps 2 | result
 train --task masked-lm --model "$tasks/masked_lm" --data dummy --dummy_rows 8 --dummy_length 16 --max_steps 1 | result
 
+echo "## language modelling"
+train --task causal-lm --model "$data/decoders/gpt2" --data dummy --eval_data dummy --dummy_rows 8 --dummy_length 16 --max_steps 1 | result
+train --task causal-lm --model "$data/decoders/llama3" --data "$data/decoders/llama3/rows.safetensors" --max_steps 2 | result
+
 echo "## regression"
 train --model "$tasks/regression" --data "$tasks/regression/train.jsonl" --eval_data "$tasks/regression/eval.jsonl" | result
 
@@ -36,6 +40,7 @@ printf '{"tokens": ["an"], "tags": ["B-ORG"]}\n' >unknown.jsonl
 refused --task token-classification --model "$tasks/token_classification" --data ner.jsonl --label_column ner_tags --eval_data unknown.jsonl
 refused --task token-classification --model "$tasks/token_classification" --data "$tasks/token_classification/train.jsonl" --eval_data unknown.jsonl
 refused --task token-classification --model "$tasks/token_classification" --data words.tsv
+refused --task causal-lm --model "$tasks/masked_lm" --data dummy --dummy_length 16
 refused --task masked-lm --model "$tasks/masked_lm/config.json" --data "$tasks/masked_lm/corpus.txt"
 printf 'an\n' >short.txt
 refused --task masked-lm --model "$tasks/masked_lm" --data short.txt

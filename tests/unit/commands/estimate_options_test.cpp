@@ -52,8 +52,9 @@ TEST_CASE("estimate options: a wrong value is reported under the name that was u
     return error_of([&] { parsed({"bert-base", flag}); }).text;
   };
   CHECK(error("--batch=0") == "--batch: got '0', expected a whole number of at least 1");
-  CHECK(error("--precision=fp8") == "--precision: got 'fp8', expected one of fp32, bf16");
-  CHECK(error("--mode=testing") == "--mode: got 'testing', expected one of training, inference");
+  CHECK(error("--precision=fp8") == "--precision: got 'fp8', expected one of fp32, bf16, fp16");
+  CHECK(error("--mode=testing") ==
+        "--mode: got 'testing', expected one of training, inference, generate");
   CHECK(error("--bath=4") == "unknown argument --bath. Hint: did you mean --batch?");
 }
 

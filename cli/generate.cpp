@@ -1,0 +1,232 @@
+// `hasten generate`: continues texts with a decoder.
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/parse_number.h"
+#include "commands/generate_options.h"
+#include "hasten/base/error.h"
+#include "hasten/base/files.h"
+#include "hasten/base/text.h"
+#include "hasten/models/generation.h"
+#include "hasten/models/pretrained_model.h"
+#include "hasten/prepare/precision.h"
+#include "hasten/tokenizers/tokenizer.h"
+#include "torch_commands.h"
+
+namespace hasten::cli {
+namespace {
+
+using Ids = std::vector<std::int32_t>;
+
+std::int64_t id_of(const std::string& option, const std::string& word) {
+  if (const auto id = parse_number<std::int64_t>(word); id && *id >= 0) return *id;
+  throw ConfigError("config.bad-value",
+                    {.what = option, .got = "'" + word + "'", .expected = "an id"});
+}
+
+EarlyStopping early_stopping_of(const std::string& word) {
+  if (word == "true") return EarlyStopping::yes;
+  return word == "never" ? EarlyStopping::never : EarlyStopping::no;
+}
+
+template <class To, class From>
+void set_if_given(To& to, const std::optional<From>& from) {
+  if (from) to = *from;
+}
+
+// The options of the model, changed by those of the command.
+GenerationOptions options_of(const GenerateCommand& command) {
+  GenerationOptions options = generation_defaults(command.model);
+  if (command.max_length) options.max_new_tokens.reset();
+  set_if_given(options.max_length, command.max_length);
+  set_if_given(options.max_new_tokens, command.max_new_tokens);
+  set_if_given(options.min_length, command.min_length);
+  set_if_given(options.min_new_tokens, command.min_new_tokens);
+  set_if_given(options.num_beams, command.num_beams);
+  set_if_given(options.num_return_sequences, command.num_return_sequences);
+  set_if_given(options.length_penalty, command.length_penalty);
+  if (!command.early_stopping.empty())
+    options.early_stopping = early_stopping_of(command.early_stopping);
+  set_if_given(options.do_sample, command.do_sample);
+  set_if_given(options.temperature, command.temperature);
+  set_if_given(options.top_k, command.top_k);
+  set_if_given(options.top_p, command.top_p);
+  set_if_given(options.min_p, command.min_p);
+  set_if_given(options.repetition_penalty, command.repetition_penalty);
+  set_if_given(options.no_repeat_ngram_size, command.no_repeat_ngram_size);
+  if (command.seed) options.seed = static_cast<std::uint64_t>(*command.seed);
+  if (!command.eos_token_id.empty()) {
+    options.eos_token_id.clear();
+    for (const std::string& word : command.eos_token_id)
+      options.eos_token_id.push_back(id_of("--eos_token_id", word));
+  }
+  set_if_given(options.pad_token_id, command.pad_token_id);
+  check_generation(options);
+  return options;
+}
+
+std::vector<std::string> texts_of(const GenerateCommand& command) {
+  if (command.prompts.empty()) return command.prompt;
+  std::vector<std::string> lines = split(read_file(command.prompts), '\n');
+  for (std::string& line : lines) {
+    if (ends_with(line, "\r")) line.pop_back();
+  }
+  std::erase(lines, "");
+  if (!lines.empty()) return lines;
+  throw DataError("data.empty",
+                  {.what = command.prompts, .got = "no text", .expected = "a text on each line"});
+}
+
+struct Prompt {
+  std::string text;  // empty for ids
+  Ids ids;
+};
+
+std::vector<Prompt> prompts_of(const GenerateCommand& command,
+                               const std::optional<Tokenizer>& tokenizer) {
+  std::vector<Prompt> prompts;
+  if (!tokenizer) {
+    Prompt& only = prompts.emplace_back();
+    for (const std::string& word : command.ids)
+      only.ids.push_back(static_cast<std::int32_t>(id_of("--ids", word)));
+    return prompts;
+  }
+  for (std::string& text : texts_of(command)) {
+    Ids ids = tokenizer->encode(text).input_ids;
+    if (ids.empty()) {
+      throw DataError("data.empty", {.what = "the prompt '" + text + "'",
+                                     .got = "no token",
+                                     .expected = "a text with at least one"});
+    }
+    prompts.push_back({std::move(text), std::move(ids)});
+  }
+  return prompts;
+}
+
+// The ids and the mask of prompts [rows, longest], padded at the left.
+std::pair<at::Tensor, at::Tensor> padded_batch(std::span<const Prompt> prompts,
+                                               std::int64_t padding) {
+  std::size_t longest = 0;
+  for (const Prompt& prompt : prompts) longest = std::max(longest, prompt.ids.size());
+  const at::Tensor ids = at::full({std::ssize(prompts), static_cast<std::int64_t>(longest)},
+                                  padding, at::kLong),
+                   mask = at::zeros_like(ids);
+  for (std::size_t row = 0; row < prompts.size(); ++row) {
+    const Ids& from = prompts[row].ids;
+    const auto first = static_cast<std::int64_t>(longest * (row + 1) - from.size());
+    std::copy(from.begin(), from.end(), ids.mutable_data_ptr<std::int64_t>() + first);
+    std::fill_n(mask.mutable_data_ptr<std::int64_t>() + first, from.size(), 1);
+  }
+  return {ids, mask};
+}
+
+// A generated text: the ids after the padding before the prompt, up to the end and with it.
+struct Result {
+  const Prompt* prompt;
+  Ids ids;
+  std::optional<double> score;
+};
+
+std::vector<Result> results_of(std::span<const Prompt> prompts, const GenerationOutput& out,
+                               const GenerationOptions& options, std::int64_t longest) {
+  std::vector<Result> results;
+  const std::int64_t rows = out.sequences.size(0), length = out.sequences.size(1);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const Prompt& prompt = prompts[static_cast<std::size_t>(row / options.num_return_sequences)];
+    Result& result = results.emplace_back(Result{.prompt = &prompt, .ids = {}, .score = {}});
+    const std::int64_t* ids = out.sequences.const_data_ptr<std::int64_t>() + row * length;
+    for (std::int64_t at = longest - std::ssize(prompt.ids); at < length; ++at) {
+      result.ids.push_back(static_cast<std::int32_t>(ids[at]));
+      const auto& ends = options.eos_token_id;
+      if (at >= longest && std::find(ends.begin(), ends.end(), ids[at]) != ends.end()) break;
+    }
+    if (out.scores.defined()) result.score = out.scores[row].item<double>();
+  }
+  return results;
+}
+
+std::string text_of(const std::optional<Tokenizer>& tokenizer, const Ids& ids) {
+  if (tokenizer) return tokenizer->decode(ids, {.skip_special_tokens = true});
+  std::vector<std::string> words;
+  for (const std::int32_t id : ids) words.push_back(std::to_string(id));
+  return join(words, " ");
+}
+
+void print(const Result& result, const std::optional<Tokenizer>& tokenizer, bool as_json) {
+  if (!as_json) {
+    std::cout << text_of(tokenizer, result.ids) << '\n';
+    return;
+  }
+  nlohmann::json line = {{"ids", result.ids}};
+  if (tokenizer) {
+    line["prompt"] = result.prompt->text;
+    line["text"] = text_of(tokenizer, result.ids);
+  }
+  if (result.score) line["score"] = *result.score;
+  std::cout << line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+}
+
+// Prints a text while it grows. A character that needs more tokens is held back.
+class GrowingText {
+ public:
+  GrowingText(const Tokenizer& tokenizer, Ids prompt)
+      : tokenizer_(tokenizer), ids_(std::move(prompt)) {
+    show();
+  }
+  void add(std::int64_t id) {
+    ids_.push_back(static_cast<std::int32_t>(id));
+    show();
+  }
+
+ private:
+  void show() {
+    const std::string text = tokenizer_.decode(ids_, {.skip_special_tokens = true});
+    if (ends_with(text, "\xEF\xBF\xBD") || text.compare(0, shown_.size(), shown_) != 0) return;
+    std::cout << text.substr(shown_.size()) << std::flush;
+    shown_ = text;
+  }
+
+  const Tokenizer& tokenizer_;
+  Ids ids_;
+  std::string shown_;
+};
+
+}  // namespace
+
+int generate(int argc, char** argv) {
+  const GenerateCommand command = parse_generate({argv + 2, argv + argc});
+  GenerationOptions options = options_of(command);
+  std::optional<Tokenizer> tokenizer;
+  if (command.ids.empty()) tokenizer = Tokenizer::from_pretrained(command.model);
+  const std::vector<Prompt> prompts = prompts_of(command, tokenizer);
+  const LoadedModel loaded = load_model(command.model, {.task = Task::causal_lm});
+  loaded.model->eval();
+  auto& model = dynamic_cast<CausalModel&>(*loaded.model);
+
+  const bool grows = prompts.size() == 1 && tokenizer && !command.json && options.num_beams == 1 &&
+                     options.num_return_sequences == 1;
+  std::optional<GrowingText> growing;
+  if (grows) {
+    growing.emplace(*tokenizer, prompts.front().ids);
+    options.on_tokens = [&](const std::vector<std::int64_t>& next) { growing->add(next.front()); };
+  }
+  const auto batch = static_cast<std::size_t>(command.batch_size);
+  for (std::size_t first = 0; first < prompts.size(); first += batch) {
+    const auto part = std::span(prompts).subspan(first, std::min(batch, prompts.size() - first));
+    const auto [ids, mask] = padded_batch(part, options.pad_token_id.value_or(0));
+    const AutocastGuard autocast(command.bf16 ? Precision::bf16 : Precision::no, at::kCPU);
+    const GenerationOutput out = hasten::generate(model, ids, mask, options);
+    if (grows) break;
+    for (const Result& result : results_of(part, out, options, ids.size(1)))
+      print(result, tokenizer, command.json);
+  }
+  if (grows) std::cout << '\n';
+  return 0;
+}
+
+}  // namespace hasten::cli

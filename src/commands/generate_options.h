@@ -1,0 +1,46 @@
+// File: commands/generate_options.h (internal)
+// The options of `hasten generate`.
+//
+//   const GenerateCommand run = parse_generate({argv + 2, argv + argc});
+//   run.prompt;        // the texts to continue
+//
+// Options of the search have the names of GenerationOptions (hasten/models/generation.h); unset ones
+// are those of the model's generation_config.json. Needs no torch. Throws ConfigError "config.*".
+// Thread rule: values and a pure function.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/internal_api.h"
+
+namespace hasten {
+
+struct GenerateCommand {
+  bool help = false;
+  std::string model;
+  std::vector<std::string> prompt;  // texts
+  std::string prompts;              // a file with a text on each line
+  std::vector<std::string> ids;     // one prompt of ids, for a model without a tokenizer
+  std::int64_t batch_size = 8;
+  bool json = false;
+  bool bf16 = false;
+
+  std::optional<std::int64_t> max_length, max_new_tokens, min_length, min_new_tokens;
+  std::optional<std::int64_t> num_beams, num_return_sequences;
+  std::optional<double> length_penalty;
+  std::string early_stopping;  // empty: unset
+  std::optional<bool> do_sample;
+  std::optional<double> temperature, top_p, min_p, repetition_penalty;
+  std::optional<std::int64_t> top_k, no_repeat_ngram_size, seed;
+  std::vector<std::string> eos_token_id;  // ids
+  std::optional<std::int64_t> pad_token_id;
+};
+
+// Parses the words after `generate`.
+HASTEN_INTERNAL_API GenerateCommand parse_generate(const std::vector<std::string>& words);
+HASTEN_INTERNAL_API std::string generate_help(int width);
+
+}  // namespace hasten
