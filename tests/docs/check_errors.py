@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = "Usage|Config|Data|Io|Memory|Diverged"
-FILE_NAMES = {"config.json", "data.pkl", "metrics.csv", "metrics.jsonl"}  # literals that only look like codes
+FILE_NAMES = {"config.json", "data.pkl", "metrics.csv", "metrics.jsonl", "plan.yaml"}  # literals that only look like codes
 
 
 def source_texts():

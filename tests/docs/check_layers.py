@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-ORDER = ("base options search machine accelerate_file commands rendezvous launch tokenizers track device process formats data ops models exported optim checkpoint prepare anatomy attach "
-         "accelerator metrics trainer hasten").split()
+ORDER = ("base options search machine accelerate_file commands rendezvous launch tokenizers track device process formats data autograd ops models exported optim checkpoint prepare anatomy attach "
+         "accelerator metrics trainer plan hasten").split()
 CORE = ("base", "options", "search", "machine", "accelerate_file", "commands", "rendezvous", "launch", "tokenizers", "track")
 LIBTORCH = ("torch", "ATen", "c10")
 # The folders that hold a device's own tree, and the folder that each part of a tree counts as, if not that of its name.

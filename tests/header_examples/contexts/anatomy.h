@@ -8,5 +8,8 @@ namespace names_of_anatomy {
 extern hasten::anatomy::Report report;
 extern hasten::anatomy::TpuAccount account;
 extern std::vector<torch::data::Example<>> train_loader;
+extern std::shared_ptr<torch::nn::Module> model;
+template <class Batch>
+Batch first_rows(const Batch& batch, std::int64_t rows);
 
 }  // namespace names_of_anatomy

@@ -5,6 +5,7 @@
 
 namespace names_of_models {
 
-extern at::Tensor x;
+extern at::Tensor x, attention_mask, keys, values, queries;
+extern std::int64_t layer, tokens, heads;
 
 }  // namespace names_of_models
