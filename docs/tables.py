@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fills the tables of docs/anatomy.md and docs/exported.md, which are between "<!-- table NAME -->" and "<!-- end -->", with the output of hasten.
+"""Fills the tables of docs/anatomy.md, docs/exported.md and docs/techniques.md, which are between "<!-- table NAME -->" and "<!-- end -->", with the output of hasten.
 
     docs/tables.py build/release/bin            writes the tables
     docs/tables.py build/release/bin --check    reports a table that differs; skips tables that depend on the machine
@@ -13,6 +13,7 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 PAGE = HERE / "anatomy.md"
 EXPORTED_PAGE = HERE / "exported.md"
+TECHNIQUES_PAGE = HERE / "techniques.md"
 ARCHITECTURES = HERE.parent / "tests" / "oracle" / "data" / "architectures"
 COMPONENTS = {"model_weights": "model weights", "optimizer_states": "optimizer states", "gradients": "gradients",
               "activations": "activations", "temporary_buffers": "temporary buffers", "functionality": "functionality"}
@@ -65,6 +66,97 @@ def bert_large_on_gpus():
                     [[device, *cells(device, "fp32"), *cells(device, "bf16")] for device in TYPICAL])
 
 
+RECOMPUTED = ["--activation_checkpointing"]
+
+
+def before_and_after(variants, *words):
+    """Compares the components of a step at its peak between variants: a title, and the options that it adds."""
+    reports = [(title, estimate(*words, *more)["memory"]) for title, more in variants]
+    rows = [[title, *(f"{memory['at_peak'][name]:,}" for _, memory in reports)] for name, title in COMPONENTS.items()]
+    rows.append(["**peak**", *(f"**{memory['peak']:,}**" for _, memory in reports)])
+    rows.append(["most activations at any time", *(f"{memory['most']['activations']:,}" for _, memory in reports)])
+    if "gpu" in reports[0][1]:
+        rows.append(["needed on the GPU", *(f"{(memory['gpu']['reserved'] + memory['gpu']['context']) / 1e9:.2f} GB" for _, memory in reports)])
+    return markdown(["Bytes at the peak", *(title for title, _ in reports)], rows)
+
+
+def recomputation():
+    variants = [("plain", []), ("recomputed", RECOMPUTED), ("every second layer", [*RECOMPUTED, "--activation_checkpointing_kwargs", "every_n_layers=2"]),
+                ("selective", [*RECOMPUTED, "--activation_checkpointing_kwargs", "policy=selective"])]
+    return before_and_after(variants, "bert-base", "--batch", "8", "--seq", "512")
+
+
+LEAN_STATES = ["--optim_args", "state_dtype=bfloat16"]
+
+
+def float16():
+    variants = [("float", []), ("fp16", ["--precision", "fp16"]), ("bf16", ["--precision", "bf16"])]
+    return before_and_after(variants, "bert-base", "--batch", "8", "--seq", "512")
+
+
+def float16_on_gpus():
+    variants = {"float": [], "tf32": ["--tf32", "true"], "fp16": ["--precision", "fp16"]}
+
+    def cells(device, words):
+        if "--tf32" in words and device in ("cuda:t4", "cuda:v100-16gb"):
+            return ["-"]
+        report = estimate(*BERT_LARGE, "--device", device, *words)
+        memory = (report["memory"]["gpu"]["reserved"] + report["memory"]["gpu"]["context"]) / 1e9
+        step = f"{1000 * report['least_step_seconds']:.0f} ms"
+        return [step] if "--tf32" in words else [f"{memory:.2f} GB", step]
+    return markdown(["Device", "float: memory", "float: step", "tf32: step", "fp16: memory", "fp16: step"],
+                    [[device, *(cell for words in variants.values() for cell in cells(device, words))] for device in TYPICAL])
+
+
+def bfloat16_weights():
+    variants = [("float", []), ("moments in bfloat16", LEAN_STATES), ("weights in bfloat16", ["--weights_dtype", "bfloat16"]),
+                ("both", ["--weights_dtype", "bfloat16", *LEAN_STATES])]
+    return before_and_after(variants, "bert-base", "--batch", "8", "--seq", "512")
+
+
+def offloading():
+    variants = [("plain", []), ("offloaded", ["--activation_offloading"]), ("recomputed", RECOMPUTED),
+                ("recomputed, inputs offloaded", [*RECOMPUTED, "--activation_checkpointing_kwargs", "offload=true"])]
+    return before_and_after(variants, *BERT_LARGE, "--precision", "bf16", "--device", "cuda:a100-80gb")
+
+
+def lean_optimizers():
+    variants = [("adamw_torch_fused", [])] + [(words.replace(" --optim_args", ","), ["--optim", *words.split()]) for words in (
+        "adamw_8bit", "adamw_8bit --optim_args embedding_bits=8", "lion_8bit", "adafactor")]
+    return before_and_after(variants, *BERT_LARGE)
+
+
+STEP_IN_BACKWARD = ["--max_grad_norm", "0", "--step_in_backward"]
+
+
+def step_in_backward():
+    return before_and_after([("BERT-base", ["bert-base", "--batch", "1"]), ("in the pass", ["bert-base", "--batch", "1", *STEP_IN_BACKWARD]),
+                             ("BERT-large", ["bert-large", "--batch", "1"]), ("in the pass", ["bert-large", "--batch", "1", *STEP_IN_BACKWARD])],
+                            "--seq", "512")
+
+
+def offloaded_states():
+    variants = [("plain", []), ("states in host memory", ["--offload_optimizer_states"]),
+                ("and steps in the pass", ["--offload_optimizer_states", *STEP_IN_BACKWARD])]
+    return before_and_after(variants, *BERT_LARGE, "--precision", "bf16", "--device", "cuda:a100-80gb")
+
+
+def together():
+    """The settings of the documentation, and what goes beyond them: the peak of a step in each combination."""
+    one_row, lean = ["--batch", "1", "--gradient_accumulation_steps", "4"], ["--optim", "adamw_8bit"]
+    all_8 = [*lean, "--optim_args", "embedding_bits=8"]
+    variants = [("4 rows", ["--batch", "4"]), ("4 windows of 1 row", one_row), ("and recomputation", [*one_row, *RECOMPUTED]),
+                ("and `adamw_8bit`", [*one_row, *RECOMPUTED, *lean]), ("and `embedding_bits=8`", [*one_row, *RECOMPUTED, *all_8]),
+                ("1 row, recomputation, `adamw_8bit`, steps in the pass", ["--batch", "1", *RECOMPUTED, *lean, *STEP_IN_BACKWARD]),
+                ("the same with AdamW, weights and states in bfloat16", ["--batch", "1", *RECOMPUTED, "--weights_dtype", "bfloat16",
+                                                                        "--optim_args", "state_dtype=bfloat16", *STEP_IN_BACKWARD])]
+    rows = []
+    for title, words in variants:
+        memory = estimate("bert-large", "--seq", "512", *words)["memory"]
+        rows.append([title, *(f"{memory['at_peak'][name] / 1e6:,.0f}" for name in COMPONENTS), f"**{memory['peak'] / 1e6:,.0f}**"])
+    return markdown(["MB at the peak", *COMPONENTS.values(), "peak"], rows)
+
+
 def architectures():
     """The results are those of the tests oracle/architecture_* with HASTEN_RECORD_ARCHITECTURES=1."""
     entries, rows = json.loads((ARCHITECTURES / "architectures.json").read_text()), []
@@ -83,10 +175,25 @@ def architectures():
     return markdown(["Model", "Dynamic", "Calls", "Operators", "Bytes of a step", "Two processes", "One batch", "Python", "Remarks"], sorted(rows))
 
 
+def adapters():
+    variants = [("the whole model", []), ("LoRA of query and value", ["--lora_r", "8"]),
+                ("LoRA of all layers", ["--lora_r", "8", "--lora_target_modules", "all-linear"])]
+    return before_and_after(variants, "bert-base", "--batch", "8", "--seq", "128")
+
+
+def large_vocabularies():
+    variants = [("whole logits", ["--use_liger_kernel", "false"]), ("in parts", [])]
+    return before_and_after(variants, "gpt2", "--batch", "8", "--seq", "128")
+
+
+TECHNIQUES = {"recomputation": recomputation, "offloading": offloading, "adapters": adapters, "large-vocabularies": large_vocabularies,
+              "float16": float16, "float16-gpus": float16_on_gpus, "bfloat16-weights": bfloat16_weights, "lean-optimizers": lean_optimizers,
+              "step-in-backward": step_in_backward, "offloaded-states": offloaded_states, "together": together}
 TABLES = {"bert-large-cpu": bert_large_on_cpu, "page": comparison_with_documentation, "gpus": list_of_gpus, "bert-large-gpus": bert_large_on_gpus,
-          "architectures": architectures}
-PAGES = {"architectures": EXPORTED_PAGE}  # all others are on PAGE
-MACHINE_DEPENDENT = {"bert-large-cpu"}  # the packed operands of products depend on the CPU
+          "architectures": architectures, **TECHNIQUES}
+PAGES = {"architectures": EXPORTED_PAGE, **dict.fromkeys(TECHNIQUES, TECHNIQUES_PAGE)}  # all others are on PAGE
+# The packed operands of products depend on the CPU.
+MACHINE_DEPENDENT = {"bert-large-cpu", "recomputation", "adapters", "large-vocabularies", "float16", "bfloat16-weights", "lean-optimizers", "step-in-backward", "together"}
 
 
 def main():
