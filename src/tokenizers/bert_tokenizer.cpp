@@ -3,9 +3,9 @@
 #include <limits>
 
 #include "encode_options.h"
+#include "encode_rows.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "parallel.h"
 #include "state.h"
 #include "text_encoder.h"
 
@@ -75,28 +75,13 @@ Encoding BertTokenizer::encode(std::string_view text, std::string_view pair,
 
 std::vector<Encoding> BertTokenizer::encode_batch(std::span<const std::string> texts,
                                                   const EncodeOptions& options, int threads) const {
-  std::vector<Encoding> rows(texts.size());
-  tokenizers::parallel_for(texts.size(), threads, [&](std::size_t from, std::size_t to) {
-    RowEncoder encoder(*state_, options, false);
-    for (std::size_t i = from; i < to; ++i) rows[i] = encoder.encode(texts[i]);
-  });
-  return rows;
+  return tokenizers::encode_rows<RowEncoder>(*state_, texts, options, threads);
 }
 
 std::vector<Encoding> BertTokenizer::encode_batch(std::span<const std::string> texts,
                                                   std::span<const std::string> pairs,
                                                   const EncodeOptions& options, int threads) const {
-  if (texts.size() != pairs.size()) {
-    throw UsageError("tokenizers.unequal-batch", {.what = "first and second texts of a batch",
-                                                  .got = str(texts.size(), " and ", pairs.size()),
-                                                  .expected = "an equal number of both"});
-  }
-  std::vector<Encoding> rows(texts.size());
-  tokenizers::parallel_for(texts.size(), threads, [&](std::size_t from, std::size_t to) {
-    RowEncoder encoder(*state_, options, true);
-    for (std::size_t i = from; i < to; ++i) rows[i] = encoder.encode(texts[i], pairs[i]);
-  });
-  return rows;
+  return tokenizers::encode_rows<RowEncoder>(*state_, texts, pairs, options, threads);
 }
 
 Encoding BertTokenizer::encode_words(std::span<const std::string> words,

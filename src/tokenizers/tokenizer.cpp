@@ -8,10 +8,10 @@
 #include "clean_up.h"
 #include "definition.h"
 #include "encode_options.h"
+#include "encode_rows.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/machine/model_folder.h"
-#include "parallel.h"
 #include "tokenizers/pipeline/pipeline.h"
 #include "tokenizers/pipeline/pipeline_json.h"
 
@@ -155,28 +155,13 @@ Encoding Tokenizer::encode(std::string_view text, std::string_view pair,
 
 std::vector<Encoding> Tokenizer::encode_batch(std::span<const std::string> texts,
                                               const EncodeOptions& options, int threads) const {
-  std::vector<Encoding> rows(texts.size());
-  tokenizers::parallel_for(texts.size(), threads, [&](std::size_t from, std::size_t to) {
-    PipelineRows encoder(*state_, options, false);
-    for (std::size_t i = from; i < to; ++i) rows[i] = encoder.encode(texts[i]);
-  });
-  return rows;
+  return tokenizers::encode_rows<PipelineRows>(*state_, texts, options, threads);
 }
 
 std::vector<Encoding> Tokenizer::encode_batch(std::span<const std::string> texts,
                                               std::span<const std::string> pairs,
                                               const EncodeOptions& options, int threads) const {
-  if (texts.size() != pairs.size()) {
-    throw UsageError("tokenizers.unequal-batch", {.what = "first and second texts of a batch",
-                                                  .got = str(texts.size(), " and ", pairs.size()),
-                                                  .expected = "an equal number of both"});
-  }
-  std::vector<Encoding> rows(texts.size());
-  tokenizers::parallel_for(texts.size(), threads, [&](std::size_t from, std::size_t to) {
-    PipelineRows encoder(*state_, options, true);
-    for (std::size_t i = from; i < to; ++i) rows[i] = encoder.encode(texts[i], pairs[i]);
-  });
-  return rows;
+  return tokenizers::encode_rows<PipelineRows>(*state_, texts, pairs, options, threads);
 }
 
 void Tokenizer::pad(std::span<Encoding> rows, PadOptions options) const {
