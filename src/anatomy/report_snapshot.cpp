@@ -190,7 +190,7 @@ class SnapshotWriter {
     out_.end_list();
   }
 
-  // What the allocator of a GPU has; 0: unknown.
+  // The memory that the allocator of a GPU holds; 0: unknown.
   std::int64_t device_bytes() const {
     return std::max<std::int64_t>(0, gpu_->capacity - gpu_->context);
   }

@@ -73,7 +73,7 @@ void report_saved_tensor(const at::Tensor& tensor);
 // taken, and that a later pass can take again.
 void after_pass_that_keeps_graph(std::function<void()> f);
 
-// What the engine returns to LibTorch.
+// Returns the hooks that the engine gives to LibTorch.
 std::unique_ptr<SavedVariableHooks> default_hooks();
 
 }  // namespace hasten

@@ -1,5 +1,6 @@
 // File: models/decoder.h (internal)
-// What the decoders share: which tokens a pass reads and attends to, and the heads with their losses.
+// The parts that the decoders share: which tokens a pass reads and attends to, and the heads with
+// their losses.
 //
 //   const DecoderPass pass = pass_over(batch);                  // or pass_over(cache, tokens)
 //   x = layer->forward(x, pass, /*index=*/0);                   // attends to pass.keys_of(0, k, v)

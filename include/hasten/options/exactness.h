@@ -1,5 +1,5 @@
 // File: hasten/options/exactness.h
-// What a technique changes in the numbers of a training run (docs/plan.md).
+// Says how a technique changes the numbers of a training run (docs/plan.md).
 //
 //   const auto exactness = from_name<Exactness>("other");
 //   if (exactness > Exactness::rounding) std::cout << "choose the learning rate anew\n";

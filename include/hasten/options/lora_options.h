@@ -1,5 +1,5 @@
 // File: hasten/options/lora_options.h
-// What an adapter of low rank is: the options of add_lora (hasten/models/lora.h), with the names and
+// Describes an adapter of low rank: the options of add_lora (hasten/models/lora.h), with the names and
 // defaults of PEFT's LoraConfig.
 //
 //   const LoraOptions options{.r = 8, .alpha = 16, .target_modules = {"query", "value"}};

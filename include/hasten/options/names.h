@@ -57,7 +57,7 @@ struct Names<AttentionImplementation> {
   static constexpr std::string_view text[] = {"sdpa", "eager"};
 };
 
-// What an estimate covers: a part of a step, or a generation.
+// The part of a step that an estimate covers, or a generation.
 enum class EstimateMode {
   training,    // Forward, backward and optimizer.
   inference,   // The forward pass only, without storing anything for a backward pass.

@@ -36,7 +36,7 @@ using PlanSettings = std::vector<std::pair<std::string, std::string>>;
 
 struct StepNeeds {
   std::int64_t bytes = 0;  // Of tensors on the CPU; of everything on a GPU.
-  double seconds = 0;      // Of an optimizer step; 0: unknown.
+  double seconds = 0;      // The time of an optimizer step; 0: unknown.
 };
 
 // Predicts the step with these settings and batches.
@@ -66,7 +66,7 @@ struct PlanStage {
 
 struct StepPlan {
   std::vector<PlanStage> stages;  // The first is the step as it was asked for.
-  PlanSettings settings;          // What the plan changes, without the batches.
+  PlanSettings settings;          // The changes of the plan, without the batches.
   std::vector<std::string> techniques;
   std::int64_t rows = 0, accumulation = 1;
   StepNeeds needs;
@@ -76,7 +76,7 @@ struct StepPlan {
   std::int64_t combinations = 0, predictions = 0;  // That were considered, and made by dry runs.
   std::string model, device;
   TrainingArguments arguments;  // Those of the options, with what the plan changes.
-  double seconds = 0;  // That the search took.
+  double seconds = 0;           // The time of the search.
 };
 
 HASTEN_API StepPlan plan_step(const PlanOptions& options);

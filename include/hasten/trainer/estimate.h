@@ -41,7 +41,7 @@ struct EstimateOptions {
   std::int64_t length = 512;  // tokens per row, or of each prompt
   EstimateMode mode = EstimateMode::training;
   std::int64_t steps = 2;  // the first allocates the optimizer's states, the second has them
-  // Of a generation: the new tokens of each row, and the beams of the search.
+  // The new tokens of each row of a generation, and the beams of its search.
   std::int64_t new_tokens = 200, beams = 1;
   TrainingArguments arguments;
   std::vector<std::string> libraries = {};  // with custom operators of a .pt2 file

@@ -23,7 +23,7 @@
 
 namespace hasten::arrow_files {
 
-// What a column holds, from its type.
+// The kind of values that a column holds, which follows from its type.
 ArrowColumn describe(const arrow::Field& field);
 
 class Column {

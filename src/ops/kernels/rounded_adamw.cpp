@@ -8,7 +8,7 @@
 namespace hasten::ops::HASTEN_ISA {
 namespace {
 
-// What is rounded; each has random numbers of its own.
+// The numbers that are rounded; each kind has random numbers of its own.
 enum Stream : std::uint64_t { kParameter, kFirstMoment, kSecondMoment, kStreams };
 
 // Random 16-bit numbers for 128 elements of a parameter.
