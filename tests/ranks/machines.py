@@ -3,7 +3,8 @@
 
     machines.py HASTEN COLLECTIVES
 
-Needs root and iproute2, or else prints "skipped: why".
+Needs root and iproute2, or else prints "skipped: why". The limits of time leave room for a machine that other programs keep
+busy: each lies below the time that the defect it looks for would take, such as a sleep of 60 s or the 10 s of a name server.
 """
 import argparse
 import ctypes
@@ -196,7 +197,7 @@ def strangers(machines):
     job = [Launch(machines, rank, *static(2, rank), sleeper) for rank in range(2)]
     check(all(launch.prints("rank") for launch in job), "a job is running", *(launch.text for launch in job))
     wrong = Launch(machines, 2, *static(2, 1), sleeper, token="a token of another job, 1234".replace(" ", "-"))
-    check(wrong.end() == 2 and "has refused this machine" in wrong.text and wrong.ended_after < 1,
+    check(wrong.end() == 2 and "has refused this machine" in wrong.text and wrong.ended_after < 6,
           f"a launcher with another token is refused, after {wrong.ended_after:.2f} s", wrong.text)
     for what, words, expected in [
             ("machine_rank", static(2, 1), "machine_rank of node2 .*: got 1, which node1 .* already has"),
@@ -233,7 +234,7 @@ def failure(machines):
     check(re.search(r"\| x{1024} \.\.\.\n", launches[0].text) and "x" * 9000 in launches[1].text,
           "a long line is truncated in the report, and complete on its own machine", launches[0].text[:3000])
     seconds = max(launch.ended_after for launch in launches)
-    check(seconds < 3, f"all launchers end {seconds:.1f} s after the start")
+    check(seconds < 20, f"all launchers end {seconds:.1f} s after the start")
 
 
 def restart(machines):
@@ -250,15 +251,15 @@ def restart(machines):
 def elastic_machines(machines):
     waits = program(PRINT_RANK + f"while [ ! -e {FOLDER}/go ]; do sleep 0.05; done\n")
     launches = [Launch(machines, i, *elastic("2:3"), "--nproc_per_node", 2, "--max_restarts", 1, waits) for i in range(2)]
-    check(all(launch.prints("rank . of 4", 10) for launch in launches), "two of at most three machines start after the last call", *(l.text for l in launches))
+    check(all(launch.prints("rank . of 4", 30) for launch in launches), "two of at most three machines start after the last call", *(l.text for l in launches))
     third = Launch(machines, 2, *elastic("2:3"), "--nproc_per_node", 2, "--max_restarts", 1, waits)
-    check(third.prints("rank [45] of 6", 10) and launches[0].prints("rank 0 of 6", 5), "a third machine is admitted", third.text, launches[0].text)
+    check(third.prints("rank [45] of 6", 30) and launches[0].prints("rank 0 of 6", 30), "a third machine is admitted", third.text, launches[0].text)
     check("node2 has joined" in launches[0].text, "the others report it")
     began = time.monotonic()
     third.process.kill()
     third.end()
-    check(launches[0].prints("attempt 2", 10), f"after it is killed, two continue, {time.monotonic() - began:.2f} s later", launches[0].text)
-    check("is lost" in launches[0].text and launches[1].prints("rank 2 of 4.*attempt 2", 5), "they report the reason", launches[1].text)
+    check(launches[0].prints("attempt 2", 30), f"after it is killed, two continue, {time.monotonic() - began:.2f} s later", launches[0].text)
+    check("is lost" in launches[0].text and launches[1].prints("rank 2 of 4.*attempt 2", 30), "they report the reason", launches[1].text)
     (FOLDER / "go").touch()
     check([launch.end() for launch in launches] == [0, 0], "the job succeeds", *(l.text for l in launches))
     (FOLDER / "go").unlink()
@@ -267,10 +268,10 @@ def elastic_machines(machines):
 def leaving(machines):
     waits = program(PRINT_RANK + f"while [ ! -e {FOLDER}/go ]; do sleep 0.05; done\n")
     launches = [Launch(machines, i, *elastic("1:2"), waits) for i in range(2)]
-    check(all(launch.prints("of 2, local", 10) for launch in launches), "two machines are running", *(l.text for l in launches))
+    check(all(launch.prints("of 2, local", 30) for launch in launches), "two machines are running", *(l.text for l in launches))
     launches[1].process.send_signal(signal.SIGTERM)
     check(launches[1].end() == 143, "SIGTERM ends one launcher with code 143", launches[1].text)
-    check(launches[0].prints("rank 0 of 1.*attempt 1", 10), "the other one continues alone, without using a restart", launches[0].text)
+    check(launches[0].prints("rank 0 of 1.*attempt 1", 30), "the other one continues alone, without using a restart", launches[0].text)
     (FOLDER / "go").touch()
     check(launches[0].end() == 0, "the job succeeds", launches[0].text)
     (FOLDER / "go").unlink()
@@ -285,23 +286,23 @@ def preempted(machines):
     waits = program(PRINT_RANK + f"while [ ! -e {FOLDER}/go ]; do sleep 0.05; done\n")
     words = [*elastic("2:3"), "--max_restarts", 1, waits]
     launches = [Launch(machines, i, *words) for i in range(2)]
-    check(all(launch.prints("of 2, local", 10) for launch in launches), "two of two to three machines are running", *(l.text for l in launches))
+    check(all(launch.prints("of 2, local", 30) for launch in launches), "two of two to three machines are running", *(l.text for l in launches))
     launches[1].process.send_signal(signal.SIGTERM)
     check(launches[1].end() == 143, "SIGTERM ends one launcher with code 143", launches[1].text)
-    check(launches[0].prints("1 of 2 to 3 machines are present", 10), "the other one waits for another machine", launches[0].text)
+    check(launches[0].prints("1 of 2 to 3 machines are present", 30), "the other one waits for another machine", launches[0].text)
     third = Launch(machines, 2, *words)
-    check(third.prints("of 2, local.*attempt 1", 10), "it continues with the new machine", third.text, launches[0].text)
+    check(third.prints("of 2, local.*attempt 1", 30), "it continues with the new machine", third.text, launches[0].text)
     (FOLDER / "go").touch()
     check([launches[0].end(), third.end()] == [0, 0], "the job succeeds", launches[0].text, third.text)
     (FOLDER / "go").unlink()
 
     launches = [Launch(machines, rank, *static(2, rank), "--max_restarts", 1, waits) for rank in range(2)]
-    check(all(launch.prints("of 2, local", 10) for launch in launches), "a fixed number of machines with a restart left is running", *(l.text for l in launches))
+    check(all(launch.prints("of 2, local", 30) for launch in launches), "a fixed number of machines with a restart left is running", *(l.text for l in launches))
     launches[1].process.send_signal(signal.SIGTERM)
-    check(launches[1].end() == 143 and launches[0].prints("1 of 2 machines are present.*missing: machine_rank 1", 10),
+    check(launches[1].end() == 143 and launches[0].prints("1 of 2 machines are present.*missing: machine_rank 1", 30),
           "if one leaves, the other waits for it", launches[0].text)
     again = Launch(machines, 2, *static(2, 1), "--max_restarts", 1, waits)
-    check(again.prints("rank 1 of 2.*attempt 1", 10), "it restarts with the machine that replaces it", again.text, launches[0].text)
+    check(again.prints("rank 1 of 2.*attempt 1", 30), "it restarts with the machine that replaces it", again.text, launches[0].text)
     (FOLDER / "go").touch()
     check([launches[0].end(), again.end()] == [0, 0], "the job succeeds", launches[0].text, again.text)
     (FOLDER / "go").unlink()
@@ -335,19 +336,19 @@ def saving_while_leaving(machines):
     both = job((0, 3), lambda i: static(2, i, "--main_process_port", 29600))
     later = job((4, 4), lambda i: static(2, i, "--main_process_port", 29601))
     for launches in (one, both, later):
-        check(all(launch.prints("of 2 runs", 10) for launch in launches), "two machines are running", *(l.text for l in launches))
+        check(all(launch.prints("of 2 runs", 30) for launch in launches), "two machines are running", *(l.text for l in launches))
     for launch in (one[1], both[1], both[0], later[1]):
         launch.process.send_signal(signal.SIGTERM)
     time.sleep(1.5)
     later[0].process.send_signal(signal.SIGTERM)
     for what, launches in (("both at once", both), ("one after the other", later)):
-        check([launch.end(15) for launch in launches] == [143, 143], f"two machines leave, {what}", *(l.text for l in launches))
+        check([launch.end(40) for launch in launches] == [143, 143], f"two machines leave, {what}", *(l.text for l in launches))
         check([launch.text.count("saved") for launch in launches] == [1, 1] and "second signal" not in launches[0].text + launches[1].text,
               "the ranks of both machines have saved", *(l.text for l in launches))
-    check(one[1].end(15) == 143 and "] saved" in one[1].text, "the ranks of a machine that leaves may save for longer than keep_alive_timeout", one[1].text)
-    check(one[0].prints("of 1 runs, attempt 1", 5), "the other machine has continued", one[0].text)
+    check(one[1].end(40) == 143 and "] saved" in one[1].text, "the ranks of a machine that leaves may save for longer than keep_alive_timeout", one[1].text)
+    check(one[0].prints("of 1 runs, attempt 1", 30), "the other machine has continued", one[0].text)
     one[0].process.send_signal(signal.SIGTERM)
-    check(one[0].end(15) == 143, "it runs until its own SIGTERM", one[0].text)
+    check(one[0].end(40) == 143, "it runs until its own SIGTERM", one[0].text)
 
 
 def silent_while_leaving(machines):
@@ -357,14 +358,14 @@ def silent_while_leaving(machines):
         return [Launch(machines, i, *static(2, i, "--main_process_port", port), "--grace_period", grace, ranks) for i in range(2)]
     jobs = [job(29600, 30, obeys), job(29601, 4, refuses)]
     for launches in jobs:
-        check(all(launch.prints("of 2, local", 10) for launch in launches), "two machines are running", *(l.text for l in launches))
+        check(all(launch.prints("of 2, local", 30) for launch in launches), "two machines are running", *(l.text for l in launches))
         launches[1].process.send_signal(signal.SIGSTOP)
         launches[0].process.send_signal(signal.SIGTERM)
     began = time.monotonic()
     time.sleep(1)
     jobs[0][0].process.send_signal(signal.SIGTERM)
-    check(jobs[0][0].end(20) == 143, f"it ends at the second signal, {time.monotonic() - began:.1f} s after the first one", jobs[0][0].text)
-    check(jobs[1][0].end(20) == 143 and time.monotonic() - began < 7, f"without a second signal it ends {time.monotonic() - began:.1f} s after the first one", jobs[1][0].text)
+    check(jobs[0][0].end(25) == 143, f"it ends at the second signal, {time.monotonic() - began:.1f} s after the first one", jobs[0][0].text)
+    check(jobs[1][0].end(25) == 143 and time.monotonic() - began < 20, f"without a second signal it ends {time.monotonic() - began:.1f} s after the first one", jobs[1][0].text)
     for launches in jobs:
         launches[1].process.send_signal(signal.SIGKILL)
         launches[1].end()
@@ -376,29 +377,29 @@ def cannot_start(machines):
     for number, (what, restarts) in enumerate((("no restart", 0), ("a restart", 1))):
         words = ["--main_process_port", 29600 + number, "--max_restarts", restarts, "--grace_period", 20]
         launches = [Launch(machines, 0, *static(2, 0), *words, "--log_dir", "/proc/none", ranks), Launch(machines, 1, *static(2, 1), *words, ranks)]
-        check(launches[1].prints("stopping the processes: node0: .*/proc/none", 10), f"with {what} left, the other machine reports the reason", launches[1].text)
+        check(launches[1].prints("stopping the processes: node0: .*/proc/none", 30), f"with {what} left, the other machine reports the reason", launches[1].text)
         if restarts:
             launches[0].process.send_signal(signal.SIGTERM)
         check(launches[0].end() == 4 and "error[io.write]" in launches[0].text, "the machine itself reports it, also after a signal", launches[0].text)
-        check(launches[1].end() != 0 and max(launch.ended_after for launch in launches) < 10,
+        check(launches[1].end() != 0 and max(launch.ended_after for launch in launches) < 18,
               f"both launchers end after {max(launch.ended_after for launch in launches):.1f} s", launches[1].text)
 
 
 def reason_at_once(machines):
     """The reason for stopping the ranks is reported before the next round."""
     launches = [Launch(machines, i, *static(2, i), "--max_restarts", 1, program(PRINT_RANK + "exec sleep 60\n")) for i in range(2)]
-    check(all(launch.prints("of 2, local", 10) for launch in launches), "two machines are running", *(l.text for l in launches))
+    check(all(launch.prints("of 2, local", 30) for launch in launches), "two machines are running", *(l.text for l in launches))
     launches[1].process.kill()
-    check(launches[0].prints(r"stopping the processes: machine 1 \(node1, 10.77.0.2\) is lost", 10), "a lost machine is reported", launches[0].text)
-    check(launches[0].prints("1 of 2 machines are present", 10), "its place is free", launches[0].text)
+    check(launches[0].prints(r"stopping the processes: machine 1 \(node1, 10.77.0.2\) is lost", 30), "a lost machine is reported", launches[0].text)
+    check(launches[0].prints("1 of 2 machines are present", 30), "its place is free", launches[0].text)
     launches[0].process.send_signal(signal.SIGTERM)
-    check(launches[0].end(10) == 143, "the launcher ends by a signal while the place is free", launches[0].text)
+    check(launches[0].end(30) == 143, "the launcher ends by a signal while the place is free", launches[0].text)
 
 
 def spare_machine(machines):
     waits = program(PRINT_RANK + f"while [ ! -e {FOLDER}/go ]; do sleep 0.05; done\n")
     launches = [Launch(machines, i, *elastic("1:2"), waits) for i in range(2)]
-    check(all(launch.prints("of 2, local", 10) for launch in launches), "two machines are running", *(l.text for l in launches))
+    check(all(launch.prints("of 2, local", 30) for launch in launches), "two machines are running", *(l.text for l in launches))
     third = Launch(machines, 2, *elastic("1:2"), waits)
     time.sleep(2.5)  # longer than the last call
     third.process.send_signal(signal.SIGTERM)
@@ -416,10 +417,10 @@ def cut_off(machines):
     time.sleep(1.5)
     began = time.monotonic()
     machines.cable(2, "down")
-    check([launches[0].end(20), launches[1].end(20)] == [1, 1], f"a disconnected machine ends the job, after {time.monotonic() - began:.1f} s",
+    check([launches[0].end(60), launches[1].end(60)] == [1, 1], f"a disconnected machine ends the job, after {time.monotonic() - began:.1f} s",
           *(l.text for l in launches))
     check(re.search(r"machine . \(node2, 10.77.0.3\) is lost: no message for 2.0 s", launches[0].text), "the report names it", launches[0].text)
-    check(launches[2].prints("lost the connection to the coordinator at .*: it sends no messages", 10), "it notices itself that it is disconnected", launches[2].text)
+    check(launches[2].prints("lost the connection to the coordinator at .*: it sends no messages", 30), "it notices itself that it is disconnected", launches[2].text)
     machines.cable(2, "up")
     check(launches[2].end(40) == 1 and "is lost: it sends no messages" in launches[2].text, "it ends when it finds no coordinator", launches[2].text)
 
@@ -431,9 +432,9 @@ def cut_and_back(machines):
         words = ["--max_restarts", restarts, "--rdzv_conf"]
         launches = [Launch(machines, 0, *static(2, 0), *words, f"keep_alive_timeout={timeout}", waits),
                     Launch(machines, 1, *static(2, 1), *words, "keep_alive_timeout=1", waits)]
-        check(all(launch.prints("of 2, local", 10) for launch in launches), "two machines are running", *(l.text for l in launches))
+        check(all(launch.prints("of 2, local", 30) for launch in launches), "two machines are running", *(l.text for l in launches))
         machines.cable(1, "down")
-        check(launches[1].prints("lost the connection to the coordinator", 15), "a disconnected launcher reports it", launches[1].text)
+        check(launches[1].prints("lost the connection to the coordinator", 30), "a disconnected launcher reports it", launches[1].text)
         time.sleep(seconds - 3)
         machines.cable(1, "up")
         check(launches[1].prints("connected to the coordinator at .* again", 60), f"it returns to a coordinator that {what}", launches[1].text)
@@ -451,7 +452,7 @@ def suspended(machines):
     for what, stopped in (("all launchers", (0, 1)), ("the launcher that hosts the rendezvous", (0,))):
         waits = program(PRINT_RANK + f"while [ ! -e {FOLDER}/go ]; do sleep 0.05; done\n")
         launches = [Launch(machines, i, *static(2, i), "--rdzv_conf", "keep_alive_timeout=2", waits) for i in range(2)]
-        check(all(launch.prints("of 2, local", 10) for launch in launches), "two machines are running", *(l.text for l in launches))
+        check(all(launch.prints("of 2, local", 30) for launch in launches), "two machines are running", *(l.text for l in launches))
         for i in stopped:
             launches[i].process.send_signal(signal.SIGSTOP)
         time.sleep(8)
@@ -476,9 +477,9 @@ def dead_name_server(machines):
         launch = Launch(machines, 1, *words, program("exit 0\n"), KUBERNETES_SERVICE_HOST="1")
         time.sleep(1)
         launch.process.send_signal(signal.SIGTERM)
-        check(launch.end(30) == 143 and launch.ended_after < 4, f"SIGTERM ends a lookup, {launch.ended_after - 1:.2f} s later", launch.text)
+        check(launch.end(30) == 143 and launch.ended_after < 9, f"SIGTERM ends a lookup, {launch.ended_after - 1:.2f} s later", launch.text)
         late = Launch(machines, 1, *words, "--rdzv_conf", "join_timeout=2", program("exit 0\n"))
-        check(late.end(30) == 4 and late.ended_after < 5, f"join_timeout=2 ends after {late.ended_after:.1f} s", late.text)
+        check(late.end(30) == 4 and late.ended_after < 9, f"join_timeout=2 ends after {late.ended_after:.1f} s", late.text)
     ip("-n", machines.names[1], "neigh", "del", "10.77.0.99", "dev", "eth0")
     shutil.rmtree(settings)
 
@@ -504,7 +505,7 @@ def killed_host(machines):
     time.sleep(1)
     began = time.monotonic()
     launches[0].process.kill()
-    check(launches[1].end(10) == 1 and "is lost" in launches[1].text, f"the other launcher ends after {time.monotonic() - began:.2f} s", launches[1].text)
+    check(launches[1].end(30) == 1 and "is lost" in launches[1].text, f"the other launcher ends after {time.monotonic() - began:.2f} s", launches[1].text)
     launches[0].end()
     check(have_ended(88, 2), f"no process remains, {time.monotonic() - began:.2f} s after the kill")
 
@@ -518,7 +519,7 @@ def wrong_places(machines):
     check(unknown.end(30) == 4 and "rendezvous.host" in unknown.text, "an unknown host is reported", unknown.text)
     shutil.rmtree(unknown_host.parent)
     unanswered = Launch(machines, 1, *static(2, 1), "--rdzv_conf", "join_timeout=2", ranks)
-    check(unanswered.end(30) == 4 and "rendezvous.connect" in unanswered.text and unanswered.ended_after < 4, "a missing coordinator is reported in time", unanswered.text)
+    check(unanswered.end(30) == 4 and "rendezvous.connect" in unanswered.text and unanswered.ended_after < 9, "a missing coordinator is reported in time", unanswered.text)
     alone = Launch(machines, 0, *static(2, 0), "--rdzv_conf", "join_timeout=2", ranks)
     check(alone.end(30) == 1 and "too few machines within join_timeout: 1 of 2" in alone.text, "missing machines are reported in time", alone.text)
     first = Launch(machines, 0, *static(2, 0), ranks)
@@ -526,7 +527,7 @@ def wrong_places(machines):
     second = Launch(machines, 0, *static(2, 0), ranks)
     check(second.end(30) == 4 and "rendezvous.port-taken" in second.text, "a port that is taken is reported", second.text)
     first.process.send_signal(signal.SIGTERM)
-    check(first.end(10) == 143, "a waiting launcher can be stopped", first.text)
+    check(first.end(30) == 143, "a waiting launcher can be stopped", first.text)
 
 
 def enter(namespace):

@@ -18,8 +18,8 @@ echo "## resuming"
 train --max_steps 12 --save_steps 6 --output_dir again --resume_from_checkpoint out/checkpoint-6 >/dev/null 2>&1
 cmp out/model.safetensors again/model.safetensors && echo "the same weights"
 echo "## evaluation of the saved program, and of its weights alone"
-hasten train --use_cpu --disable_tqdm --do_eval --model out/trained.pt2 --eval_data rows.tsv --output_dir scored 2>/dev/null | grep '^eval_loss' >scored.txt
-[ -s scored.txt ] && train --do_eval --weights out/model.safetensors --eval_data rows.tsv --output_dir weights 2>/dev/null | grep '^eval_loss' | cmp - scored.txt && echo "the same score"
+hasten train --use_cpu --disable_tqdm --do_eval --model out/trained.pt2 --eval_data rows.tsv --output_dir scored 2>/dev/null | grep '^eval_loss' | tr -s ' ' >scored.txt
+[ -s scored.txt ] && train --do_eval --weights out/model.safetensors --eval_data rows.tsv --output_dir weights 2>/dev/null | grep '^eval_loss' | tr -s ' ' | cmp - scored.txt && echo "the same score"
 echo "## an estimate"
 hasten estimate mlp.pt2 --batch 4 --json | grep -oE '"peak": ?[0-9]+' | head -1 >predicted
 [ -s predicted ] && hasten estimate mlp.pt2 --batch 4 --json --measure | grep -oE '"peak": ?[0-9]+' | head -1 | cmp - predicted && echo "as measured"
