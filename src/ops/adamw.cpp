@@ -11,17 +11,6 @@ namespace {
 
 using at::Tensor;
 
-AdamW kernel_options(const AdamWStep& step_options, std::int64_t step) {
-  return {.learning_rate = step_options.learning_rate,
-          .beta1 = step_options.beta1,
-          .beta2 = step_options.beta2,
-          .epsilon = step_options.epsilon,
-          .weight_decay = step_options.weight_decay,
-          .bias_correction1 = 1.0 - std::pow(step_options.beta1, static_cast<double>(step)),
-          .bias_correction2 = 1.0 - std::pow(step_options.beta2, static_cast<double>(step)),
-          .gradient_scale = static_cast<float>(step_options.gradient_scale)};
-}
-
 // How the numbers of a parameter are kept.
 struct Types {
   std::int64_t parameter, moment;  // bytes of a number: 4 in float, 2 in bfloat16
@@ -208,6 +197,17 @@ TORCH_LIBRARY_FRAGMENT(hasten, library) {
 }
 
 }  // namespace
+
+AdamW kernel_options(const AdamWStep& step_options, std::int64_t step) {
+  return {.learning_rate = step_options.learning_rate,
+          .beta1 = step_options.beta1,
+          .beta2 = step_options.beta2,
+          .epsilon = step_options.epsilon,
+          .weight_decay = step_options.weight_decay,
+          .bias_correction1 = 1.0 - std::pow(step_options.beta1, static_cast<double>(step)),
+          .bias_correction2 = 1.0 - std::pow(step_options.beta2, static_cast<double>(step)),
+          .gradient_scale = static_cast<float>(step_options.gradient_scale)};
+}
 
 void adamw(at::TensorList parameters, at::TensorList gradients, at::TensorList exp_avgs,
            at::TensorList exp_avg_sqs, at::IntArrayRef steps, at::IntArrayRef seeds,

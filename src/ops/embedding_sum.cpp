@@ -165,11 +165,10 @@ std::int64_t rows_or_none(const std::optional<Tensor>& table) {
   return table ? table->size(0) : kNoTable;
 }
 
-// Returns the gradient of the table of positions, which is undefined without a table. Without
-// position_ids each row of the batch uses the first rows of the table.
+// Returns the gradient of the table of positions. Without position_ids each row of the batch uses the
+// first rows of the table.
 Tensor position_gradient(const Tensor& flat, const Tensor& position_ids, const Tensor& ids,
                          std::int64_t rows) {
-  if (rows == kNoTable) return {};
   if (position_ids.defined()) return dense_gradient(flat, position_ids, rows);
   const std::int64_t batch = ids.size(0), length = ids.size(1), columns = flat.size(1);
   const Tensor table = at::zeros({rows, columns}, flat.options());
@@ -179,7 +178,6 @@ Tensor position_gradient(const Tensor& flat, const Tensor& position_ids, const T
 
 // Returns the same for the table of types. Without type_ids every token has type 0.
 Tensor type_gradient(const Tensor& flat, const Tensor& type_ids, std::int64_t rows) {
-  if (rows == kNoTable) return {};
   if (type_ids.defined()) return dense_gradient(flat, type_ids, rows);
   const Tensor table = at::zeros({rows, flat.size(1)}, flat.options());
   table.select(0, 0).copy_(flat.sum(0));
@@ -212,15 +210,19 @@ struct EmbeddingSum : torch::autograd::Function<EmbeddingSum> {
     const Tensor flat = as_rows(grads[0]).contiguous();
     if (needs_second_derivative())
       return differentiable_backward(flat, saved, rows, padding_id, sparse);
-    return {sparse ? sparse_gradient(flat, ids, rows[0], padding_id)
-                   : dense_gradient(flat, ids, rows[0], padding_id),
-            position_gradient(flat, position_ids, ids, rows[1]),
-            type_gradient(flat, type_ids, rows[2]),
-            Tensor(),
-            Tensor(),
-            Tensor(),
-            Tensor(),
-            Tensor()};
+    variable_list gradients(8);
+    // LibTorch counts the tables that are there. A gradient is as large as its table, so that of a
+    // frozen one is left out.
+    std::size_t table = 0;
+    if (context->needs_input_grad(table++)) {
+      gradients[0] = sparse ? sparse_gradient(flat, ids, rows[0], padding_id)
+                            : dense_gradient(flat, ids, rows[0], padding_id);
+    }
+    if (rows[1] != kNoTable && context->needs_input_grad(table++))
+      gradients[1] = position_gradient(flat, position_ids, ids, rows[1]);
+    if (rows[2] != kNoTable && context->needs_input_grad(table++))
+      gradients[2] = type_gradient(flat, type_ids, rows[2]);
+    return gradients;
   }
 
   static variable_list differentiable_backward(const Tensor& flat, const variable_list& saved,

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "hasten/ops/ops.h"
@@ -15,6 +17,9 @@ using torch::autograd::variable_list;
 // parts make the products faster, and add fewer gradients of the weight.
 constexpr std::int64_t kChunkBytes = 64 << 20;
 constexpr std::int64_t kFewestRows = 32;
+// The gradient of the weight is a sum over rows, which in float16 must stay below 65504 in each part.
+// No scale of the loss changes it, because it is computed in the forward pass.
+constexpr std::int64_t kMostHalfRows = 512;
 
 struct LossOptions {
   std::int64_t ignore_index = -100;
@@ -109,7 +114,9 @@ void add_to(Tensor& sum, const Tensor& part) {
 std::int64_t rows_at_once(const Tensor& hidden, const Tensor& weight) {
   const std::int64_t bytes_of_row =
       std::max<std::int64_t>(1, weight.size(0)) * static_cast<std::int64_t>(hidden.element_size());
-  const std::int64_t fitting = std::max(kFewestRows, kChunkBytes / bytes_of_row);
+  const std::int64_t most =
+      hidden.scalar_type() == at::kHalf ? kMostHalfRows : std::numeric_limits<std::int64_t>::max();
+  const std::int64_t fitting = std::min(most, std::max(kFewestRows, kChunkBytes / bytes_of_row));
   // Parts of equal size.
   const std::int64_t rows = std::max<std::int64_t>(1, hidden.size(0));
   const std::int64_t parts = (rows + fitting - 1) / fitting;

@@ -1,7 +1,6 @@
 #include "ops/moment_steps.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "ops/codebook.h"
@@ -32,17 +31,6 @@ Moment moment_from(const Moment& moment, Index at) {
           .codes = moment.codes + at,
           .scales = moment.scales + at / kMomentBlock,
           .book = moment.book};
-}
-
-AdamW adamw_kernel_options(const AdamWStep& how, std::int64_t step) {
-  return {.learning_rate = how.learning_rate,
-          .beta1 = how.beta1,
-          .beta2 = how.beta2,
-          .epsilon = how.epsilon,
-          .weight_decay = how.weight_decay,
-          .bias_correction1 = 1.0 - std::pow(how.beta1, static_cast<double>(step)),
-          .bias_correction2 = 1.0 - std::pow(how.beta2, static_cast<double>(step)),
-          .gradient_scale = static_cast<float>(how.gradient_scale)};
 }
 
 // Calls step(kernels of the type, parameter, gradient or null, first element, count) for parts of
@@ -136,7 +124,7 @@ void adamw_moments_cpu(at::TensorList parameters, at::TensorList gradients, at::
     for_parts_of(parameters[i], gradients[i],
                  adamw_part(moment_of(exp_avgs[i], scales[i], signed_codebook()),
                             moment_of(exp_avg_sqs[i], sq_scales[i], unsigned_codebook()),
-                            adamw_kernel_options(how, steps[i])));
+                            kernel_options(how, steps[i])));
   }
 }
 
@@ -146,10 +134,10 @@ void adamw_moments_rows_cpu(const Tensor& parameter, const Tensor& rows, const T
                             double beta1, double beta2, double epsilon, double weight_decay,
                             double gradient_scale) {
   const AdamWStep how{learning_rate, beta1, beta2, epsilon, weight_decay, gradient_scale};
-  for_blocks_of_rows(parameter, rows, values,
-                     adamw_part(moment_of(exp_avg, scale, signed_codebook()),
-                                moment_of(exp_avg_sq, sq_scale, unsigned_codebook()),
-                                adamw_kernel_options(how, step)));
+  for_blocks_of_rows(
+      parameter, rows, values,
+      adamw_part(moment_of(exp_avg, scale, signed_codebook()),
+                 moment_of(exp_avg_sq, sq_scale, unsigned_codebook()), kernel_options(how, step)));
 }
 
 void lion_moments_cpu(at::TensorList parameters, at::TensorList gradients, at::TensorList exp_avgs,

@@ -52,7 +52,7 @@ struct Rotate : torch::autograd::Function<Rotate> {
 
 Tensor reference_rotation(const Tensor& x, const Tensor& cosines, const Tensor& sines) {
   const std::int64_t half = cosines.size(-1);
-  const Tensor heads = x.reshape({x.size(0), x.size(1), -1, 2 * half});
+  const Tensor heads = x.reshape({x.size(0), x.size(1), x.size(2) / (2 * half), 2 * half});
   const Tensor first = heads.narrow(-1, 0, half), second = heads.narrow(-1, half, half);
   const Tensor cosine = cosines.unsqueeze(2).to(x.scalar_type()),
                sine = sines.unsqueeze(2).to(x.scalar_type());

@@ -5,6 +5,7 @@
 #include "hasten/accelerator.h"
 #include "hasten/anatomy/dry_run.h"
 #include "hasten/ops/ops.h"
+#include "hasten/prepare/precision.h"
 
 namespace ops_linear_cross_entropy_test {
 
@@ -175,6 +176,22 @@ TEST_CASE("linear cross entropy: under autocast products have its type and sums 
       CHECK(difference(gradients[i], of_whole[i]) <= 3e-2);
     }
   }
+}
+
+TEST_CASE("linear cross entropy: sums over many rows do not overflow in float16") {
+  Inputs in(2048, 2, 4);
+  in.labels.zero_();
+  {
+    const torch::NoGradGuard no_grad;
+    in.hidden.fill_(
+        100);  // with two classes, each row adds -50 to the gradient of the first weight
+    in.weight.zero_();
+    in.bias.zero_();
+  }
+  const AutocastGuard guard(Precision::fp16, at::kCPU);
+  const auto gradients = torch::autograd::grad({fused(in, {})}, in.leaves());
+  CHECK(gradients[1].add(at::tensor({50.0f, -50.0f}).unsqueeze(1)).abs().max().item<double>() <
+        0.1);
 }
 
 TEST_CASE("linear cross entropy: wrong shapes and labels are refused") {

@@ -14,6 +14,7 @@
 #include <optional>
 #include <vector>
 
+#include "autograd/operator_calls.h"
 #include "hasten/base/error.h"
 #include "ops/kernels/kernels.h"
 
@@ -537,6 +538,39 @@ TEST_CASE("ops: embedding_sum of fewer tables adds those that are there") {
   REQUIRE(sparse.is_sparse());
   CHECK(distance(sparse.to_dense(),
                  gradients(at::embedding(word, ids, 7), at::ones({3, 10, 12}), {word})[0]) < 1e-6);
+}
+
+TEST_CASE("ops: embedding_sum computes no gradient of a frozen table") {
+  struct Scatters final : OperatorInterceptor {
+    void call(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+              torch::jit::Stack* stack) override {
+      if (op.schema().name() == "hasten::embedding_scatter") ++count;
+      call_operator_kernel(op, keys, stack);
+    }
+    int count = 0;
+  };
+  const Tensor word = leaf({50, 12}), position = leaf({16, 12}), type = leaf({2, 12});
+  const Tensor ids = at::randint(0, 50, {3, 10}), types = at::randint(0, 2, {3, 10}),
+               positions = at::randint(0, 16, {3, 10});
+  const auto scatters = [&](const std::vector<Tensor>& trained, bool has_position) {
+    for (const Tensor& each : {word, position, type}) {
+      each.set_requires_grad(std::any_of(trained.begin(), trained.end(),
+                                         [&](const Tensor& one) { return one.is_same(each); }));
+    }
+    Scatters counter;
+    const InterceptionScope scope(&counter);
+    for (const Tensor& each :
+         gradients(ops::embedding_sum(word, has_position ? position : Tensor(), type, ids,
+                                      has_position ? positions : Tensor(), types, 7, false),
+                   at::ones({3, 10, 12}), trained))
+      CHECK(each.abs().sum().item<double>() > 0);
+    return counter.count;
+  };
+  CHECK(scatters({word, position, type}, true) == 3);
+  CHECK(scatters({position}, true) == 1);
+  CHECK(scatters({type}, true) == 1);
+  CHECK(scatters({type}, false) == 1);
+  CHECK(scatters({word, type}, false) == 2);
 }
 
 namespace {

@@ -1,0 +1,34 @@
+// File: ops/composed_attention.h (internal)
+// Attention of LibTorch's operators: for tensors that the CPU's kernels do not take, and for
+// derivatives that have derivatives. ops::eager_attention() is defined beside it.
+//
+//   return reference_attention(q, k, v, mask, heads, p);
+//
+// Thread rule: any thread.
+#pragma once
+
+#include <array>
+
+#include "ops/attention_call.h"
+
+namespace hasten::ops {
+
+// Attention by LibTorch's fused operator, where it has one. The rows are not packed.
+Tensor reference_attention(const Tensor& q, const Tensor& k, const Tensor& v, const KeyMask& mask,
+                           const AttentionHeads& heads, double p);
+
+// Returns the gradients of q, k and v, which are differentiable. `mask` is what KeyMask::additive()
+// returns.
+std::array<Tensor, 3> differentiable_attention_backward(const Tensor& dout, const Tensor& q,
+                                                        const Tensor& k, const Tensor& v,
+                                                        const Tensor& mask,
+                                                        const AttentionCall& call);
+
+// A function with the arguments of attention().
+using Attend = Tensor (*)(const Tensor& q, const Tensor& k, const Tensor& v, const KeyMask& mask,
+                          const AttentionHeads& heads, double p, bool training);
+// Pads packed rows for a function that needs rows of one length, and removes the padding.
+Tensor attend_padded(Attend attend, const Tensor& q, const Tensor& k, const Tensor& v,
+                     const KeyMask& mask, const AttentionHeads& heads, double p, bool training);
+
+}  // namespace hasten::ops
