@@ -16,6 +16,7 @@
 #include "optim/closure.h"
 #include "optim/coalesced.h"
 #include "optim/distinct.h"
+#include "optim/optimizer_archive.h"
 
 namespace hasten {
 namespace {
@@ -293,8 +294,7 @@ at::Tensor AdamW::step(LossClosure closure) {
       for (const Entry& entry : entries) entry.write_back();
     }
   }
-  gradient_scale_ = 1.0;
-  scale_on_device_.reset();
+  scale_next_step(1.0);
   return loss;
 }
 
@@ -339,7 +339,7 @@ AdamW::Entry AdamW::entry_of(const at::Tensor& parameter, std::int64_t place,
 }
 
 void AdamW::step_cpu(const std::vector<Entry>& entries, const Options& options) {
-  const ops::AdamWStep how = step_of(options, scale_on_cpu());
+  const ops::AdamWStep how = step_of(options, scale_of_next_step().read());
   std::vector<at::Tensor> parameters, gradients, exp_avgs, exp_avg_sqs;
   std::vector<std::int64_t> steps, seeds;
   for (const Entry& entry : entries) {
@@ -394,22 +394,20 @@ void AdamW::step_on_device(const std::vector<Entry>& entries, const Options& opt
       /*maximize=*/false, scales_before ? std::nullopt : divisor_on(parameters[0]), std::nullopt);
 }
 
-double AdamW::scale_on_cpu() const {
-  return scale_on_device_.defined() ? scale_on_device_.item<double>() : gradient_scale_;
-}
-
 void AdamW::scale(const std::vector<at::Tensor>& gradients) const {
-  if (scale_on_device_.defined()) {
-    at::_foreach_mul_(gradients, scale_on_device_);
-  } else if (gradient_scale_ != 1.0) {
-    at::_foreach_mul_(gradients, at::Scalar(gradient_scale_));
+  const GradientScale& scale = scale_of_next_step();
+  if (scale.on_device.defined()) {
+    at::_foreach_mul_(gradients, scale.on_device);
+  } else if (scale.number != 1.0) {
+    at::_foreach_mul_(gradients, at::Scalar(scale.number));
   }
 }
 
 std::optional<at::Tensor> AdamW::divisor_on(const at::Tensor& like) const {
-  if (scale_on_device_.defined()) return scale_on_device_.to(like.device()).reciprocal();
-  if (gradient_scale_ == 1.0) return std::nullopt;
-  return at::full({}, 1.0 / gradient_scale_, like.options().requires_grad(false));
+  const GradientScale& scale = scale_of_next_step();
+  if (scale.on_device.defined()) return scale.on_device.to(like.device()).reciprocal();
+  if (scale.number == 1.0) return std::nullopt;
+  return at::full({}, 1.0 / scale.number, like.options().requires_grad(false));
 }
 
 void AdamW::save(torch::serialize::OutputArchive& archive) const {
@@ -417,8 +415,8 @@ void AdamW::save(torch::serialize::OutputArchive& archive) const {
 }
 
 void AdamW::load(torch::serialize::InputArchive& archive) {
-  for (auto& group : param_groups()) check_group(group);  // LibTorch takes the options for hasten's
-  torch::optim::serialize<State, Options>(archive, *this);
+  for (auto& group : param_groups()) check_group(group);  // with hasten's options from now on
+  read_optimizer<State>(archive, *this, "AdamW", [](const torch::optim::OptimizerOptions&) {});
   touched_.clear();
 }
 

@@ -2,6 +2,8 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
+
 #include "optim/option_range.h"
 #include "optim/quantized_moments.h"
 
@@ -27,21 +29,23 @@ void AdamW8bit::check_parameter(const at::Tensor& parameter) const {
 
 at::Tensor AdamW8bit::step(LossClosure closure) {
   const at::Tensor loss = OptimizerWith::step(std::move(closure));
-  gradient_scale_ = 1.0;
-  scale_on_device_.reset();
+  scale_next_step(1.0);
   return loss;
 }
 
 void AdamW8bit::update(const AdamW8bitOptions& options, const Entries& entries) {
   const auto [beta1, beta2] = options.betas();
+  const GradientScale& scale = scale_of_next_step();
+  const bool has_cpu_parameters =
+      std::any_of(entries.parameters.begin(), entries.parameters.end(),
+                  [](const at::Tensor& each) { return each.device().is_cpu(); });
+  // Steps on a device take the factor from there, because reading it would wait for the device.
   const ops::AdamWStep how = {.learning_rate = options.lr(),
                               .beta1 = beta1,
                               .beta2 = beta2,
                               .epsilon = options.eps(),
                               .weight_decay = options.weight_decay(),
-                              .gradient_scale = scale_on_device_.defined()
-                                                    ? scale_on_device_.item<double>()
-                                                    : gradient_scale_};
+                              .gradient_scale = has_cpu_parameters ? scale.read() : 1};
   MomentsOnDevice on_device;
   std::vector<MomentEntry> stepped;
   std::vector<at::Tensor> parameters, gradients;
@@ -55,7 +59,7 @@ void AdamW8bit::update(const AdamW8bitOptions& options, const Entries& entries) 
     add_moment(mean, name(), "exp_avg", entry.parameter, state, quantizes);
     add_moment(square, name(), "exp_avg_sq", entry.parameter, state, quantizes);
     if (!entry.parameter.device().is_cpu()) {
-      on_device.adamw(entry, mean, square, state.step, how);
+      on_device.adamw(entry, mean, square, state.step, how, scale);
     } else if (entry.has_rows()) {
       ops::adamw_moments_rows(entry.values, entry.gradient.indices()[0].contiguous(),
                               entry.gradient.values().contiguous(), mean, square, state.step, how);

@@ -2,6 +2,9 @@
 
 #include <torch/torch.h>
 
+#include <cmath>
+#include <string>
+
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "optim/loss_scale.h"
@@ -24,13 +27,36 @@ std::vector<at::Tensor> parameters_of_groups(const torch::optim::Optimizer& opti
   return all;
 }
 
-double number_in(const TensorDict& state, const char* name) {
-  const auto found = state.find(name);
-  if (found != state.end() && found->second.numel() == 1) return found->second.item<double>();
+template <class T>
+void set_option(LossScale& scale, T GradScalerKwargs::*option, T value) {
+  GradScalerKwargs options = scale.options();
+  options.*option = value;
+  scale.set_options(options);
+}
+
+[[noreturn]] void throw_bad_state(const std::string& got) {
   throw DataError("optim.grad-scaler-state", {.what = "GradScaler::load_state_dict",
-                                              .got = str("no number ", name),
+                                              .got = got,
                                               .expected = "what state_dict() returns",
                                               .hint = "save it from a scaler that is enabled"});
+}
+
+const at::Tensor& one_in(const TensorDict& state, const char* name) {
+  const auto found = state.find(name);
+  if (found == state.end() || found->second.numel() != 1) throw_bad_state(str("no number ", name));
+  return found->second;
+}
+
+double number_in(const TensorDict& state, const char* name) {
+  return one_in(state, name).item<double>();
+}
+
+// Returns a whole number that is at least 0.
+std::int64_t count_in(const TensorDict& state, const char* name) {
+  const double number = number_in(state, name);
+  if (number >= 0 && number < 9e15 && number == std::floor(number))
+    return static_cast<std::int64_t>(number);
+  throw_bad_state(str(name, " ", number));
 }
 
 }  // namespace
@@ -86,8 +112,9 @@ bool GradScaler::step(torch::optim::Optimizer& optimizer) {
 
 void GradScaler::update(std::optional<double> new_scale) {
   if (!is_enabled()) return;
+  if (new_scale) scale_->set(*new_scale);
   const auto records = std::exchange(records_, {});
-  if (new_scale) return scale_->set(*new_scale);
+  if (new_scale) return;
   bool is_recorded = false, finite = true;
   for (const auto& [optimizer, record] : records) {
     if (!record.finite.defined()) continue;
@@ -101,12 +128,16 @@ void GradScaler::update(std::optional<double> new_scale) {
 
 double GradScaler::get_scale() const { return is_enabled() ? scale_->value() : 1.0; }
 double GradScaler::get_growth_factor() const { return scale_->options().growth_factor; }
-void GradScaler::set_growth_factor(double factor) { scale_->options().growth_factor = factor; }
+void GradScaler::set_growth_factor(double factor) {
+  set_option(*scale_, &GradScalerKwargs::growth_factor, factor);
+}
 double GradScaler::get_backoff_factor() const { return scale_->options().backoff_factor; }
-void GradScaler::set_backoff_factor(double factor) { scale_->options().backoff_factor = factor; }
+void GradScaler::set_backoff_factor(double factor) {
+  set_option(*scale_, &GradScalerKwargs::backoff_factor, factor);
+}
 std::int64_t GradScaler::get_growth_interval() const { return scale_->options().growth_interval; }
 void GradScaler::set_growth_interval(std::int64_t interval) {
-  scale_->options().growth_interval = interval;
+  set_option(*scale_, &GradScalerKwargs::growth_interval, interval);
 }
 
 TensorDict GradScaler::state_dict() const {
@@ -122,11 +153,23 @@ TensorDict GradScaler::state_dict() const {
 
 void GradScaler::load_state_dict(const TensorDict& state) {
   if (!is_enabled()) return;
-  scale_->set(number_in(state, "scale"));
-  set_growth_factor(number_in(state, "growth_factor"));
-  set_backoff_factor(number_in(state, "backoff_factor"));
-  set_growth_interval(static_cast<std::int64_t>(number_in(state, "growth_interval")));
-  scale_->set_growth_tracker(static_cast<std::int64_t>(number_in(state, "_growth_tracker")));
+  // Everything is read and checked before anything changes.
+  GradScalerKwargs options = scale_->options();
+  const double scale = number_in(state, "scale");
+  options.growth_factor = number_in(state, "growth_factor");
+  options.backoff_factor = number_in(state, "backoff_factor");
+  options.growth_interval = count_in(state, "growth_interval");
+  const std::int64_t tracker = count_in(state, "_growth_tracker");
+  GradScalerKwargs checked = options;
+  checked.init_scale = scale;
+  try {
+    (void)LossScale(checked);
+  } catch (const ConfigError& error) {
+    throw_bad_state(error.what());
+  }
+  scale_->set_options(options);
+  scale_->set(scale);
+  scale_->set_growth_tracker(tracker);
 }
 
 }  // namespace hasten

@@ -21,11 +21,14 @@ void check_scaler_option(bool is_good, const char* name, double got, const char*
       {.what = str("a gradient scaler, ", name), .got = str(got), .expected = expected});
 }
 
+void check_scale(const char* name, double scale) {
+  // The comparison comes first: the cast of a larger number is undefined.
+  const bool is_float = scale > 0 && scale <= std::numeric_limits<float>::max();
+  check_scaler_option(is_float && static_cast<float>(scale) > 0, name, scale, "a float above 0");
+}
+
 void check_scaler_options(const GradScalerKwargs& options) {
-  const auto is_positive = [](double x) { return x > 0 && std::isfinite(x); };
-  check_scaler_option(
-      is_positive(options.init_scale) && options.init_scale <= std::numeric_limits<float>::max(),
-      "init_scale", options.init_scale, "a float above 0");
+  check_scale("init_scale", options.init_scale);
   check_scaler_option(options.growth_factor > 1 && std::isfinite(options.growth_factor),
                       "growth_factor", options.growth_factor, "a number above 1");
   check_scaler_option(options.backoff_factor > 0 && options.backoff_factor < 1, "backoff_factor",
@@ -56,8 +59,18 @@ LossScale::LossScale(const GradScalerKwargs& options) : options_(options) {
   reset();
 }
 
+void LossScale::set(double scale) {
+  check_scale("scale", scale);
+  scale_ = static_cast<float>(scale);
+}
+
+void LossScale::set_options(const GradScalerKwargs& options) {
+  check_scaler_options(options);
+  options_ = options;
+}
+
 void LossScale::reset() {
-  set(options_.init_scale);
+  scale_ = static_cast<float>(options_.init_scale);
   growth_tracker_ = 0;
 }
 

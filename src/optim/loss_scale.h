@@ -26,14 +26,16 @@ class LossScale {
   explicit LossScale(const GradScalerKwargs& options);
 
   double value() const { return scale_; }
-  void set(double scale) { scale_ = static_cast<float>(scale); }
+  // Throws ConfigError "optim.grad-scaler-option" unless it is a float above 0.
+  void set(double scale);
   // The number of updates without a skipped step since the scale last changed.
   std::int64_t growth_tracker() const { return growth_tracker_; }
   void set_growth_tracker(std::int64_t updates) { growth_tracker_ = updates; }
   // Begins again with init_scale.
   void reset();
   const GradScalerKwargs& options() const { return options_; }
-  GradScalerKwargs& options() { return options_; }
+  // Throws as the constructor does, and changes nothing then.
+  void set_options(const GradScalerKwargs& options);
 
   // Returns the loss times the scale; a loss of 16 bits, in which that might overflow, in float.
   at::Tensor times(const at::Tensor& loss) const;

@@ -40,6 +40,13 @@ at::Tensor stretch_of(const at::Tensor& x, std::int64_t first, std::int64_t coun
   return x.view({-1}).narrow(0, first, count);
 }
 
+// Returns a gradient in float, multiplied by the factor.
+at::Tensor scaled(const at::Tensor& gradient, const GradientScale& scale) {
+  const at::Tensor numbers = gradient.to(at::kFloat);
+  if (scale.on_device.defined()) return numbers * scale.on_device.to(numbers.device());
+  return scale.number == 1 ? numbers : numbers * scale.number;
+}
+
 at::Tensor scales_of(const ops::Moments& moment, std::int64_t first, std::int64_t count) {
   return moment.scales[0].narrow(0, first / kBlock, ops::scale_count(count));
 }
@@ -88,14 +95,13 @@ void MomentsOnDevice::encode(const ops::Moments& moment, std::int64_t first,
 
 void MomentsOnDevice::adamw(const MomentEntry& entry, const ops::Moments& exp_avg,
                             const ops::Moments& exp_avg_sq, std::int64_t step,
-                            const ops::AdamWStep& how) {
+                            const ops::AdamWStep& how, const GradientScale& scale) {
   const auto steps = static_cast<double>(step);
   const double correction1 = 1 - std::pow(how.beta1, steps),
                correction2 = 1 - std::pow(how.beta2, steps);
   for_stretches(entry.values.numel(), [&](std::int64_t first, std::int64_t count) {
     const at::Tensor parameter = stretch_of(entry.values, first, count);
-    at::Tensor gradient = stretch_of(entry.gradient, first, count).to(at::kFloat);
-    if (how.gradient_scale != 1) gradient = gradient * how.gradient_scale;
+    const at::Tensor gradient = scaled(stretch_of(entry.gradient, first, count), scale);
     const at::Tensor mean = decoded(exp_avg, first, count, true),
                      square = decoded(exp_avg_sq, first, count, false);
     mean.mul_(how.beta1).add_(gradient, 1 - how.beta1);

@@ -8,7 +8,8 @@
 namespace hasten {
 namespace {
 
-// Returns a tensor of the state, zeros in the first step.
+// Returns a tensor of the state, zeros in the first step. One that was loaded may be on another device
+// or have gaps, which the kernels do not know.
 at::Tensor state_tensor(const char* optimizer, const std::string& name, ParamState& state,
                         at::IntArrayRef shape, const at::TensorOptions& options) {
   at::Tensor& value = state.tensors[name];
@@ -23,6 +24,7 @@ at::Tensor state_tensor(const char* optimizer, const std::string& name, ParamSta
                      .expected = c10::str(name, " of shape ", shape, ", ", options.dtype()),
                      .hint = "resume with the options that the state was made with"});
   }
+  value = value.to(options.device()).contiguous();
   return value;
 }
 
@@ -53,11 +55,14 @@ void add_moment(ops::Moments& moments, const char* optimizer, const std::string&
 
 MomentEntry::MomentEntry(const at::Tensor& parameter, const at::Tensor& given)
     : parameter(parameter), values(parameter.contiguous()) {
-  const bool of_rows = given.is_sparse() && given.sparse_dim() == 1 && parameter.device().is_cpu();
+  const bool of_rows = given.is_sparse() && given.sparse_dim() == 1 &&
+                       parameter.device().is_cpu() &&
+                       given.scalar_type() == parameter.scalar_type();
   if (of_rows) {
     gradient = coalesced(given);
   } else {
-    gradient = (given.layout() == at::kStrided ? given : given.to_dense()).contiguous();
+    const at::Tensor dense = given.layout() == at::kStrided ? given : given.to_dense();
+    gradient = dense.to(parameter.scalar_type()).contiguous();
   }
 }
 

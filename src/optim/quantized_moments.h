@@ -14,6 +14,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "hasten/optim/gradients.h"
 #include "hasten/optim/stateful_optimizer.h"
 #include "ops/moment_steps.h"
 
@@ -51,8 +52,9 @@ struct MomentEntry {
 // They process a stretch of elements at a time, so that the decoded numbers take little memory.
 class MomentsOnDevice {
  public:
+  // Multiplies the gradient by `scale` and not by the factor in `how`.
   void adamw(const MomentEntry& entry, const ops::Moments& exp_avg, const ops::Moments& exp_avg_sq,
-             std::int64_t step, const ops::AdamWStep& how);
+             std::int64_t step, const ops::AdamWStep& how, const GradientScale& scale);
   void lion(const MomentEntry& entry, const ops::Moments& exp_avg, const ops::LionStep& how);
 
  private:

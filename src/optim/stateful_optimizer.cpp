@@ -9,6 +9,7 @@
 #include "hasten/base/text.h"
 #include "optim/closure.h"
 #include "optim/distinct.h"
+#include "optim/optimizer_archive.h"
 #include "optim/option_range.h"
 
 namespace hasten {
@@ -137,6 +138,28 @@ void StatefulOptimizer::check_group(const torch::optim::OptimizerParamGroup& gro
   static_cast<const ParamGroupOptions&>(options).check();
 }
 
+void StatefulOptimizer::check_gradients(const std::vector<at::Tensor>& parameters) const {
+  for (const at::Tensor& parameter : parameters) {
+    const at::Tensor& gradient = parameter.grad();
+    if (!gradient.defined()) continue;
+    check_parameter(parameter);
+    const std::string what = str("hasten::", name_, ", a gradient");
+    if (gradient.sizes() != parameter.sizes()) {
+      throw UsageError("optim.gradient-shape",
+                       {.what = what,
+                        .got = c10::str("shape ", gradient.sizes()),
+                        .expected = c10::str("the parameter's shape, ", parameter.sizes())});
+    }
+    if (gradient.layout() != at::kStrided && !takes_sparse_gradients()) {
+      throw UsageError("optim.sparse-gradient",
+                       {.what = what,
+                        .got = "a sparse tensor",
+                        .expected = "a dense tensor",
+                        .hint = "use hasten::AdamW, or make embeddings with sparse(false)"});
+    }
+  }
+}
+
 std::vector<std::int64_t> StatefulOptimizer::state_shape(const std::string&,
                                                          const at::Tensor& parameter) const {
   return parameter.sizes().vec();
@@ -146,9 +169,13 @@ at::Tensor StatefulOptimizer::step(LossClosure closure) {
   const torch::NoGradGuard no_grad;
   check_step();
   at::Tensor loss = call_closure(closure);
+  // No state changes before everything is checked: a step that is refused can be made again.
+  for (const auto& group : param_groups()) {
+    check_group(group);
+    check_gradients(group.params());
+  }
   TensorSet seen;  // a tied parameter may appear more than once, also in two groups
   for (auto& group : param_groups()) {
-    check_group(group);
     const auto& options = static_cast<const ParamGroupOptions&>(group.options());
     const Entries entries = entries_of(distinct(group.params(), seen), options);
     if (!entries.parameters.empty()) update_group(options, entries);
@@ -163,14 +190,6 @@ StatefulOptimizer::Entries StatefulOptimizer::entries_of(const std::vector<at::T
   for (const at::Tensor& parameter : parameters) {
     const at::Tensor& gradient = parameter.grad();
     if (!gradient.defined()) continue;
-    check_parameter(parameter);
-    if (gradient.layout() != at::kStrided && !takes_sparse_gradients()) {
-      throw UsageError("optim.sparse-gradient",
-                       {.what = str("hasten::", name_, ", a gradient"),
-                        .got = "a sparse tensor",
-                        .expected = "a dense tensor",
-                        .hint = "use hasten::AdamW, or make embeddings with sparse(false)"});
-    }
     auto& slot = state()[parameter.unsafeGetTensorImpl()];
     entries.fresh.push_back(slot == nullptr);
     if (!slot) slot = std::make_unique<ParamState>();
@@ -242,39 +261,10 @@ void StatefulOptimizer::save(OutputArchive& archive) const {
 }
 
 void StatefulOptimizer::load(InputArchive& archive) {
-  InputArchive states, groups;
-  archive.read("state", states);
-  ska::flat_hash_map<void*, std::unique_ptr<torch::optim::OptimizerParamState>> saved;
-  torch::optim::detail::serialize<ParamState>(states, saved);
-  archive.read("param_groups", groups);
-  const auto count_in = [](InputArchive& from, const char* key) {
-    at::Tensor count;
-    from.read(key, count);
-    return static_cast<std::size_t>(count.item<std::int64_t>());
-  };
-  const auto require = [&](std::size_t got, std::size_t expected, const char* of) {
-    if (got == expected) return;
-    throw DataError(
-        "optim.group-count",
-        {.what = str(name_, ", the saved state"), .got = str(got, of), .expected = str(expected)});
-  };
-  require(count_in(groups, "param_groups/size"), param_groups().size(), " groups of parameters");
-  for (std::size_t i = 0; i < param_groups().size(); ++i) {
-    torch::optim::OptimizerParamGroup& group = param_groups()[i];
-    InputArchive saved_group, options;
-    groups.read(str("param_groups/", i), saved_group);
-    require(count_in(saved_group, "params/size"), group.params().size(), " parameters in a group");
-    for (std::size_t n = 0; n < group.params().size(); ++n) {
-      c10::IValue key;
-      saved_group.read(str("params/", n), key);
-      // A state is stored under the address that its parameter had.
-      const auto found = saved.find(reinterpret_cast<void*>(std::stoull(key.toStringRef())));
-      if (found == saved.end()) continue;
-      state()[group.params()[n].unsafeGetTensorImpl()] = std::move(found->second);
-    }
-    saved_group.read("options", options);
-    group.options().serialize(options);
-  }
+  read_optimizer<ParamState>(archive, *this, name_,
+                             [](const torch::optim::OptimizerOptions& options) {
+                               static_cast<const ParamGroupOptions&>(options).check();
+                             });
 }
 
 }  // namespace hasten

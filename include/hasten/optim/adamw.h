@@ -105,11 +105,6 @@ class HASTEN_API AdamW : public torch::optim::Optimizer, public ScalesGradients 
   ~AdamW() override;
 
   at::Tensor step(LossClosure closure = nullptr) override;
-  // Makes the next step multiply each gradient by this factor as it reads it, which clips without a
-  // separate pass.
-  void scale_next_step(double factor) override { gradient_scale_ = factor; }
-  // The same with a factor on the device of the gradients.
-  void scale_next_step(const at::Tensor& factor) override { scale_on_device_ = factor; }
 
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
@@ -126,15 +121,11 @@ class HASTEN_API AdamW : public torch::optim::Optimizer, public ScalesGradients 
   void step_rows(const Entry& entry, const ops::AdamWStep& how);
   void step_on_device(const std::vector<Entry>& entries, const AdamWOptions& options);
 
-  // The factor of the gradients, read to the CPU.
-  double scale_on_cpu() const;
-  // Multiplies the gradients by the factor.
+  // Multiplies the gradients by the factor of this step.
   void scale(const std::vector<at::Tensor>& gradients) const;
   // The number by which at::_fused_adamw_ divides the gradients; unset: it does not divide.
   std::optional<at::Tensor> divisor_on(const at::Tensor& like) const;
 
-  double gradient_scale_ = 1.0;
-  at::Tensor scale_on_device_;  // replaces gradient_scale_ if it is defined
   // The tables whose gradients have all been sparse, by parameter.
   std::map<const void*, std::unique_ptr<TouchedRows>> touched_;
 };

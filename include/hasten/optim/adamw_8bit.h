@@ -58,17 +58,10 @@ class HASTEN_API AdamW8bit : public OptimizerWith<AdamW8bitOptions>, public Scal
 
   at::Tensor step(LossClosure closure = nullptr) override;
   bool takes_sparse_gradients() const override { return true; }
-  // See hasten::AdamW.
-  void scale_next_step(double factor) override { gradient_scale_ = factor; }
-  void scale_next_step(const at::Tensor& factor) override { scale_on_device_ = factor; }
 
  protected:
   void update(const AdamW8bitOptions& options, const Entries& entries) override;
   void check_parameter(const at::Tensor& parameter) const override;
-
- private:
-  double gradient_scale_ = 1.0;
-  at::Tensor scale_on_device_;  // replaces gradient_scale_ if it is defined
 };
 
 }  // namespace hasten

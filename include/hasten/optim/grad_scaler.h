@@ -21,7 +21,7 @@
 // Weights stay in float: gradients in float16 are refused. Sparse gradients keep their layout. With
 // several optimizers, call step() for each and then update() once.
 //
-// Throws ConfigError "optim.grad-scaler-option" for an option out of its range; UsageError
+// Throws ConfigError "optim.grad-scaler-option" for an option or a scale out of its range; UsageError
 // "optim.grad-scaler" for calls in another order, "optim.fp16-gradient"; DataError
 // "optim.grad-scaler-state"; DivergedError "optim.loss-scale" if the scale falls below min_scale.
 // Thread rule: one thread at a time. Source: torch.amp.GradScaler, with its names, defaults and
@@ -88,6 +88,7 @@ class HASTEN_API GradScaler {
   // ("_growth_tracker"), each a tensor of one number; empty if the scaler is not enabled. With them
   // accelerator.register_for_checkpointing(scaler) keeps the scaler.
   TensorDict state_dict() const;
+  // Changes nothing if a number is missing or out of its range.
   void load_state_dict(const TensorDict& state);
 
  private:

@@ -14,6 +14,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <utility>
 #include <vector>
 
 #include "hasten/base/export.h"
@@ -21,13 +22,30 @@
 
 namespace hasten {
 
+// A factor of gradients: a number of the host, or, if `on_device` is defined, a single number on the
+// device of the gradients.
+struct GradientScale {
+  double number = 1;
+  at::Tensor on_device = {};
+
+  // Reads the factor, and waits for the device if it is there.
+  double read() const { return on_device.defined() ? on_device.item<double>() : number; }
+};
+
 // An optimizer whose next step can multiply the gradients as it reads them.
 class HASTEN_API ScalesGradients {
  public:
   virtual ~ScalesGradients() = default;
-  virtual void scale_next_step(double factor) = 0;
-  // `factor` is a single number on the device of the gradients.
-  virtual void scale_next_step(const at::Tensor& factor) = 0;
+  // Makes the next step multiply each gradient by this factor as it reads it, which clips without a
+  // separate pass over memory. The last call before the step counts.
+  void scale_next_step(double factor) { scale_ = {.number = factor}; }
+  void scale_next_step(const at::Tensor& factor) { scale_ = {.on_device = factor}; }
+  void scale_next_step(GradientScale scale) { scale_ = std::move(scale); }
+  // Returns the factor of the next step; 1 after each step.
+  const GradientScale& scale_of_next_step() const { return scale_; }
+
+ private:
+  GradientScale scale_;
 };
 
 // The p-norm of all gradients as one vector; `norm_type` is p and may be infinity.

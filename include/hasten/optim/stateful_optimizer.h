@@ -14,8 +14,10 @@
 // optimizer's header says otherwise. step() reads no number back from a device.
 //
 // Throws ConfigError "optim.out-of-range" (an option), UsageError "optim.options-kind" (the options
-// of another optimizer), "optim.sparse-gradient", DataError "optim.incomplete-state" (a loaded state
-// lacks a tensor) and "optim.group-count". Thread rule: one thread at a time.
+// of another optimizer), "optim.sparse-gradient", "optim.gradient-shape", DataError
+// "optim.incomplete-state" (a loaded state lacks a tensor) and "optim.group-count". A step that is
+// refused, or a state that cannot be loaded, changes nothing; only the state's tensors are compared
+// with the parameters' in the next step. Thread rule: one thread at a time.
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -160,6 +162,7 @@ class HASTEN_API StatefulOptimizer : public torch::optim::Optimizer {
 
  private:
   void check_group(const torch::optim::OptimizerParamGroup& group) const;
+  void check_gradients(const std::vector<at::Tensor>& parameters) const;
   Entries entries_of(const std::vector<at::Tensor>& parameters, const ParamGroupOptions& options);
 
   const char* name_;

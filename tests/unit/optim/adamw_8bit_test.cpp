@@ -195,7 +195,7 @@ TEST_CASE("8 bits: the steps of other devices have the same numbers") {
     ops::Moments mean, square;
     add_moment(mean, "AdamW8bit", "exp_avg", there, state, true);
     add_moment(square, "AdamW8bit", "exp_avg_sq", there, state, true);
-    on_device.adamw(MomentEntry(there, here.grad()), mean, square, state.step, how);
+    on_device.adamw(MomentEntry(there, here.grad()), mean, square, state.step, how, {});
   }
   CHECK(there.allclose(here, 1e-5, 1e-6));
   for (const char* name : {"exp_avg", "exp_avg_sq"}) {
@@ -204,6 +204,71 @@ TEST_CASE("8 bits: the steps of other devices have the same numbers") {
     CHECK((codes - expected).abs().max().item<int>() <= 1);
     CHECK(codes.ne(expected).sum().item<std::int64_t>() < 70);  // of 6300
   }
+}
+
+TEST_CASE("8 bits: the factor of a step may be on the device of the gradients") {
+  const at::Tensor weight = leaf({80, 80}), same = weight.detach().clone().requires_grad_();
+  AdamW8bit adamw({weight}), other({same});
+  set_gradient(weight, 1);
+  same.mutable_grad() = weight.grad().clone();
+  adamw.scale_next_step(at::scalar_tensor(0.25));
+  other.scale_next_step(0.25);
+  adamw.step();
+  other.step();
+  CHECK(weight.equal(same));
+  CHECK_FALSE(adamw.scale_of_next_step().on_device.defined());
+
+  const auto update_on_device = [&](const GradientScale& scale) {
+    const torch::NoGradGuard no_grad;
+    const at::Tensor there = leaf({80, 80});
+    ParamState state;
+    state.step = 1;
+    ops::Moments mean, square;
+    add_moment(mean, "AdamW8bit", "exp_avg", there, state, true);
+    add_moment(square, "AdamW8bit", "exp_avg_sq", there, state, true);
+    const ops::AdamWStep how = {.learning_rate = 0.01,
+                                .beta1 = 0.9,
+                                .beta2 = 0.999,
+                                .epsilon = 1e-8,
+                                .weight_decay = 0.01,
+                                .gradient_scale = 1};
+    MomentsOnDevice().adamw(MomentEntry(there, weight.grad()), mean, square, 1, how, scale);
+    return state.tensors.at("exp_avg_scale");
+  };
+  const at::Tensor by_number = update_on_device({.number = 0.25});
+  CHECK(update_on_device({.on_device = at::scalar_tensor(0.25)}).equal(by_number));
+  CHECK((update_on_device({}) * 0.25).allclose(by_number));
+}
+
+TEST_CASE("8 bits: a gradient of another type is converted, as by AdamW") {
+  const auto stepped = [](bool sparse, at::ScalarType type) {
+    const at::Tensor table = leaf({700, 20});
+    AdamW8bit adamw({table});
+    const at::Tensor rows = at::ones({3, 20}).to(type),
+                     ids = torch::tensor({{1, 5, 600}}, at::kLong);
+    const at::Tensor gradient = at::sparse_coo_tensor(ids, rows, {700, 20});
+    table.mutable_grad() = sparse ? gradient : gradient.to_dense();
+    adamw.step();
+    return table.detach();
+  };
+  const at::Tensor expected = stepped(false, at::kFloat);
+  for (const bool sparse : {true, false}) CHECK(stepped(sparse, at::kBFloat16).equal(expected));
+}
+
+TEST_CASE("8 bits: a loaded state with gaps has the same bits") {
+  const at::Tensor weight = leaf({80, 80}), other = weight.detach().clone().requires_grad_();
+  AdamW8bit adamw({weight}), from_gaps({other});
+  for (std::int64_t step = 0; step < 2; ++step) {
+    set_gradient(weight, step);
+    other.mutable_grad() = weight.grad().clone();
+    adamw.step();
+    from_gaps.step();
+    auto& state = static_cast<ParamState&>(*from_gaps.state().at(other.unsafeGetTensorImpl()));
+    for (auto& [name, tensor] : state.tensors) {
+      if (tensor.dim() == 2) tensor = tensor.t().contiguous().t();
+    }
+  }
+  CHECK(weight.equal(other));
 }
 
 TEST_CASE("8 bits: options and types that are refused") {

@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
+#include <sstream>
+
 #include "hasten/base/error.h"
 
 namespace optim_adamw_test {
@@ -84,6 +86,36 @@ TEST_CASE("adamw: scale_next_step equals scaling the gradients, for one step onl
     other.step();
   }
   CHECK((a[0] - b[0]).abs().max().item<double>() < 1e-7);
+}
+
+TEST_CASE(
+    "adamw: an archive keeps the moments of a tied weight, and a refused one changes nothing") {
+  const auto archive_of = [](const AdamW& adamw) {
+    std::stringstream bytes;
+    torch::serialize::OutputArchive out;
+    adamw.save(out);
+    out.save_to(bytes);
+    torch::serialize::InputArchive in;
+    in.load_from(bytes);
+    return in;
+  };
+  const Tensor tied = at::ones({3}).requires_grad_(), other = at::ones({2}).requires_grad_();
+  tied.mutable_grad() = at::ones({3});
+  AdamW adamw({tied, tied, other}), loaded({tied, tied, other}), larger({tied, other});
+  adamw.step();
+  auto archive = archive_of(adamw);
+  loaded.load(archive);
+  REQUIRE(loaded.state().count(tied.unsafeGetTensorImpl()) == 1);
+  const auto* state = static_cast<const torch::optim::AdamWParamState*>(
+      loaded.state().at(tied.unsafeGetTensorImpl()).get());
+  REQUIRE(state != nullptr);
+  CHECK(state->step() == 1);
+  CHECK(state->exp_avg().gt(0).all().item<bool>());
+  CHECK(loaded.state().count(other.unsafeGetTensorImpl()) == 0);
+
+  auto again = archive_of(adamw);
+  CHECK_THROWS_AS(larger.load(again), DataError);
+  CHECK(larger.state().empty());
 }
 
 TEST_CASE("adamw: clip_grad_norm_ agrees with LibTorch's and counts sparse gradients") {

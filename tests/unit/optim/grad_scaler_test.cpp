@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
+#include <cmath>
 #include <limits>
 
 #include "hasten/base/error.h"
@@ -117,8 +118,21 @@ TEST_CASE("grad scaler: options out of their range are refused") {
        {GradScalerKwargs{.init_scale = 0}, GradScalerKwargs{.init_scale = 1e39},
         GradScalerKwargs{.growth_factor = 1}, GradScalerKwargs{.backoff_factor = 1},
         GradScalerKwargs{.backoff_factor = 0}, GradScalerKwargs{.growth_interval = 0},
-        GradScalerKwargs{.min_scale = -1}})
+        GradScalerKwargs{.min_scale = -1}, GradScalerKwargs{.init_scale = 1e-60}})
     CHECK(code_of([&] { GradScaler scaler(options); }) == "optim.grad-scaler-option");
+}
+
+TEST_CASE("grad scaler: scales and options that are set later are checked, and change nothing") {
+  GradScaler scaler;
+  for (const double scale : {0.0, -1.0, 1e39, 1e-60, kInfinity, std::nan("")})
+    CHECK(code_of([&] { scaler.update(scale); }) == "optim.grad-scaler-option");
+  CHECK(scaler.get_scale() == 65536);
+  CHECK(code_of([&] { scaler.set_growth_factor(1); }) == "optim.grad-scaler-option");
+  CHECK(code_of([&] { scaler.set_backoff_factor(1.5); }) == "optim.grad-scaler-option");
+  CHECK(code_of([&] { scaler.set_growth_interval(0); }) == "optim.grad-scaler-option");
+  CHECK(scaler.get_growth_factor() == 2);
+  CHECK(scaler.get_backoff_factor() == 0.5);
+  CHECK(scaler.get_growth_interval() == 2000);
 }
 
 TEST_CASE("grad scaler: a scaler that is not enabled does nothing") {
@@ -154,6 +168,26 @@ TEST_CASE("grad scaler: a loaded state continues, and a state without a number i
   partial.erase("scale");
   CHECK(code_of([&] { loaded.load_state_dict(partial); }) == "optim.grad-scaler-state");
   CHECK(code_of([&] { loaded.load_state_dict({}); }) == "optim.grad-scaler-state");
+}
+
+TEST_CASE("grad scaler: a state that is refused changes nothing") {
+  GradScaler scaler;
+  TensorDict state = GradScaler({.init_scale = 8, .growth_factor = 4}).state_dict();
+  const auto with = [&](const char* name, const Tensor& value) {
+    TensorDict changed = state;
+    changed[name] = value;
+    return changed;
+  };
+  const auto number = [](double value) { return at::scalar_tensor(value, at::kDouble); };
+  for (const TensorDict& bad :
+       {with("scale", number(0)), with("scale", number(std::nan(""))),
+        with("growth_interval", number(std::nan(""))), with("growth_interval", number(-1)),
+        with("_growth_tracker", number(0.5)), with("_growth_tracker", at::ones({2})),
+        with("backoff_factor", number(2))}) {
+    CHECK(code_of([&] { scaler.load_state_dict(bad); }) == "optim.grad-scaler-state");
+    CHECK(scaler.get_scale() == 65536);
+    CHECK(scaler.get_growth_factor() == 2);
+  }
 }
 
 }  // namespace optim_grad_scaler_test

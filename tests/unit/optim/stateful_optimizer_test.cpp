@@ -4,9 +4,12 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
+#include <sstream>
+
 #include "checkpoint/optimizer_state.h"
 #include "hasten/base/error.h"
 #include "hasten/optim/adafactor.h"
+#include "hasten/optim/adamw_8bit.h"
 #include "hasten/optim/lion.h"
 #include "hasten/optim/muon.h"
 #include "hasten/optim/nadam.h"
@@ -63,6 +66,66 @@ TEST_CASE("optimizers: sparse gradients and parameters of a wrong shape are refu
   CHECK(code_of_error([&] { lion.step(); }) == "optim.sparse-gradient");
   Muon muon({parameter(at::ones({2}))});
   CHECK(code_of_error([&] { muon.step(); }) == "optim.not-a-matrix");
+}
+
+TEST_CASE("optimizers: a step that is refused changes nothing") {
+  for (const bool has_other_group : {true, false}) {
+    CAPTURE(has_other_group);
+    const at::Tensor good = parameter(at::ones({4096})), bad = parameter(at::ones({3}));
+    bad.mutable_grad() = at::ones({5});
+    std::vector<torch::optim::OptimizerParamGroup> groups;
+    groups.emplace_back(std::vector<at::Tensor>{good});
+    if (has_other_group) {
+      groups.emplace_back(std::vector<at::Tensor>{bad});
+    } else {
+      groups[0].params().push_back(bad);
+    }
+    AdamW8bit adamw(groups);
+    CHECK(code_of_error([&] { adamw.step(); }) == "optim.gradient-shape");
+    CHECK(good.eq(1).all().item<bool>());
+    CHECK(adamw.state().empty());
+    bad.mutable_grad() = at::ones({3});
+    adamw.step();
+    CHECK_FALSE(good.eq(1).any().item<bool>());
+  }
+}
+
+TEST_CASE(
+    "optimizers: an archive has the state of a tied weight, and one that is refused changes "
+    "nothing") {
+  const auto make = [](std::vector<std::vector<at::Tensor>> parameters) {
+    std::vector<torch::optim::OptimizerParamGroup> groups;
+    for (auto& each : parameters) groups.emplace_back(std::move(each));
+    return std::make_unique<Lion>(groups, LionOptions(0.25));
+  };
+  const auto archive_of = [](const torch::optim::Optimizer& optimizer) {
+    std::stringstream stream;
+    torch::serialize::OutputArchive out;
+    optimizer.save(out);
+    out.save_to(stream);
+    torch::serialize::InputArchive in;
+    in.load_from(stream);
+    return in;
+  };
+  const at::Tensor tied = parameter(at::ones({2})), other = parameter(at::ones({2}));
+  const auto lion = make({{tied, tied}, {other}});
+  lion->step();
+  const auto momentum = [&](Lion& of) {
+    const auto& state = of.state().at(tied.unsafeGetTensorImpl());
+    REQUIRE(state != nullptr);
+    return static_cast<const ParamState&>(*state).tensors.at("exp_avg");
+  };
+  const auto loaded = make({{tied, tied}, {other}});
+  auto archive = archive_of(*lion);
+  loaded->load(archive);
+  CHECK(momentum(*loaded).equal(momentum(*lion)));
+
+  const auto larger = make({{tied, tied}, {other, parameter(at::ones({2}))}});
+  larger->param_groups()[0].options().set_lr(0.5);
+  auto again = archive_of(*lion);
+  CHECK(code_of_error([&] { larger->load(again); }) == "optim.group-count");
+  CHECK(larger->state().empty());
+  CHECK(larger->param_groups()[0].options().get_lr() == 0.5);
 }
 
 TEST_CASE("optimizers: a tied weight is stepped once, and a weight without a gradient not at all") {

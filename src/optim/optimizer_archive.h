@@ -1,0 +1,40 @@
+// File: optim/optimizer_archive.h (internal)
+// Reads an optimizer from an archive in the layout of torch::optim::serialize.
+//
+//   read_optimizer<ParamState>(archive, *this, "Lion", [](const auto& options) { check(options); });
+//
+// Unlike LibTorch's function it changes nothing if it refuses the archive, and a parameter that is
+// listed twice (a tied weight) keeps its state. Parameters without a state in the archive have none
+// afterwards. Throws DataError "optim.group-count", and what `check_options` throws. Thread rule: that
+// of the optimizer.
+#pragma once
+
+#include <torch/optim/optimizer.h>
+#include <torch/optim/serialize.h>
+
+#include <functional>
+#include <memory>
+#include <utility>
+
+namespace hasten {
+
+using SavedOptimizerStates =
+    ska::flat_hash_map<void*, std::unique_ptr<torch::optim::OptimizerParamState>>;
+using OptionsCheck = std::function<void(const torch::optim::OptimizerOptions&)>;
+
+// Gives the optimizer these states, by the addresses that its parameters had, and the options in the
+// archive.
+void read_groups(torch::serialize::InputArchive& archive, torch::optim::Optimizer& optimizer,
+                 const char* name, SavedOptimizerStates saved, const OptionsCheck& check_options);
+
+template <class State>
+void read_optimizer(torch::serialize::InputArchive& archive, torch::optim::Optimizer& optimizer,
+                    const char* name, const OptionsCheck& check_options) {
+  torch::serialize::InputArchive states;
+  archive.read("state", states);
+  SavedOptimizerStates saved;
+  torch::optim::detail::serialize<State>(states, saved);
+  read_groups(archive, optimizer, name, std::move(saved), check_options);
+}
+
+}  // namespace hasten
