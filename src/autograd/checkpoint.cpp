@@ -4,12 +4,14 @@
 #include <torch/csrc/autograd/saved_variable.h>
 
 #include <algorithm>
+#include <exception>
 #include <mutex>
 #include <optional>
 
 #include "autograd/execution_state.h"
 #include "autograd/kept_results.h"
 #include "autograd/offload_queue.h"
+#include "autograd/operator_calls.h"
 #include "autograd/saved_tensors.h"
 #include "formats/module_tensors.h"
 #include "hasten/base/error.h"
@@ -42,6 +44,12 @@ struct TensorFacts {
   }
 };
 
+// The version of a parameter, which the second run does not make anew; unset for other tensors.
+std::optional<std::uint32_t> parameter_version(const at::Tensor& tensor) {
+  if (!tensor.is_leaf() || !tensor.requires_grad()) return std::nullopt;
+  return static_cast<std::uint32_t>(tensor._version());
+}
+
 [[noreturn]] void throw_other_tensors(const std::string& got, const std::string& expected) {
   throw UsageError(
       "autograd.recomputed-tensors",
@@ -52,7 +60,9 @@ struct TensorFacts {
                "arguments of checkpoint(), and let it change nothing that it reads"});
 }
 
+// Copies are no operators of the function: the second run does not end at one of them.
 std::vector<at::Tensor> copies_of(const std::vector<at::Tensor>& tensors) {
+  const InterceptionScope not_intercepted(nullptr);
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> copies;
   for (const at::Tensor& each : tensors) copies.push_back(each.clone());
@@ -61,6 +71,7 @@ std::vector<at::Tensor> copies_of(const std::vector<at::Tensor>& tensors) {
 
 // The tensors have the values again that they had, so their versions do not change.
 void copy_values(const std::vector<at::Tensor>& from, const std::vector<at::Tensor>& to) {
+  const InterceptionScope not_intercepted(nullptr);
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < to.size(); ++i) to[i].variable_data().copy_(from[i]);
 }
@@ -130,7 +141,7 @@ class Region : public std::enable_shared_from_this<Region> {
   // The first run saves a tensor. Returns its number.
   std::size_t add(const at::Tensor& tensor) {
     const std::lock_guard lock(mutex_);
-    slots_.push_back({.facts = TensorFacts::of(tensor)});
+    slots_.push_back({.facts = TensorFacts::of(tensor), .version = parameter_version(tensor)});
     return slots_.size() - 1;
   }
   // The graph no longer needs the tensor.
@@ -152,6 +163,11 @@ class Region : public std::enable_shared_from_this<Region> {
     const TensorFacts facts = TensorFacts::of(tensor);
     if (facts != slot.facts)
       throw_other_tensors(str("tensor ", number + 1, " is ", facts.text()), slot.facts.text());
+    if (slot.version && parameter_version(tensor).value_or(*slot.version) != *slot.version) {
+      throw_other_tensors(str("tensor ", number + 1, ", a parameter ", facts.text(),
+                              ", was changed in place since the forward pass"),
+                          "the weights of the forward pass until its backward pass is done");
+    }
     if (slot.is_needed && !slot.tensor) slot.tensor = KeptTensor(tensor);
   }
   std::size_t saved() const { return slots_.size(); }
@@ -159,6 +175,7 @@ class Region : public std::enable_shared_from_this<Region> {
  private:
   struct Slot {
     TensorFacts facts;
+    std::optional<std::uint32_t> version = {};  // of a parameter
     bool is_needed = true;
     KeptTensor tensor = {};
   };
@@ -252,10 +269,13 @@ void Region::run_again() {
     const RunningAgain running;
     const SavedTensorScope scope(second);
     // The run ends at the first operator after the last saved tensor. An operator that saves its
-    // inputs computes nothing then.
-    const ResultScope results(this->results(), ResultScope::Run::second, [&] {
-      if (second.saved() >= slots_.size()) throw RecomputationComplete();
-    });
+    // inputs computes nothing then. While an exception leaves the function, destructors may call
+    // operators, which must not throw another one.
+    const ResultScope results(
+        this->results(), ResultScope::Run::second, [&, before = std::uncaught_exceptions()] {
+          if (second.saved() >= slots_.size() && std::uncaught_exceptions() == before)
+            throw RecomputationComplete();
+        });
     try {
       run_(inputs);
     } catch (const RecomputationComplete&) {

@@ -2,7 +2,6 @@
 
 #include <ATen/autocast_mode.h>
 
-#include <algorithm>
 #include <mutex>
 
 #include "device/device.h"
@@ -10,12 +9,11 @@
 namespace hasten {
 namespace {
 
-std::vector<at::DeviceType> types_of(const std::vector<at::Device>& devices) {
-  std::vector<at::DeviceType> types = {at::kCPU};
-  for (const at::Device& device : devices) {
-    if (std::find(types.begin(), types.end(), device.type()) == types.end() &&
-        at::autocast::is_autocast_available(device.type()))
-      types.push_back(device.type());
+// The devices that have autocast. A function may compute on a device that none of its inputs is on.
+std::vector<at::DeviceType> autocast_types() {
+  std::vector<at::DeviceType> types;
+  for (const Device* const each : all_devices()) {
+    if (at::autocast::is_autocast_available(each->type())) types.push_back(each->type());
   }
   return types;
 }
@@ -53,9 +51,9 @@ GeneratorStates GeneratorStates::kept() && {
   return std::move(*this);
 }
 
-AutocastStates AutocastStates::now(const std::vector<at::Device>& devices) {
+AutocastStates AutocastStates::now() {
   AutocastStates all;
-  for (const at::DeviceType type : types_of(devices)) {
+  for (const at::DeviceType type : autocast_types()) {
     all.settings_.push_back({.device = type,
                              .enabled = at::autocast::is_autocast_enabled(type),
                              .type = at::autocast::get_autocast_dtype(type)});
@@ -74,7 +72,7 @@ void AutocastStates::restore() const {
 
 ExecutionState ExecutionState::now(std::vector<at::Device> devices, bool with_generators) {
   return {.generators = with_generators ? GeneratorStates::now(devices) : GeneratorStates(),
-          .autocast = AutocastStates::now(devices),
+          .autocast = AutocastStates::now(),
           .devices = std::move(devices),
           .with_generators = with_generators};
 }

@@ -32,10 +32,10 @@ class GeneratorStates {
   std::vector<std::pair<at::Generator, at::Tensor>> states_;
 };
 
-// Autocast on the CPU and on the devices of the inputs.
+// Autocast on every device that has it.
 class AutocastStates {
  public:
-  static AutocastStates now(const std::vector<at::Device>& devices);
+  static AutocastStates now();
   void restore() const;
 
  private:

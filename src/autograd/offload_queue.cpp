@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "device/device.h"
+#include "device/host_traffic.h"
 #include "hasten/base/error.h"
 
 namespace hasten {
@@ -26,6 +27,8 @@ bool OffloadQueue::Known::is(const at::Tensor& tensor) const {
 std::shared_ptr<OffloadQueue::Entry> OffloadQueue::put(const at::Tensor& tensor) {
   const std::lock_guard lock(mutex_);
   std::vector<Known>& same_memory = known_[tensor.storage().unsafeGetStorageImpl()];
+  // The memory may have served tensors that the graph no longer has.
+  std::erase_if(same_memory, [](const Known& known) { return known.entry.expired(); });
   for (const Known& known : same_memory) {
     if (known.is(tensor)) return known.entry.lock();
   }
@@ -34,8 +37,10 @@ std::shared_ptr<OffloadQueue::Entry> OffloadQueue::put(const at::Tensor& tensor)
     known_.clear();
   }
   const at::NoGradGuard no_grad;
-  const auto entry = std::make_shared<Entry>(
-      Entry{.place = entries_.size(), .host = copies_->to_host(tensor), .device = tensor.device()});
+  HostTraffic::count_to_host(HostTraffic::Purpose::activations, tensor);
+  const auto entry = std::make_shared<Entry>(Entry{.place = entries_.size(),
+                                                   .host = copies_->to_host(tensor).tensor,
+                                                   .device = tensor.device()});
   entries_.push_back(entry);
   known_[tensor.storage().unsafeGetStorageImpl()].push_back(
       {.storage = c10::weak_intrusive_ptr<c10::StorageImpl>(tensor.storage().getWeakStorageImpl()),
@@ -51,6 +56,7 @@ std::shared_ptr<OffloadQueue::Entry> OffloadQueue::put(const at::Tensor& tensor)
 void OffloadQueue::begin_return(Entry& entry) {
   if (entry.returned.tensor.defined() || entry.on_device) return;
   entry.returned = copies_->to_device(entry.host, entry.device);
+  HostTraffic::count_to_device(HostTraffic::Purpose::activations, entry.returned.tensor);
   report_saved_tensor(entry.returned.tensor);
 }
 
@@ -124,8 +130,14 @@ void check_offload(at::Device device) {
 }
 
 InputOffload::InputOffload(const std::vector<at::Tensor>& inputs) {
-  const auto first = std::find_if(inputs.begin(), inputs.end(),
-                                  [](const at::Tensor& input) { return input.defined(); });
+  // Inputs on the CPU, such as a list of lengths, stay there.
+  auto first = std::find_if(inputs.begin(), inputs.end(), [](const at::Tensor& input) {
+    return input.defined() && !input.is_cpu();
+  });
+  if (first == inputs.end()) {
+    first = std::find_if(inputs.begin(), inputs.end(),
+                         [](const at::Tensor& input) { return input.defined(); });
+  }
   if (first == inputs.end()) return;
   check_offload(first->device());
   policy_.emplace(OffloadQueue::of_thread(first->device()), OffloadPolicy::Choice{});

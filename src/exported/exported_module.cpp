@@ -232,9 +232,10 @@ const std::vector<std::string>& ExportedModule::output_names() const {
 std::optional<std::vector<std::string>> ExportedModule::set_recomputation(
     const std::optional<Recomputation>& wanted) {
   std::vector<std::string> chosen;
-  for (Binding& binding : bindings_) {
-    binding.recomputed = nullptr;
-    if (!wanted) continue;
+  // A refusal leaves every program as it was.
+  std::vector<std::shared_ptr<const exported::Graph>> recomputed(bindings_.size());
+  for (std::size_t i = 0; wanted && i < bindings_.size(); ++i) {
+    const Binding& binding = bindings_[i];
     const exported::Graph& graph = binding.program->graph;
     const std::vector<std::string> paths = wanted->modules.empty()
                                                ? exported::layer_paths(graph)
@@ -251,12 +252,14 @@ std::optional<std::vector<std::string>> ExportedModule::set_recomputation(
     Recomputation all = *wanted;
     all.modules.clear();
     chosen = select_layers(paths, all);
-    binding.recomputed = std::make_shared<const exported::Graph>(
+    recomputed[i] = std::make_shared<const exported::Graph>(
         exported::with_recomputation(graph, chosen,
                                      {.policy = wanted->policy,
                                       .preserve_rng_state = wanted->preserve_rng_state,
                                       .offload = wanted->offload}));
   }
+  for (std::size_t i = 0; i < bindings_.size(); ++i)
+    bindings_[i].recomputed = std::move(recomputed[i]);
   return chosen;
 }
 

@@ -59,9 +59,50 @@ void add_slots(const Operand& operand, std::vector<int>& slots) {
   for (const Operand& item : operand.items) add_slots(item, slots);
 }
 
-// The slots that an operator changes although they are its operands.
+std::vector<int> changed_slots(const Instruction& instruction);
+
+// Returns the places among the inputs of a graph of the tensors that it changes.
+std::vector<std::size_t> changed_inputs(const Graph& graph) {
+  std::set<int> changed;
+  for (const Instruction& instruction : graph.code) {
+    const std::vector<int> slots = changed_slots(instruction);
+    changed.insert(slots.begin(), slots.end());
+  }
+  std::vector<std::size_t> places;
+  for (std::size_t i = 0; i < graph.inputs.size(); ++i)
+    if (changed.contains(graph.inputs[i])) places.push_back(i);
+  return places;
+}
+
+// Returns the slots of the values that an instruction passes to its graphs, in their order; kNoSlot
+// for other values.
+std::vector<int> passed_slots(const Instruction& instruction) {
+  const auto slot_of = [](const Operand& operand) {
+    return operand.kind == Operand::Kind::slot ? operand.slot : kNoSlot;
+  };
+  std::vector<int> slots;
+  // The first operand of a branch is its condition.
+  for (std::size_t i = instruction.action == Action::branch ? 1 : 0;
+       i < instruction.operands.size(); ++i) {
+    const Operand& operand = instruction.operands[i];
+    if (operand.kind != Operand::Kind::tensors) {
+      slots.push_back(slot_of(operand));
+      continue;
+    }
+    for (const Operand& item : operand.items) slots.push_back(slot_of(item));
+  }
+  return slots;
+}
+
+// Returns the slots that an instruction, or one of the graphs that it runs, changes although they are
+// its operands.
 std::vector<int> changed_slots(const Instruction& instruction) {
   std::vector<int> slots;
+  const std::vector<int> passed = passed_slots(instruction);
+  for (const auto& graph : instruction.graphs) {
+    for (const std::size_t place : changed_inputs(*graph))
+      if (place < passed.size() && passed[place] != kNoSlot) slots.push_back(passed[place]);
+  }
   if (!instruction.op) return slots;
   const auto& arguments = instruction.op->schema().arguments();
   for (std::size_t i = 0; i < std::min(arguments.size(), instruction.operands.size()); ++i) {

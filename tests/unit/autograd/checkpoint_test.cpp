@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "hasten/anatomy/dry_run.h"
+#include "hasten/machine/gpus.h"
 #include "hasten/ops/ops.h"
 #include "hasten/prepare/precision.h"
 #include "unit/code_of.h"
@@ -338,6 +340,52 @@ TEST_CASE("checkpoint: a batch norm counts each batch once") {
           checkpoint(
               {.state = {w}}, [&](const Tensor& a) { return a * w; }, torch::ones({2}));
         }) == "autograd.changed-state");
+}
+
+TEST_CASE("checkpoint: weights that change before the backward pass are an error, as without it") {
+  const Tensor x = torch::ones({4}).requires_grad_(), w = torch::ones({4}).requires_grad_();
+  const auto f = [&](const Tensor& a) { return (a * w).sin(); };
+  const auto change = [&] {
+    const torch::NoGradGuard no_grad;
+    w.add_(1);
+  };
+  const Tensor plain = f(x), recomputed = checkpoint(f, x), untouched = checkpoint(f, x * 2);
+  untouched.sum().backward();
+  change();
+  CHECK_THROWS_AS(plain.sum().backward(), c10::Error);
+  CHECK(code_of([&] { recomputed.sum().backward(); }) == "autograd.recomputed-tensors");
+}
+
+TEST_CASE("checkpoint: autocast is the same on a device that no argument is on") {
+  const DryRun dry(find_gpu("cuda:a100-80gb"));
+  const Tensor w = torch::ones({4, 4}, at::Device(at::kCUDA, 0)).requires_grad_();
+  Tensor y;
+  {
+    const AutocastGuard guard(Precision::bf16, at::kCUDA);
+    y = checkpoint([&](const Tensor&) { return torch::matmul(w, w).sin(); }, torch::ones({1}));
+  }
+  CHECK((y.scalar_type() == at::kBFloat16));
+  CHECK(code_of([&] { y.sum().backward(); }) == "none");
+}
+
+TEST_CASE("checkpoint: destructors may call operators when the second run ends") {
+  const Tensor left = torch::zeros({1}), x = torch::ones({4}).requires_grad_();
+  struct Leaving {
+    const Tensor& count;
+    ~Leaving() {
+      const torch::NoGradGuard no_grad;
+      count.add_(1);
+    }
+  };
+  const Tensor y = checkpoint(
+      [&](const Tensor& a) {
+        const Leaving leaving{left};
+        return a.sin() + 1;
+      },
+      x);
+  y.sum().backward();
+  CHECK(left.item<double>() == 2);
+  CHECK(torch::equal(x.grad(), x.detach().cos()));
 }
 
 TEST_CASE("checkpoint: the CPU has no other memory for inputs") {

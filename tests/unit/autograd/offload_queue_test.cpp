@@ -27,9 +27,9 @@ namespace {
 // Writes down what is copied, by the number of elements.
 struct RecordedCopies final : HostCopies {
   explicit RecordedCopies(std::vector<std::string>& log) : log(log) {}
-  Tensor to_host(const Tensor& tensor) override {
+  Sent to_host(const Tensor& tensor) override {
     log.push_back("out " + std::to_string(tensor.numel()));
-    return tensor.clone();
+    return {.tensor = tensor.clone(), .wait = [] {}};
   }
   Returned to_device(const Tensor& host, at::Device) override {
     log.push_back("back " + std::to_string(host.numel()));
@@ -129,6 +129,16 @@ TEST_CASE("offload: activations of a GPU that is not there leave its memory") {
   CHECK(plain - peak(true, false, false) >= 12);
   CHECK(plain - peak(false, true, false) >= 6);
   CHECK(peak(false, true, false) - peak(false, true, true) >= 6);
+}
+
+TEST_CASE("offload: inputs of a region on the CPU stay there") {
+  const DryRun dry(find_gpu("cuda:a100-80gb"));
+  const at::Device gpu(at::kCUDA, 0);
+  const Tensor lengths = torch::ones({2}), x = torch::ones({4, 4}, gpu).requires_grad_();
+  const auto f = [](const Tensor&, const Tensor& a) { return a.sin().cos(); };
+  const Tensor y = checkpoint({.offload = true}, f, lengths, x * 2);
+  y.sum().backward();
+  CHECK(x.grad().device() == gpu);
 }
 
 TEST_CASE("offload: the CPU is refused") {

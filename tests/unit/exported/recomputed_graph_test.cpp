@@ -1,0 +1,97 @@
+// Regions of a program that change buffers: the second run leaves them as the first one did, also if
+// the change is inside autocast or another graph of the region.
+#include "exported/recomputed_graph.h"
+
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include <vector>
+
+#include "exported/interpreter.h"
+
+namespace exported_recomputed_graph_test {
+
+using namespace hasten;
+using namespace hasten::exported;
+using c10::IValue;
+
+namespace {
+
+Operand slot(int number) {
+  Operand operand;
+  operand.kind = Operand::Kind::slot;
+  operand.slot = number;
+  return operand;
+}
+
+Operand constant(IValue value) {
+  Operand operand;
+  operand.constant = std::move(value);
+  return operand;
+}
+
+// Slot 3 becomes the batch norm of slot 0 with the statistics in slots 1 and 2.
+Instruction batch_norm(const std::string& path) {
+  Instruction norm;
+  norm.module_path = path;
+  norm.op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::batch_norm", "");
+  norm.operands = {slot(0),        constant(IValue()), constant(IValue()), slot(1),        slot(2),
+                   constant(true), constant(0.1),      constant(1e-5),     constant(false)};
+  norm.outputs = {{.slots = {3}}};
+  return norm;
+}
+
+Graph graph_of(Instruction instruction) {
+  Graph graph;
+  graph.slots = 4;
+  graph.inputs = {0, 1, 2};
+  graph.code = {std::move(instruction)};
+  graph.outputs = {slot(3)};
+  return graph;
+}
+
+Instruction around(Action action, const Graph& inner, std::vector<Operand> operands) {
+  Instruction outer;
+  outer.action = action;
+  outer.module_path = "layer.0";
+  outer.autocast = {.dtype = at::kBFloat16};
+  outer.operands = std::move(operands);
+  outer.outputs = {{.slots = {3}}};
+  outer.graphs.assign(action == Action::branch ? 2 : 1, std::make_shared<const Graph>(inner));
+  return outer;
+}
+
+// Returns the statistics and the gradient of the input after a forward and a backward pass.
+std::vector<at::Tensor> run_graph(const Graph& graph) {
+  torch::manual_seed(1);
+  const at::Tensor x = at::randn({6, 3}).requires_grad_(), mean = at::zeros({3}),
+                   variance = at::ones({3});
+  const Interpreter interpreter({true, at::kCPU});
+  interpreter.run(graph, {x, mean, variance})[0].toTensor().exp().sum().backward();
+  return {mean, variance, x.grad()};
+}
+
+}  // namespace
+
+TEST_CASE("recomputed graph: a region knows the buffers that it changes, also in inner graphs") {
+  const Graph inner = graph_of(batch_norm("layer.0.norm"));
+  const std::vector<Operand> all = {slot(0), slot(1), slot(2)};
+  Operand list;
+  list.kind = Operand::Kind::tensors;
+  list.items = all;
+  std::vector<Operand> condition = {constant(true)};
+  condition.insert(condition.end(), all.begin(), all.end());
+  for (const Graph& graph : {inner, graph_of(around(Action::set_grad_mode, inner, all)),
+                             graph_of(around(Action::autocast, inner, all)),
+                             graph_of(around(Action::branch, inner, condition)),
+                             graph_of(around(Action::branch, inner, {constant(true), list}))}) {
+    const Graph recomputed = with_recomputation(graph, {"layer.0"}, CheckpointOptions{});
+    REQUIRE(recomputed.code.size() == 1);
+    REQUIRE((recomputed.code[0].action == Action::recompute));
+    CHECK(recomputed.code[0].changed == std::vector<std::size_t>{1, 2});
+    const std::vector<at::Tensor> expected = run_graph(graph), found = run_graph(recomputed);
+    for (std::size_t i = 0; i < expected.size(); ++i) CHECK(at::equal(expected[i], found[i]));
+  }
+}
+
+}  // namespace exported_recomputed_graph_test
