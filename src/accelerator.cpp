@@ -22,6 +22,7 @@
 #include "prepare/gather_counted.h"
 #include "prepare/metrics.h"
 #include "prepare/state_checkpoint.h"
+#include "prepare/window_state.h"
 #include "track/tracker_set.h"
 
 namespace hasten {
@@ -365,6 +366,43 @@ double Accelerator::elastic_loss() const {
                     .hint = "set elastic_ranks, or use the loss that was given to backward()"});
 }
 
+double Accelerator::elastic_sum(const std::vector<double>& of_own_ranks) const {
+  const std::int64_t expected = state_->elastic ? state_->elastic->turns() : 0;
+  if (!state_->elastic || std::ssize(of_own_ranks) != expected) {
+    throw UsageError(
+        "prepare.elastic-loop",
+        {.what = "elastic_sum()",
+         .got = state_->elastic ? str(of_own_ranks.size(), " numbers")
+                                : "an Accelerator without elastic_ranks",
+         .expected = state_->elastic ? str(expected, ", one for each virtual rank of the process")
+                                     : "one with AcceleratorOptions::elastic_ranks"});
+  }
+  const at::Tensor all =
+      group().gather(at::tensor(of_own_ranks, at::kDouble).unsqueeze(0)).contiguous();
+  const double* const values = all.const_data_ptr<double>();
+  return tree_sum({values, values + all.numel()});
+}
+
+std::optional<ElasticPosition> Accelerator::elastic_position() const {
+  return state_->elastic ? std::optional(state_->elastic->position()) : std::nullopt;
+}
+
+void Accelerator::restore_elastic_position(const std::optional<ElasticPosition>& saved,
+                                           const std::filesystem::path& from) {
+  ElasticRanks::check_same_run(saved, state_->elastic.get(), from.string());
+  if (state_->elastic) state_->elastic->restore(*saved);
+}
+
+std::optional<LossScalePosition> Accelerator::loss_scale() const {
+  return state_->scaling ? std::optional(state_->scaling->position()) : std::nullopt;
+}
+
+void Accelerator::restore_loss_scale(const std::optional<LossScalePosition>& saved) {
+  if (!state_->scaling) return;
+  if (!saved) return state_->scaling->reset();
+  state_->scaling->restore(*saved);
+}
+
 void Accelerator::stepped() {
   state_->refuse_with_scaled_losses("stepped(), for an optimizer that is not prepared,");
   state_->accumulation.mark_gradients_used();
@@ -379,6 +417,22 @@ void Accelerator::set_gradient_accumulation_steps(std::int64_t steps) {
   if (state_->stepping.in_backward && steps > 1)
     throw_needs_gradients("set_gradient_accumulation_steps() above 1");
   state_->accumulation.set_steps(steps);
+}
+
+OpenWindows Accelerator::open_windows() const {
+  state_->refuse_with_elastic_ranks("open_windows()");
+  return open_windows_of(*state_);
+}
+
+void Accelerator::restore_windows(const OpenWindows& saved, const std::filesystem::path& from) {
+  state_->refuse_with_elastic_ranks("restore_windows()");
+  check_windows(*state_, saved, from);
+  hasten::restore_windows(*state_, saved);
+}
+
+ExchangeHook Accelerator::register_exchange_pre_hook(std::function<void()> function) {
+  state_->refuse_with_elastic_ranks("register_exchange_pre_hook()");
+  return state_->gradients.add_pre_exchange_function(std::move(function));
 }
 
 SynchronizationScope Accelerator::hold_back(const torch::nn::Module* model) const {

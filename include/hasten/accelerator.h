@@ -39,8 +39,10 @@
 #include "hasten/optim/grad_scaler.h"
 #include "hasten/optim/gradients.h"
 #include "hasten/prepare/data_parallel.h"
+#include "hasten/prepare/exchange_hook.h"
 #include "hasten/prepare/join.h"
 #include "hasten/prepare/local_sgd.h"
+#include "hasten/prepare/open_window.h"
 #include "hasten/prepare/precision.h"
 #include "hasten/prepare/prepare.h"
 #include "hasten/prepare/save_state.h"
@@ -139,6 +141,8 @@ struct AcceleratorOptions {
 };
 
 class TrackerSet;
+struct ElasticPosition;
+struct LossScalePosition;
 
 // The scope of one micro-batch; see Accelerator::accumulate.
 class [[nodiscard]] HASTEN_API AccumulateScope {
@@ -248,12 +252,36 @@ class HASTEN_API Accelerator {
   // same bits for any number of processes. 0 before the first one. Throws UsageError
   // "prepare.elastic-loop" without AcceleratorOptions::elastic_ranks.
   double elastic_loss() const;
+  // Returns the sum over all virtual ranks of a number, of which each process gives those of its own
+  // virtual ranks, in order: the same bits for any number of processes. A collective. Throws
+  // UsageError "prepare.elastic-loop" as elastic_loss() does, and for another count of numbers.
+  double elastic_sum(const std::vector<double>& of_own_ranks) const;
+  // What a checkpoint keeps of elastic ranks (hasten/checkpoint/training_state.h); unset: there are
+  // none. A collective before the first micro-batch of a run. save_state() keeps it by itself.
+  std::optional<ElasticPosition> elastic_position() const;
+  // Continues with the random numbers of such a position. Throws ConfigError "checkpoint.elastic"
+  // unless it is of a run with as many virtual ranks and threads; `from` names where it comes from.
+  void restore_elastic_position(const std::optional<ElasticPosition>& saved,
+                                const std::filesystem::path& from);
   // Marks the gradients of the latest window as used. A loop whose optimizer is not prepared calls
   // it after a step. Throws UsageError "prepare.scaled-losses" with fp16: prepare the optimizer.
   void stepped();
   std::int64_t gradient_accumulation_steps() const;
   // Changes the most micro-batches of a window, and drops windows that are open.
   void set_gradient_accumulation_steps(std::int64_t steps);
+  // The windows that are open in this process, and their gradients (hasten/prepare/open_window.h).
+  // Throws UsageError "prepare.elastic-loop" with elastic ranks.
+  OpenWindows open_windows() const;
+  // Continues such windows in place of those that are open now, once the models and optimizers are
+  // prepared as before; the position of the loader is restored apart. Gradients are brought to the
+  // scale of this run's losses. `from` names where the windows come from, for errors. Throws DataError
+  // "checkpoint.window" and "checkpoint.gradients" before anything changes; UsageError
+  // "prepare.elastic-loop".
+  void restore_windows(const OpenWindows& saved,
+                       const std::filesystem::path& from = "restore_windows()");
+  // Calls the function in every process before the gradients of a window are exchanged
+  // (hasten/prepare/exchange_hook.h).
+  ExchangeHook register_exchange_pre_hook(std::function<void()> function);
 
   // Scales the gradients so that their norm is at most max_norm, and returns the norm before. While
   // a window of these parameters waits for more micro-batches, it does nothing and returns 0. On a
@@ -272,6 +300,13 @@ class HASTEN_API Accelerator {
   // True if the latest step of a prepared optimizer was skipped, because its gradients were not
   // finite (fp16). Prepared schedulers do not advance then.
   bool optimizer_step_was_skipped() const;
+  // With fp16: the scale of the loss, and the number of steps that were skipped
+  // (hasten/checkpoint/training_state.h); unset: losses are not scaled. save_state() keeps it by itself.
+  std::optional<LossScalePosition> loss_scale() const;
+  // Continues with the scale of such a position; unset: begins again with that of the options. Does
+  // nothing if losses are not scaled. Gradients that are present keep their scale: call it before
+  // restore_windows().
+  void restore_loss_scale(const std::optional<LossScalePosition>& saved);
 
   // Scope in which code outside a prepared model computes in the Accelerator's precision.
   AutocastGuard autocast() const;
@@ -485,7 +520,6 @@ class HASTEN_API Accelerator {
   void drop_windows();
 
   friend class LocalSGD;
-  friend class Trainer;
   std::shared_ptr<AcceleratorState> state_;
   std::shared_ptr<TrackerSet> trackers_;
   ProjectConfiguration project_;

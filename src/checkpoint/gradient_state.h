@@ -12,11 +12,18 @@
 // pass.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <string>
 
 #include "hasten/checkpoint/training_state.h"
 
 namespace hasten {
+
+// The file of a rank's gradients in a checkpoint: "gradients_0.safetensors" and so on.
+inline std::string gradients_file(std::int64_t rank) {
+  return "gradients_" + std::to_string(rank) + ".safetensors";
+}
 
 // The tensors share the memory of the gradients.
 TensorDict gradient_tensors(const ParameterNames& parameters);

@@ -40,6 +40,7 @@ LossSum loss_sum_from(const Json& json) {
 Json json_of(const WindowPosition& window) {
   return {{"micro_batches", window.micro_batches},
           {"backward_passes", window.backward_passes},
+          {"rows", window.rows},
           {"weight", window.weight},
           {"loss", window.loss},
           {"items", window.items},
@@ -52,6 +53,7 @@ WindowPosition window_from(const Json& json) {
   const Json& loss = json.at("loss");
   return {.micro_batches = json.at("micro_batches").get<std::int64_t>(),
           .backward_passes = json.at("backward_passes").get<std::int64_t>(),
+          .rows = json.value("rows", std::int64_t{0}),  // earlier versions have not saved it
           .weight = json.at("weight").get<double>(),
           .loss = loss.is_null() ? std::nan("") : loss.get<double>(),
           .items = json.at("items").get<double>(),

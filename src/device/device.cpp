@@ -1,10 +1,8 @@
 #include "device/device.h"
 
-#include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
-#include <memory>
 
 #include "device/known_devices.h"
 
@@ -46,14 +44,6 @@ void synchronize(at::Device device) {
 bool is_added_device_open() {
   return std::any_of(all_devices().begin(), all_devices().end(),
                      [](const Device* each) { return each->is_open(); });
-}
-
-std::function<void()> begin_copy_to_host(const at::Tensor& to, const at::Tensor& from) {
-  to.copy_(from, /*non_blocking=*/true);
-  if (from.device().is_cpu() || !to.is_pinned()) return [] {};
-  const auto arrived = std::make_shared<c10::Event>(from.device().type());
-  arrived->record(c10::impl::VirtualGuardImpl(from.device().type()).getStream(from.device()));
-  return [arrived] { arrived->synchronize(); };
 }
 
 bool is_pinning_useful() {

@@ -18,7 +18,6 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -182,8 +181,5 @@ void synchronize(at::Device device);
 bool is_added_device_open();
 // Returns whether an available device copies faster from pinned host memory.
 bool is_pinning_useful();
-// Begins to copy a tensor of a device to one in host memory, and returns a function that blocks until
-// it has arrived. With pinned memory the device copies while the host goes on.
-std::function<void()> begin_copy_to_host(const at::Tensor& to, const at::Tensor& from);
 
 }  // namespace hasten

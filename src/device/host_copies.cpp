@@ -18,14 +18,14 @@ class StreamedCopies final : public HostCopies {
         side_(guard_.getStreamFromGlobalPool(device, /*isHighPriority=*/false)),
         pins_(device_of(device).traits().copies_from_pinned_memory) {}
 
-  at::Tensor to_host(const at::Tensor& tensor) override {
+  Sent to_host(const at::Tensor& tensor) override {
     const at::Tensor host = at::empty_strided(
         tensor.sizes(), tensor.strides(), tensor.options().device(at::kCPU).pinned_memory(pins_));
     wait_for(guard_.getStream(device_), side_);
     copy_beside(host, tensor);
     // The allocator does not reuse the memory before the copy is done.
     guard_.recordDataPtrOnStream(tensor.storage().data_ptr(), side_);
-    return host;
+    return {.tensor = host, .wait = [arrived = submitted()] { arrived->synchronize(); }};
   }
 
   Returned to_device(const at::Tensor& host, at::Device device) override {
@@ -35,13 +35,17 @@ class StreamedCopies final : public HostCopies {
     wait_for(guard_.getStream(device_), side_);
     copy_beside(tensor, host);
     guard_.recordDataPtrOnStream(tensor.storage().data_ptr(), side_);
-    const auto arrived = std::make_shared<c10::Event>(device_.type());
-    arrived->record(side_);
     return {.tensor = tensor,
-            .wait = [this, arrived] { arrived->block(guard_.getStream(device_)); }};
+            .wait = [this, arrived = submitted()] { arrived->block(guard_.getStream(device_)); }};
   }
 
  private:
+  // Returns an event for all copies that have been submitted.
+  std::shared_ptr<c10::Event> submitted() const {
+    auto event = std::make_shared<c10::Event>(device_.type());
+    event->record(side_);
+    return event;
+  }
   // Lets `waiting` wait for what has been submitted to `stream`.
   void wait_for(const c10::Stream& stream, const c10::Stream& waiting) {
     c10::Event event(device_.type());
@@ -65,10 +69,28 @@ class StreamedCopies final : public HostCopies {
   bool pins_;
 };
 
+// Copies at once.
+class DirectCopies final : public HostCopies {
+ public:
+  Sent to_host(const at::Tensor& tensor) override {
+    return {.tensor = copied(tensor, at::kCPU), .wait = [] {}};
+  }
+  Returned to_device(const at::Tensor& host, at::Device device) override {
+    return {.tensor = copied(host, device), .wait = [] {}};
+  }
+
+ private:
+  static at::Tensor copied(const at::Tensor& tensor, at::Device device) {
+    return tensor.to(device, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+  }
+};
+
 }  // namespace
 
 std::unique_ptr<HostCopies> make_host_copies(at::Device device) {
-  return std::make_unique<StreamedCopies>(device);
+  if (device_of(device).traits().copies_in_background)
+    return std::make_unique<StreamedCopies>(device);
+  return std::make_unique<DirectCopies>();
 }
 
 }  // namespace hasten

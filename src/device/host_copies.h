@@ -2,14 +2,15 @@
 // Copies tensors of a device to host memory and back, beside the computation.
 //
 //   HostCopies& copies = *make_host_copies(device);
-//   const at::Tensor host = copies.to_host(activation);      // returns at once
+//   HostCopies::Sent sent = copies.to_host(activation);      // returns at once
 //   ...
-//   HostCopies::Returned back = copies.to_device(host, device);
+//   HostCopies::Returned back = copies.to_device(sent.tensor, device);
 //   back.wait();                                             // the computation waits, not the host
 //
 // Host memory is pinned where that makes copies faster. On a device with streams the copies run on a
 // stream of their own, in the order in which they were requested; a copy begins when the computation
-// that was submitted before it is done. Thread rule: one thread at a time.
+// that was submitted before it is done. On other devices a copy is done when the call returns. Thread
+// rule: one thread at a time.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,18 +24,23 @@ class HostCopies {
  public:
   virtual ~HostCopies() = default;
 
+  struct Sent {
+    at::Tensor tensor;  // in host memory; its numbers arrive later
+    // Blocks the host until the numbers are there.
+    std::function<void()> wait;
+  };
   struct Returned {
     at::Tensor tensor;  // of the device; its numbers arrive later
     // Lets what is submitted to the device from now on wait until the numbers are there.
     std::function<void()> wait;
   };
-  // The tensor must be dense; the copy has its strides.
-  virtual at::Tensor to_host(const at::Tensor& tensor) = 0;
+  // The tensor must be dense, without gaps or overlaps; the copy has its strides.
+  virtual Sent to_host(const at::Tensor& tensor) = 0;
   // `host` comes from to_host().
   virtual Returned to_device(const at::Tensor& host, at::Device device) = 0;
 };
 
-// Returns copies on a stream of their own, for a device whose traits say copies_in_background.
+// Returns copies that run beside the computation if the traits of the device say copies_in_background.
 std::unique_ptr<HostCopies> make_host_copies(at::Device device);
 
 }  // namespace hasten

@@ -71,14 +71,14 @@ void AcceleratorState::begin_micro_batch(const Models& models) {
   drop_destroyed();
   if (!elastic) {
     gradients.check_not_abandoned(accumulation.enter(models));
-    return accumulation.begin_micro_batch(loaders.at_last_batch());
+    return accumulation.begin_micro_batch(loaders.at_last_batch(), loaders.rows_of_batch());
   }
   const ElasticPlace place = elastic->place_of(loaders.current(), loaders.current_pass());
   // A loop that is left inside a window begins the window again.
   if (place.position == 0) accumulation.drop_windows();
   if (accumulation.enter(models).begun() == 0 && place.position > 0)
     refuse_with_elastic_ranks("accumulate() of other models inside a window");
-  accumulation.begin_micro_batch(place.ends_window);
+  accumulation.begin_micro_batch(place.ends_window, loaders.rows_of_batch());
   elastic->begin_micro_batch(place, models);
 }
 
@@ -101,6 +101,7 @@ void AcceleratorState::backward(BackwardPass pass) {
   pass.inputs_of_user = !pass.inputs.empty();
   if (!pass.inputs_of_user) pass.inputs = accumulation.trained_leaves(pass.loss);
   if (scaling) pass.scale = scaling->value();
+  check_not_unscaled(pass);
   check_create_graph(pass);
   check_step_in_backward(pass);
   if (!accumulation.is_inside()) accumulation.drop_abandoned_windows(pass);
@@ -157,6 +158,33 @@ void AcceleratorState::check_create_graph(const BackwardPass& pass) const {
        .hint =
            "compute the gradients for a penalty with torch::autograd::grad({loss}, parameters, {}, "
            "true, /*create_graph=*/true), and pass the whole loss to accelerator.backward()"});
+}
+
+// Gradients that have been divided by the scale of the loss cannot be added to others that have not.
+void AcceleratorState::check_not_unscaled(const BackwardPass& pass) {
+  if (!scaling) return;
+  Leaves leaves;
+  for (const auto& optimizer : saved.optimizers()) {
+    if (!optimizer->is_unscaled) continue;
+    const std::vector<at::Tensor> parameters = optimizer->parameters();
+    const auto has_gradient = [](const at::Tensor& each) { return each.grad().defined(); };
+    if (std::none_of(parameters.begin(), parameters.end(), has_gradient)) {
+      optimizer->forget_unscaling();  // something else has cleared them
+      continue;
+    }
+    if (leaves.empty()) leaves = pass.leaves();
+    const bool adds = std::any_of(
+        parameters.begin(), parameters.end(),
+        [&](const at::Tensor& each) { return leaves.count(each.unsafeGetTensorImpl()) > 0; });
+    if (!adds) continue;
+    throw UsageError(
+        "prepare.scaled-losses",
+        {.what = "backward(loss) with mixed_precision fp16",
+         .got = "gradients of an earlier pass that are divided by the scale of the loss already",
+         .expected = "step() or zero_grad() of the prepared optimizer after they are divided",
+         .hint = "clip gradients, or call unscale_gradients(), when all backward passes of the "
+                 "step are done"});
+  }
 }
 
 // A step changes what the graph has saved.

@@ -104,6 +104,7 @@ class AcceleratorState {
   void check(const BackwardPass& pass) const;
   void check_create_graph(const BackwardPass& pass) const;
   void check_step_in_backward(const BackwardPass& pass) const;
+  void check_not_unscaled(const BackwardPass& pass);
   void run_backward(const BackwardPass& pass, AccumulationWindow* window);
   void backward_local(const BackwardPass& pass, AccumulationWindow* window);
   void backward_elastic(const BackwardPass& pass, AccumulationWindow* window);

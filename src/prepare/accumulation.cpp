@@ -70,9 +70,9 @@ AccumulationWindow& Accumulation::enter(const Models& models) {
   return *window_;
 }
 
-void Accumulation::begin_micro_batch(bool last_of_data) {
+void Accumulation::begin_micro_batch(bool last_of_data, std::int64_t rows) {
   inside_ = true;
-  window_->begin_micro_batch(steps_, last_of_data);
+  window_->begin_micro_batch(steps_, last_of_data, rows);
 }
 
 void Accumulation::leave_unless_inside() {
@@ -180,17 +180,11 @@ bool Accumulation::has_incomplete_window(const torch::nn::Module* module) const 
   });
 }
 
-std::vector<std::shared_ptr<AccumulationWindow>> Accumulation::incomplete_windows() const {
-  std::vector<std::shared_ptr<AccumulationWindow>> incomplete;
-  std::copy_if(windows_.begin(), windows_.end(), std::back_inserter(incomplete),
-               [](const auto& window) { return window->is_incomplete(); });
-  return incomplete;
-}
-
-bool Accumulation::has_unclosed_window() const {
-  return std::any_of(windows_.begin(), windows_.end(), [](const auto& window) {
-    return window->is_due() && window->holds_gradients();
-  });
+std::vector<std::shared_ptr<AccumulationWindow>> Accumulation::open_windows() const {
+  std::vector<std::shared_ptr<AccumulationWindow>> open;
+  std::copy_if(windows_.begin(), windows_.end(), std::back_inserter(open),
+               [](const auto& window) { return window->is_incomplete() || window->awaits_step(); });
+  return open;
 }
 
 void Accumulation::add_incomplete_window(const Models& models, AccumulationWindow::Counts counts) {
@@ -225,7 +219,13 @@ std::shared_ptr<AccumulationWindow> Accumulation::open_window_of(
 }
 
 void Accumulation::mark_gradients_used() {
-  if (window_) window_->close();
+  if (!window_) return;
+  window_->close();
+  window_->mark_used();
+}
+
+void Accumulation::mark_gradients_used(const std::vector<at::Tensor>& parameters) const {
+  for (const auto& window : due_windows_of(parameters)) window->mark_used();
 }
 
 void Accumulation::restart_windows(const std::vector<at::Tensor>& parameters) {

@@ -5,7 +5,7 @@
 //
 //   Accumulation accumulation(/*steps=*/2);
 //   accumulation.enter(models);
-//   accumulation.begin_micro_batch(/*last_of_data=*/false);
+//   accumulation.begin_micro_batch(/*last_of_data=*/false, /*rows=*/8);
 //   accumulation.has_incomplete_window(parameters);  // true
 //   accumulation.end_micro_batch();
 //
@@ -49,8 +49,8 @@ class Accumulation {
   // Makes the window of these models the current one, a new one if they have none, and returns it.
   // Throws "prepare.shared-window".
   AccumulationWindow& enter(const Models& models);
-  // Begins a micro-batch of the current window.
-  void begin_micro_batch(bool last_of_data);
+  // Begins a micro-batch of the current window; see AccumulationWindow::begin_micro_batch.
+  void begin_micro_batch(bool last_of_data, std::int64_t rows);
   void end_micro_batch() { inside_ = false; }
   // True inside accumulate().
   bool is_inside() const { return inside_; }
@@ -67,10 +67,8 @@ class Accumulation {
   bool has_incomplete_window(const torch::nn::Module* module) const;
   // True if clearing these gradients now would lose a part of an open window.
   bool holds_gradients_of(const std::vector<at::Tensor>& parameters) const;
-  // The windows that wait for more micro-batches.
-  std::vector<std::shared_ptr<AccumulationWindow>> incomplete_windows() const;
-  // True if a window has begun its last micro-batch and holds gradients that no step has used.
-  bool has_unclosed_window() const;
+  // The windows that wait for more micro-batches or for their step.
+  std::vector<std::shared_ptr<AccumulationWindow>> open_windows() const;
   // Adds a window of these models that waits for more micro-batches: that of a checkpoint.
   void add_incomplete_window(const Models& models, AccumulationWindow::Counts counts);
   // The windows of these parameters that have begun their last micro-batch.
@@ -82,6 +80,8 @@ class Accumulation {
 
   // Call it after the gradients of the latest window have been used.
   void mark_gradients_used();
+  // Call it after a step of these parameters, or after their gradients have been cleared.
+  void mark_gradients_used(const std::vector<at::Tensor>& parameters) const;
   // Call it before an optimizer that evaluates its closure several times computes the gradients of
   // a step again. Throws "prepare.closure-in-window".
   void restart_windows(const std::vector<at::Tensor>& parameters);

@@ -3,7 +3,7 @@
 // (docs/design/003). It counts them, and knows nothing of how gradients are computed or exchanged.
 //
 //   AccumulationWindow window(models);
-//   window.begin_micro_batch(/*capacity=*/2, /*last_of_data=*/false);
+//   window.begin_micro_batch(/*capacity=*/2, /*last_of_data=*/false, /*rows=*/8);
 //   window.count_pass(1.0);
 //   if (window.is_due()) window.close();
 //
@@ -69,8 +69,8 @@ class AccumulationWindow {
   }
 
   // Begins a micro-batch, in a new window if the last one was closed. `capacity` is the number of
-  // micro-batches of a full window.
-  void begin_micro_batch(std::int64_t capacity, bool last_of_data) {
+  // micro-batches of a full window, and `rows` the number of rows of this micro-batch; 0: not known.
+  void begin_micro_batch(std::int64_t capacity, bool last_of_data, std::int64_t rows) {
     capacity_ = capacity;
     if (counts_.closed) {
       counts_ = {};
@@ -78,10 +78,11 @@ class AccumulationWindow {
     }
     ++counts_.begun;
     counts_.passes = 0;
+    counts_.rows += rows;
     counts_.due = last_of_data || counts_.begun >= capacity;
   }
   // Forgets the earlier pass of this micro-batch, whose gradients are computed again.
-  void restart() { counts_ = {.begun = counts_.begun, .due = counts_.due}; }
+  void restart() { counts_ = {.begun = counts_.begun, .rows = counts_.rows, .due = counts_.due}; }
   // Counts a backward pass. True for the first one of the micro-batch, which adds its weight;
   // several losses share that weight.
   bool count_pass(double of_micro_batch) {
@@ -99,6 +100,8 @@ class AccumulationWindow {
   }
   // Closes a window whose gradients are not exchanged.
   void close() { counts_.closed = counts_.due = true; }
+  // Call it when a step has used the gradients, or when they have been dropped.
+  void mark_used() { counts_.used = true; }
 
   // True if this model's gradients have been exchanged in this window.
   bool has_exchanged(const torch::nn::Module* module) const {
@@ -124,14 +127,17 @@ class AccumulationWindow {
   bool is_closed() const { return counts_.closed; }
   // True if a step now would use only a part of the window.
   bool is_incomplete() const { return counts_.begun > 0 && !counts_.due && !counts_.closed; }
+  // True from its last micro-batch until a step has used its gradients, or they have been dropped.
+  bool awaits_step() const { return counts_.due && counts_.batches > 0 && !counts_.used; }
   // True if its gradients are not yet what a step uses.
   bool holds_gradients() const { return counts_.batches > 0 && !counts_.closed; }
 
   // The state that a backward pass changes. Restoring it undoes a pass that threw.
   struct Counts {
     std::int64_t begun = 0, batches = 0, passes = 0;  // passes: of the current micro-batch
+    std::int64_t rows = 0;                            // of the micro-batches that have begun
     double weight = 0, total_weight = 0;
-    bool due = false, closed = false;
+    bool due = false, closed = false, used = false;
     std::vector<const torch::nn::Module*> exchanged;
   };
   const Counts& counts() const { return counts_; }

@@ -118,7 +118,10 @@ void GradientSync::add_gradients(const BackwardPass& pass, double share) const {
 void GradientSync::exchange(const BackwardPass& pass, AccumulationWindow* window) {
   if (window == nullptr) return exchange_pass(pass);
   const bool first = window->count_pass(pass.weight);
-  if (window->is_due() && before_exchange_ && first) return exchange_after(pass, *window);
+  if (window->is_due() && first && has_pre_exchange_function()) {
+    const auto models = models_to_exchange(pass, window);
+    if (!models.empty()) return exchange_after(pass, *window, models);
+  }
   if (window->is_due()) return exchange_at_end(pass, *window, first);
   // After an early exchange all have the same share of the sum, which the window's end divides.
   const bool early = std::any_of(models_.begin(), models_.end(), [](const auto& model) {
@@ -162,11 +165,34 @@ void GradientSync::exchange_at_end(const BackwardPass& pass, AccumulationWindow&
   exchange_window(window, models, &pass);
 }
 
+bool GradientSync::has_pre_exchange_function() const {
+  return std::any_of(before_exchange_.begin(), before_exchange_.end(),
+                     [](const auto& function) { return static_cast<bool>(*function); });
+}
+
+void GradientSync::refuse_join_with_function() const {
+  throw UsageError("prepare.join-call",
+                   {.what = "join_uneven_inputs with register_exchange_pre_hook",
+                    .got = "a function that every process calls before an exchange",
+                    .expected = "one of them: a process without data computes no gradients",
+                    .hint = "call remove() of the hook before the scope"});
+}
+
+ExchangeHook GradientSync::add_pre_exchange_function(std::function<void()> function) {
+  if (join_) refuse_join_with_function();
+  std::erase_if(before_exchange_, [](const auto& each) { return !*each; });
+  before_exchange_.push_back(std::make_shared<std::function<void()>>(std::move(function)));
+  return ExchangeHook(before_exchange_.back());
+}
+
 // Exchanges the gradients of a window when they have been computed.
-void GradientSync::exchange_after(const BackwardPass& pass, AccumulationWindow& window) {
-  const std::vector<DataParallelModel*> models = models_to_exchange(pass, &window);
+void GradientSync::exchange_after(const BackwardPass& pass, AccumulationWindow& window,
+                                  const std::vector<DataParallelModel*>& models) {
   if (pass.weight > 0) add_gradients(pass, pass.weight);
-  before_exchange_();
+  for (const auto& function : before_exchange_) {
+    if (*function) (*function)();
+  }
+  if (announces_models(window)) announce_backward(models, JoinPass::closing, /*sums_weights=*/true);
   close_with_weights(window);
   const double all = window.total_weight();
   weight_share_ = all > 0 ? window.weight() / all : 0;
@@ -393,6 +419,7 @@ void GradientSync::begin_join(const std::vector<torch::nn::Module*>& models) {
     throw UsageError("prepare.nested-join", {.what = "join_uneven_inputs inside join_uneven_inputs",
                                              .hint = "pass all models to one call"});
   }
+  if (has_pre_exchange_function()) refuse_join_with_function();
   // A group of one process has a scope too, but exchanges no messages.
   join_ = std::make_unique<Join>(group_, models);
 }

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "hasten/prepare/data_parallel.h"
+#include "hasten/prepare/exchange_hook.h"
 #include "hasten/process/group.h"
 #include "prepare/accumulation_window.h"
 #include "prepare/backward_pass.h"
@@ -50,12 +51,9 @@ class GradientSync {
   bool is_local(const BackwardPass& pass, const AccumulationWindow* window) const;
   // Runs the pass and exchanges what is due. `window` is null for a pass of no window.
   void exchange(const BackwardPass& pass, AccumulationWindow* window);
-  // From now on, the last pass of a window computes its gradients first, calls the function, and
-  // exchanges them only then, so that all processes can agree not to exchange: the function throws in
-  // that case. An empty function restores the exchange during the pass.
-  void call_before_exchange(std::function<void()> function) {
-    before_exchange_ = std::move(function);
-  }
+  // Adds a function that is called before the exchange of a window (hasten/prepare/exchange_hook.h).
+  // Throws "prepare.join-call" inside join_uneven_inputs.
+  ExchangeHook add_pre_exchange_function(std::function<void()> function);
   // Runs the pass of this loss, which is the pass's or derived from it.
   void run(const BackwardPass& pass, const at::Tensor& loss) const;
   // Adds the gradients of the loss times `share` to the gradients.
@@ -77,7 +75,7 @@ class GradientSync {
   // this is the weighted mean over the processes, and the call is a collective.
   at::Tensor mean_loss(const at::Tensor& loss);
 
-  // From now on, processes may run out of data. Throws "prepare.nested-join".
+  // From now on, processes may run out of data. Throws "prepare.nested-join", "prepare.join-call".
   void begin_join(const std::vector<torch::nn::Module*>& models);
   void end_join() { join_.reset(); }
   // Null outside of join_uneven_inputs.
@@ -109,7 +107,10 @@ class GradientSync {
               double weight, double share, double factor);
   void exchange_pass(const BackwardPass& pass);
   void exchange_at_end(const BackwardPass& pass, AccumulationWindow& window, bool first);
-  void exchange_after(const BackwardPass& pass, AccumulationWindow& window);
+  void exchange_after(const BackwardPass& pass, AccumulationWindow& window,
+                      const std::vector<DataParallelModel*>& models);
+  bool has_pre_exchange_function() const;
+  void refuse_join_with_function() const;
   void exchange_remaining(AccumulationWindow& window, std::vector<DataParallelModel*> missing);
   void divide_local(AccumulationWindow& window, const std::vector<at::Tensor>& parameters) const;
   double total_weight(double own, bool differs);
@@ -140,7 +141,7 @@ class GradientSync {
   // The weight of this process's latest loss as a share of that of all processes. Unset: the
   // processes exchanged nothing.
   std::optional<double> weight_share_;
-  std::function<void()> before_exchange_;
+  std::vector<std::shared_ptr<std::function<void()>>> before_exchange_;
 };
 
 }  // namespace hasten

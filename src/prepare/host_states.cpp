@@ -3,6 +3,8 @@
 #include <torch/torch.h>
 
 #include "device/device.h"
+#include "device/host_traffic.h"
+#include "hasten/optim/gradients.h"
 #include "prepare/placement.h"
 
 namespace hasten {
@@ -47,46 +49,74 @@ at::Tensor host_memory_like(const at::Tensor& x) {
 HostStates::Twin& HostStates::twin_of(const at::Tensor& parameter) {
   Twin& twin = twins_[parameter.unsafeGetTensorImpl()];
   const auto version = static_cast<std::int64_t>(parameter._version());
-  if (twin.host.defined() && twin.version == version && twin.data == parameter.const_data_ptr())
-    return twin;
-  if (!twin.host.defined()) twin.host = host_memory_like(parameter);
+  // A conversion changes the type of a parameter, and another parameter may get its address.
+  const bool fits = twin.host.defined() && twin.host.sizes() == parameter.sizes() &&
+                    twin.host.scalar_type() == parameter.scalar_type();
+  if (fits && twin.version == version && twin.data == parameter.const_data_ptr()) return twin;
+  if (!fits) twin.host = host_memory_like(parameter);
   twin.host.copy_(parameter);
   return twin;
 }
 
-void HostStates::begin(const at::Tensor& parameter) {
-  Twin& twin = twin_of(parameter);
-  at::Tensor& gradient = twin.host.mutable_grad();
-  const at::Tensor& given = parameter.grad();
-  if (given.layout() != at::kStrided) {
-    gradient = given.cpu();
-    twin.wait_for_gradient = [] {};
-    return;
-  }
-  gradient = host_memory_like(given);
-  twin.wait_for_gradient = begin_copy_to_host(gradient, given);
+HostCopies& HostStates::copies_of(at::Device device) {
+  std::unique_ptr<HostCopies>& copies = copies_[device];
+  if (!copies) copies = make_host_copies(device);
+  return *copies;
 }
 
-void HostStates::finish(Optimizer& optimizer, const Tensors& parameters) {
-  Tensors copies;
-  for (const at::Tensor& parameter : parameters) {
+void HostStates::begin(const at::Tensor& parameter) {
+  Twin& twin = twin_of(parameter);
+  const at::Tensor& given = parameter.grad();
+  if (given.layout() != at::kStrided) {
+    twin.gradient = {.tensor = given.cpu(), .wait = [] {}};
+  } else {
+    const at::Tensor dense = given.is_non_overlapping_and_dense() ? given : given.contiguous();
+    HostTraffic::count_to_host(HostTraffic::Purpose::optimizer_states, dense);
+    twin.gradient = copies_of(given.device()).to_host(dense);
+  }
+}
+
+void HostStates::finish(Optimizer& optimizer, const Tensors& here, const Tensors& elsewhere) {
+  Tensors some = here, instead = here, copies;
+  for (const at::Tensor& parameter : elsewhere) {
     Twin& twin = twins_.at(parameter.unsafeGetTensorImpl());
-    twin.wait_for_gradient();
+    twin.gradient.wait();
+    twin.host.mutable_grad() = std::exchange(twin.gradient, {}).tensor;
     copies.push_back(twin.host);
     // A state that was loaded or begun on the device.
     const auto state = optimizer.state().find(parameter.unsafeGetTensorImpl());
     if (state != optimizer.state().end()) move_state(*state->second, at::kCPU);
   }
+  some.insert(some.end(), elsewhere.begin(), elsewhere.end());
+  instead.insert(instead.end(), copies.begin(), copies.end());
   {
-    const OtherStates states(optimizer, parameters, copies);
-    partial_.run(optimizer, parameters, copies);
+    const OtherStates states(optimizer, elsewhere, copies);
+    partial_.run(optimizer, some, instead);
   }
-  for (const at::Tensor& parameter : parameters) {
+  for (const at::Tensor& parameter : elsewhere) {
     Twin& twin = twins_.at(parameter.unsafeGetTensorImpl());
     twin.host.mutable_grad().reset();
     parameter.copy_(twin.host, /*non_blocking=*/true);
+    HostTraffic::count_to_device(HostTraffic::Purpose::optimizer_states, parameter);
     twin.version = static_cast<std::int64_t>(parameter._version());
     twin.data = parameter.const_data_ptr();
+  }
+}
+
+void HostStates::step_apart(Optimizer& optimizer, const Tensors& here, const Tensors& elsewhere) {
+  // Each part is a step for the optimizer, which forgets the factor of the gradients after it.
+  auto* const scaled = dynamic_cast<ScalesGradients*>(&optimizer);
+  const double scale = scaled == nullptr ? 1 : scaled->scale_of_next_step().read();
+  const auto step_part = [&](const Tensors& here_too, const Tensors& there) {
+    if (scaled != nullptr) scaled->scale_next_step(scale);
+    finish(optimizer, here_too, there);
+  };
+  if (!here.empty()) step_part(here, {});
+  // So many gradients are on their way while one parameter is stepped.
+  constexpr std::size_t kAhead = 8;
+  for (std::size_t i = 0; i < elsewhere.size() + kAhead; ++i) {
+    if (i < elsewhere.size()) begin(elsewhere[i]);
+    if (i >= kAhead) step_part({}, {elsewhere[i - kAhead]});
   }
 }
 
@@ -95,18 +125,11 @@ void HostStates::step(Optimizer& optimizer, const Tensors& parameters) {
   Tensors here, elsewhere;
   for (const at::Tensor& parameter : parameters)
     (is_elsewhere_(parameter) ? elsewhere : here).push_back(parameter);
-  const bool apart = steps_parameters_apart(optimizer);
-  if (!here.empty()) partial_.run(optimizer, here, here);
-  if (!apart) {
-    for (const at::Tensor& parameter : elsewhere) begin(parameter);
-    return finish(optimizer, elsewhere);
-  }
-  // So many gradients are on their way while one parameter is stepped.
-  constexpr std::size_t kAhead = 8;
-  for (std::size_t i = 0; i < elsewhere.size() + kAhead; ++i) {
-    if (i < elsewhere.size()) begin(elsewhere[i]);
-    if (i >= kAhead) finish(optimizer, {elsewhere[i - kAhead]});
-  }
+  if (parameters.empty()) return;
+  if (!elsewhere.empty() && steps_parameters_apart(optimizer))
+    return step_apart(optimizer, here, elsewhere);
+  for (const at::Tensor& parameter : elsewhere) begin(parameter);
+  finish(optimizer, here, elsewhere);
 }
 
 }  // namespace hasten

@@ -15,10 +15,12 @@
 #include <torch/optim/optimizer.h>
 
 #include <functional>
+#include <memory>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "device/host_copies.h"
 #include "prepare/partial_step.h"
 
 namespace hasten {
@@ -36,18 +38,26 @@ class HostStates {
     at::Tensor host;
     std::int64_t version = -1;  // of the parameter when both were equal
     const void* data = nullptr;
-    std::function<void()> wait_for_gradient = {};
+    HostCopies::Sent gradient = {};  // on its way
   };
 
+  // Sends the gradient of a parameter to the host.
   void begin(const at::Tensor& parameter);
-  void finish(torch::optim::Optimizer& optimizer, const std::vector<at::Tensor>& parameters);
+  // Steps parameters that are here, and others whose gradients have been sent, at once.
+  void finish(torch::optim::Optimizer& optimizer, const std::vector<at::Tensor>& here,
+              const std::vector<at::Tensor>& elsewhere);
+  // Steps the parameters elsewhere one after the other, while gradients of the next ones arrive.
+  void step_apart(torch::optim::Optimizer& optimizer, const std::vector<at::Tensor>& here,
+                  const std::vector<at::Tensor>& elsewhere);
   Twin& twin_of(const at::Tensor& parameter);
+  HostCopies& copies_of(at::Device device);
 
   static bool is_on_device(const at::Tensor& parameter) { return !parameter.device().is_cpu(); }
 
   std::function<bool(const at::Tensor&)> is_elsewhere_;
   PartialStep partial_;
   std::unordered_map<const c10::TensorImpl*, Twin> twins_;
+  std::unordered_map<at::Device, std::unique_ptr<HostCopies>> copies_;
 };
 
 }  // namespace hasten

@@ -104,6 +104,7 @@ void JoinParticipant::take_part_in_backward(const JoinMessage& message) {
   if (message.sums_weights != 0) {
     closing_ = open ? open : std::make_shared<AccumulationWindow>(Models{});
     gradients_.close_with_weights(*closing_);
+    closing_->mark_used();  // by the steps of the others
   }
   if (!closing_) {
     throw UsageError(

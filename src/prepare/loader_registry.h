@@ -11,6 +11,7 @@
 // Thread rule: that of the Accelerator.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -42,6 +43,13 @@ class LoaderRegistry {
   const BatchInfo* current() const { return passes_.empty() ? nullptr : passes_.back().info; }
   // The number of the innermost pass, which no other pass has; 0 outside of all loops.
   std::int64_t current_pass() const { return passes_.empty() ? 0 : passes_.back().number; }
+  // The rows of its batch, without those that only fill up a step; 0: not known, or outside of all
+  // loops.
+  std::int64_t rows_of_batch() const {
+    if (passes_.empty()) return 0;
+    const BatchInfo& info = *passes_.back().info;
+    return std::max<std::int64_t>(0, info.real_rows >= 0 ? info.real_rows : info.rows);
+  }
   // True if the innermost loop is at its last batch.
   bool at_last_batch() const { return !passes_.empty() && passes_.back().info->is_last; }
 

@@ -23,9 +23,7 @@ void rescale_held_gradients(const SyncedOptimizer& stepped, const LossScaling::O
 // The next step must not use a factor that was meant for gradients which are skipped.
 void forget_folded_scale(torch::optim::Optimizer& optimizer) {
   auto* const folding = dynamic_cast<ScalesGradients*>(&optimizer);
-  if (folding == nullptr) return;
-  folding->scale_next_step(1.0);
-  folding->scale_next_step(at::Tensor());
+  if (folding != nullptr) folding->scale_next_step(1.0);
 }
 
 }  // namespace
@@ -33,63 +31,63 @@ void forget_folded_scale(torch::optim::Optimizer& optimizer) {
 void LossScaling::unscale(SyncedOptimizer& optimizer) const {
   if (optimizer.is_unscaled) return;
   optimizer.finite = scale_.unscale(optimizer.parameters());
-  optimizer.is_unscaled = true;
+  // Without gradients nothing was divided: those of a later backward pass still have to be.
+  optimizer.is_unscaled = optimizer.finite.defined();
 }
 
-bool LossScaling::agree(const at::Tensor& finite, bool exchanges) const {
+bool LossScaling::agree(const SyncedOptimizer& optimizer, bool exchanges) const {
+  const at::Tensor& finite = optimizer.finite;
   if (group_.size() == 1 || !exchanges) return !finite.defined() || finite.item<bool>();
-  const at::Tensor bad =
-      finite.defined() ? finite.logical_not().to(at::kFloat).reshape({1}) : at::zeros({1});
+  // The ranks exchange a number on the device of the parameters, also those without gradients.
+  const std::vector<at::Tensor> parameters = optimizer.parameters();
+  const at::Device device = parameters.empty() ? at::Device(at::kCPU) : parameters[0].device();
+  const at::Tensor bad = finite.defined()
+                             ? finite.logical_not().to(device, at::kFloat).reshape({1})
+                             : at::zeros({1}, at::TensorOptions(device).dtype(at::kFloat));
   return group_.reduce(bad, Reduction::max).eq(0).item<bool>();
 }
 
 bool LossScaling::finish(SyncedOptimizer& optimizer, const Optimizers& all, bool exchanges) {
   unscale(optimizer);
-  const bool finite = agree(optimizer.finite, exchanges);
+  const bool finite = agree(optimizer, exchanges);
   optimizer.step_was_skipped = !finite;
   if (!finite) {
-    ++position_.skipped_steps;
-    ++position_.skipped_since_log;
+    ++skipped_steps_;
     forget_folded_scale(optimizer.optimizer());
   }
   const double before = value();
   scale_.update(finite);
   if (value() != before) rescale_held_gradients(optimizer, all, value() / before);
-  optimizer.finite.reset();
-  optimizer.is_unscaled = false;
+  optimizer.forget_unscaling();
   return finite;
 }
 
 LossScalePosition LossScaling::position() const {
-  LossScalePosition position = position_;
-  position.scale = value();
-  position.growth_tracker = scale_.growth_tracker();
-  return position;
+  return {
+      .scale = value(), .growth_tracker = scale_.growth_tracker(), .skipped_steps = skipped_steps_};
 }
 
 void LossScaling::restore(const LossScalePosition& position) {
   scale_.set(position.scale);
   scale_.set_growth_tracker(position.growth_tracker);
-  position_ = position;
+  skipped_steps_ = position.skipped_steps;
 }
 
 void LossScaling::reset() {
   scale_.reset();
-  position_ = {};
+  skipped_steps_ = 0;
 }
 
 std::string LossScaling::state() const {
   std::ostringstream out;
   out.precision(17);
-  out << value() << ' ' << scale_.growth_tracker() << ' ' << position_.skipped_steps << ' '
-      << position_.skipped_since_log;
+  out << value() << ' ' << scale_.growth_tracker() << ' ' << skipped_steps_;
   return out.str();
 }
 
 void LossScaling::restore(const std::string& state) {
   LossScalePosition position;
-  std::istringstream(state) >> position.scale >> position.growth_tracker >>
-      position.skipped_steps >> position.skipped_since_log;
+  std::istringstream(state) >> position.scale >> position.growth_tracker >> position.skipped_steps;
   restore(position);
 }
 

@@ -39,11 +39,7 @@ class LossScaling : public SyncedState {
   // step. `exchanges`: the ranks agree by a collective. Throws DivergedError "optim.loss-scale".
   bool finish(SyncedOptimizer& optimizer, const Optimizers& all, bool exchanges);
 
-  // The steps of the run that were skipped, and those since the last call of take_since_log().
-  std::int64_t skipped_steps() const { return position_.skipped_steps; }
-  std::int64_t take_since_log() { return std::exchange(position_.skipped_since_log, 0); }
-
-  // What a checkpoint keeps.
+  // What a checkpoint keeps, and the steps of the run that were skipped.
   LossScalePosition position() const;
   void restore(const LossScalePosition& position);
   // Begins a run that is not resumed.
@@ -53,11 +49,12 @@ class LossScaling : public SyncedState {
   void restore(const std::string& state) override;
 
  private:
-  bool agree(const at::Tensor& finite, bool exchanges) const;
+  // Returns whether the gradients of all ranks are finite.
+  bool agree(const SyncedOptimizer& optimizer, bool exchanges) const;
 
   LossScale scale_;
   Group group_;
-  LossScalePosition position_;  // its counts of skipped steps
+  std::int64_t skipped_steps_ = 0;
 };
 
 }  // namespace hasten

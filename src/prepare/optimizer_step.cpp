@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include <cmath>
+#include <optional>
 
 #include "checkpoint/optimizer_state.h"
 #include "device/device.h"
@@ -33,6 +34,25 @@ std::string description_of(const torch::optim::Optimizer& optimizer) {
     return "an optimizer that is neither hasten's nor LibTorch's";
   }
 }
+
+// Replaces the observers' phase of the backward pass by that of the optimizer, because phases do not
+// nest.
+class PhaseInterruption {
+ public:
+  explicit PhaseInterruption(const StepObservers& observers) : observers_(observers) {
+    observers_.notify(&StepObserver::leave, StepPhase::backward);
+    observers_.notify(&StepObserver::enter, StepPhase::optimizer);
+  }
+  PhaseInterruption(const PhaseInterruption&) = delete;
+  PhaseInterruption& operator=(const PhaseInterruption&) = delete;
+  ~PhaseInterruption() {
+    observers_.notify(&StepObserver::leave, StepPhase::optimizer);
+    observers_.notify(&StepObserver::enter, StepPhase::backward);
+  }
+
+ private:
+  const StepObservers& observers_;
+};
 
 }  // namespace
 
@@ -120,25 +140,17 @@ void OptimizerStep::step_in_backward(const at::Tensor& parameter) {
         "a second backward pass for a parameter before optimizer.step(), which would step it "
         "again");
   }
-  // The observers' phases do not nest.
   const auto state = state_.lock();
-  const auto notify = [&](auto event, StepPhase phase) {
-    if (state) state->observers.notify(event, phase);
-  };
-  notify(&StepObserver::leave, StepPhase::backward);
-  notify(&StepObserver::enter, StepPhase::optimizer);
-  {
-    const torch::NoGradGuard no_grad;
-    add_to_norm(parameter);
-    if (options_.offloads_states) {
-      host_.step(*optimizer_, {parameter});
-    } else {
-      partial_.run(*optimizer_, {parameter}, {parameter});
-    }
-    parameter.mutable_grad().reset();
+  std::optional<PhaseInterruption> phase;
+  if (state) phase.emplace(state->observers);
+  const torch::NoGradGuard no_grad;
+  add_to_norm(parameter);
+  if (options_.offloads_states) {
+    host_.step(*optimizer_, {parameter});
+  } else {
+    partial_.run(*optimizer_, {parameter}, {parameter});
   }
-  notify(&StepObserver::leave, StepPhase::optimizer);
-  notify(&StepObserver::enter, StepPhase::backward);
+  parameter.mutable_grad().reset();
 }
 
 void OptimizerStep::add_to_norm(const at::Tensor& parameter) {

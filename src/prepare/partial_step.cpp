@@ -25,9 +25,10 @@ bool steps_parameters_apart(const torch::optim::Optimizer& optimizer) {
 bool PartialStep::knows(torch::optim::Optimizer& optimizer, const at::Tensor& parameter) const {
   const auto found = places_.find(parameter.unsafeGetTensorImpl());
   if (found == places_.end() || empty_.size() != optimizer.param_groups().size()) return false;
-  const Place& place = found->second;
-  const std::vector<at::Tensor>& now = optimizer.param_groups()[place.group].params();
-  return now.size() == empty_[place.group].size() && now[place.index].is_same(parameter);
+  return std::all_of(found->second.begin(), found->second.end(), [&](const Place& place) {
+    const std::vector<at::Tensor>& now = optimizer.param_groups()[place.group].params();
+    return now.size() == empty_[place.group].size() && now[place.index].is_same(parameter);
+  });
 }
 
 void PartialStep::learn(torch::optim::Optimizer& optimizer) {
@@ -35,8 +36,12 @@ void PartialStep::learn(torch::optim::Optimizer& optimizer) {
   empty_.assign(optimizer.param_groups().size(), {});
   for (std::size_t group = 0; group < empty_.size(); ++group) {
     for (const at::Tensor& parameter : optimizer.param_groups()[group].params()) {
-      places_[parameter.unsafeGetTensorImpl()] = {group, empty_[group].size()};
-      empty_[group].push_back(at::empty({0}, parameter.options().requires_grad(false)));
+      std::vector<Place>& places = places_[parameter.unsafeGetTensorImpl()];
+      // A parameter that is listed twice has one empty tensor, so that optimizers still count it once.
+      empty_[group].push_back(places.empty()
+                                  ? at::empty({0}, parameter.options().requires_grad(false))
+                                  : empty_[places[0].group][places[0].index]);
+      places.push_back({group, empty_[group].size() - 1});
     }
   }
 }
@@ -51,13 +56,15 @@ void PartialStep::run(torch::optim::Optimizer& optimizer, const std::vector<at::
     for (std::size_t group = 0; group < empty_.size(); ++group)
       std::swap(groups[group].params(), empty_[group]);
   };
-  std::vector<Place> places;
-  for (const at::Tensor& each : some) places.push_back(places_.at(each.unsafeGetTensorImpl()));
+  // Puts the tensors at the places of the parameters, and returns those that were there.
   const auto put = [&](const std::vector<at::Tensor>& tensors) {
     std::vector<at::Tensor> before;
-    for (std::size_t i = 0; i < places.size(); ++i) {
-      before.push_back(
-          std::exchange(groups[places[i].group].params()[places[i].index], tensors[i]));
+    for (std::size_t i = 0; i < some.size(); ++i) {
+      for (const Place& place : places_.at(some[i].unsafeGetTensorImpl())) {
+        at::Tensor& there = groups[place.group].params()[place.index];
+        if (before.size() == i) before.push_back(there);
+        there = tensors[i];
+      }
     }
     return before;
   };

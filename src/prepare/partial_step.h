@@ -6,6 +6,7 @@
 //
 // All other places of the optimizer's groups have empty tensors without gradients meanwhile, so any
 // optimizer can do it: a parameter keeps its place, which some optimizers derive random numbers from.
+// A tied weight, which may be listed several times, counts as one.
 // Thread rule: that of the optimizer.
 #pragma once
 
@@ -34,7 +35,7 @@ class PartialStep {
   void learn(torch::optim::Optimizer& optimizer);
 
   std::vector<std::vector<at::Tensor>> empty_;  // by group, a tensor for each parameter
-  std::unordered_map<const c10::TensorImpl*, Place> places_;
+  std::unordered_map<const c10::TensorImpl*, std::vector<Place>> places_;
 };
 
 }  // namespace hasten

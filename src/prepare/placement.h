@@ -25,9 +25,6 @@ void move_to_device(torch::nn::Module& module, at::Device device,
 // Parameters that are one tensor, or the same view of one memory, stay so.
 void move_module(torch::nn::Module& module, at::Device device,
                  std::optional<at::ScalarType> double_type_on_device = std::nullopt);
-// Converts the floating-point parameters, gradients and buffers of a module, in place. Unlike
-// Module::to(type), it leaves whole numbers, such as ids and counts of batches, as they are.
-void convert_weights(torch::nn::Module& module, at::ScalarType type);
 
 // Moves what LibTorch's and hasten's optimizers keep of each parameter, in the type
 // that it has there.

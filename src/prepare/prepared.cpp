@@ -49,7 +49,9 @@ void PreparedOptimizer::step() {
   const std::vector<at::Tensor> stepped = parameters();
   if (!state_->close_due_windows(stepped)) return;
   state_->warn_about_untrained(stepped);
-  if (!state_->may_step(*synced_optimizer_)) return;
+  const bool steps = state_->may_step(*synced_optimizer_);
+  state_->accumulation.mark_gradients_used(stepped);
+  if (!steps) return;
   {
     const PhaseScope phase(state_->observers, StepPhase::optimizer);
     step_->run();
@@ -72,6 +74,7 @@ at::Tensor PreparedOptimizer::step(const std::function<at::Tensor()>& closure) {
   phase.emplace(state_->observers, StepPhase::optimizer);
   const at::Tensor loss = optimizer_->step(evaluation);
   phase.reset();
+  state_->accumulation.mark_gradients_used(parameters());
   count_step();
   return loss;
 }
@@ -103,7 +106,9 @@ void PreparedOptimizer::zero_grad(bool set_to_none) {
   const std::vector<at::Tensor> all = parameters();
   if (state_->accumulation.holds_gradients_of(all)) return;
   hasten::zero_grad(*optimizer_, set_to_none);
+  synced_optimizer_->forget_unscaling();
   state_->gradients.mark_cleared(all);
+  state_->accumulation.mark_gradients_used(all);
 }
 
 std::int64_t PreparedOptimizer::steps() const {

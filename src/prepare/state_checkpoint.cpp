@@ -167,6 +167,16 @@ fs::path next_folder(AcceleratorState& state, const fs::path& all) {
   return all / str(kProjectPrefix, state.saved.iteration + 1);
 }
 
+void refuse_inside_elastic_window(const AcceleratorState& state) {
+  if (!state.elastic) return;
+  throw UsageError("checkpoint.open-window",
+                   {.what = "save_state() with elastic_ranks",
+                    .got = "a call inside an accumulation window",
+                    .expected = "a call after optimizer.step() has made a step",
+                    .hint = "save if accelerator.sync_gradients() is true: another number of "
+                            "processes divides the window differently"});
+}
+
 // Returns the generators that a checkpoint keeps: those of all processes, or of the main process if
 // there are elastic ranks. A collective.
 std::vector<TensorDict> saved_random_states(const AcceleratorState& state) {
@@ -190,7 +200,7 @@ class LoadedState {
 
   void apply() {
     if (state_.scaling && loss_scale_) state_.scaling->restore(*loss_scale_);
-    restore_window_state(state_, windows_, loss_scale_);
+    restore_windows(state_, windows_);
     if (elastic_) state_.elastic->restore(*elastic_);
     const auto models = state_.saved.models();
     for (std::size_t i = 0; i < models.size(); ++i)
@@ -211,6 +221,7 @@ class LoadedState {
           optimizer, names_of_parameters(optimizer, state_.saved), load_safetensors(file), file,
           state_.stepping.offloads_states ? std::optional(at::Device(at::kCPU)) : std::nullopt);
       set_options(optimizer, json_.at("optimizers").at(i).at("groups"));
+      optimizers[i]->forget_unscaling();
       optimizers[i]->steps = json_.at("optimizers").at(i).at("steps").get<std::int64_t>();
       state_.group.set_step(optimizers[i]->steps);
     }
@@ -251,7 +262,8 @@ class LoadedState {
     check_optimizers(saved.optimizers());
     check_loaders(saved.loaders());
     // Earlier versions had no windows.
-    windows_ = read_window_state(state_, json_.value("windows", Json::array()), folder_);
+    windows_ = read_windows(state_, json_.value("windows", Json::array()), folder_);
+    if (loss_scale_) windows_.loss_scale = loss_scale_->scale;
   }
 
   void check_count(const char* what, const char* verb, std::size_t now, std::size_t before) const {
@@ -324,7 +336,7 @@ class LoadedState {
   AcceleratorState& state_;
   fs::path folder_;
   Json json_;
-  WindowState windows_;
+  OpenWindows windows_;
   std::optional<ElasticPosition> elastic_;
   std::optional<LossScalePosition> loss_scale_;
 };
@@ -395,8 +407,12 @@ fs::path save_state_checkpoint(AcceleratorState& state, const ProjectConfigurati
   const bool writes = writes_checkpoints(state, project);
   state.gradients.require_all("save_state");
   state.background_save.finish();  // two saves at once would rotate each other's folders
-  WindowState window;
-  once(group, true, [&] { window = window_state_of(state); });
+  OpenWindows open;
+  once(group, true, [&] {
+    open = open_windows_of(state);
+    check_continuable(open, "save_state()");
+    if (!open.empty()) refuse_inside_elastic_window(state);
+  });
   std::shared_ptr<CheckpointSave> save;  // of a process that writes
   fs::path target;
   once(group, writes, [&] {
@@ -413,10 +429,10 @@ fs::path save_state_checkpoint(AcceleratorState& state, const ProjectConfigurati
   const std::vector<TensorDict> random = saved_random_states(state);
   const auto elastic = state.elastic ? std::optional(state.elastic->position()) : std::nullopt;
   Json windows = Json::array();
-  for (const std::string& of_rank : group.gather_object(window.windows.dump()))
+  for (const std::string& of_rank : group.gather_object(json_of(open.windows).dump()))
     windows.push_back(Json::parse(of_rank));
   const auto write = [&] {
-    if (window.is_open()) save_safetensors(staged / gradients_file(group.rank()), window.gradients);
+    if (!open.empty()) save_safetensors(staged / gradients_file(group.rank()), open.gradients);
     if (writes)
       write_contents(state, contents_of(state, random, std::move(windows), elastic), staged);
   };

@@ -43,6 +43,11 @@ class SyncedOptimizer : public SyncedState {
   // last step, whether all of them were finite then, and whether its latest step was skipped.
   bool is_unscaled = false, step_was_skipped = false;
   at::Tensor finite;
+  // Call it when these gradients are gone.
+  void forget_unscaling() {
+    is_unscaled = false;
+    finite.reset();
+  }
 
  private:
   std::shared_ptr<torch::optim::Optimizer> optimizer_;

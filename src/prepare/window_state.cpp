@@ -1,9 +1,9 @@
 #include "prepare/window_state.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
-#include "checkpoint/gradient_state.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/formats/safetensors.h"
@@ -35,25 +35,53 @@ ParameterNames names_of_all(SavedObjects& saved) {
   return names;
 }
 
-Models models_of(const Json& window, const Models& all, const fs::path& folder) {
+[[noreturn]] void throw_bad_window(const fs::path& from, const std::string& got,
+                                   const std::string& expected) {
+  throw DataError("checkpoint.window",
+                  {.what = from.string(),
+                   .got = got,
+                   .expected = expected,
+                   .hint = "prepare the models that it was saved with, in the same order"});
+}
+
+Models models_of(const OpenWindow& window, const Models& all) {
   Models models;
-  for (const Json& number : window.at("models")) {
-    const auto i = number.get<std::size_t>();
-    if (i >= all.size()) {
-      throw DataError("checkpoint.window",
-                      {.what = folder.string(),
-                       .got = str("an accumulation window of model ", i),
-                       .expected = str("a number below ", all.size(), ", the prepared models")});
-    }
-    models.push_back(all[i]);
-  }
+  for (const std::int64_t number : window.models)
+    models.push_back(all[static_cast<std::size_t>(number)]);
   return models;
 }
 
-AccumulationWindow::Counts counts_of(const Json& window) {
-  return {.begun = window.at("micro_batches").get<std::int64_t>(),
-          .batches = window.at("backward_passes").get<std::int64_t>(),
-          .weight = window.at("weight").get<double>()};
+void check_window(const OpenWindow& window, const Models& all, const fs::path& from) {
+  const auto count = static_cast<std::int64_t>(all.size());
+  if (window.models.empty())
+    throw_bad_window(from, "an accumulation window of no model", "a model");
+  for (const std::int64_t number : window.models) {
+    if (number >= 0 && number < count) continue;
+    throw_bad_window(from, str("an accumulation window of model ", number),
+                     str("a number below ", count, ", the prepared models"));
+  }
+  const bool is_open =
+      !window.awaits_step && window.micro_batches > 0 && window.micro_batches < window.capacity;
+  const bool has_counts = window.backward_passes >= 0 &&
+                          window.backward_passes <= window.micro_batches && window.rows >= 0 &&
+                          std::isfinite(window.weight) && window.weight >= 0;
+  if (is_open && has_counts) return;
+  throw_bad_window(from,
+                   str("an accumulation window of ", window.micro_batches, " of ", window.capacity,
+                       " micro-batches, with ", window.backward_passes,
+                       " backward passes of weight ", window.weight),
+                   "a window that waits for more micro-batches");
+}
+
+OpenWindow window_from(const Json& json) {
+  OpenWindow window{.models = json.at("models").get<std::vector<std::int64_t>>(),
+                    .micro_batches = json.at("micro_batches").get<std::int64_t>(),
+                    .backward_passes = json.at("backward_passes").get<std::int64_t>(),
+                    .weight = json.at("weight").get<double>()};
+  // Earlier versions have saved neither.
+  window.capacity = json.value("capacity", window.micro_batches + 1);
+  window.rows = json.value("rows", std::int64_t{0});
+  return window;
 }
 
 }  // namespace
@@ -79,46 +107,55 @@ ParameterNames names_of_parameters(const torch::optim::Optimizer& optimizer, Sav
   return names;
 }
 
-std::string gradients_file(std::int64_t rank) { return str("gradients_", rank, ".safetensors"); }
-
-WindowState window_state_of(AcceleratorState& state) {
-  if (state.accumulation.has_unclosed_window()) {
-    throw UsageError("checkpoint.open-window",
-                     {.what = "save_state()",
-                      .got = "a call in the last micro-batch of an accumulation window, before its "
-                             "optimizer step",
-                      .expected = "a call after optimizer.step()",
-                      .hint = "save at the end of the loop's body: a run that resumes begins with "
-                              "the next micro-batch"});
-  }
-  const auto incomplete = state.accumulation.incomplete_windows();
-  if (state.elastic && !incomplete.empty()) {
-    throw UsageError("checkpoint.open-window",
-                     {.what = "save_state() with elastic_ranks",
-                      .got = "a call inside an accumulation window",
-                      .expected = "a call after optimizer.step() has made a step",
-                      .hint = "save if accelerator.sync_gradients() is true: another number of "
-                              "processes divides the window differently"});
-  }
-  WindowState own;
+OpenWindows open_windows_of(AcceleratorState& state) {
+  OpenWindows own;
   const Models models = state.saved.models();
-  for (const auto& window : incomplete) {
-    Json numbers = Json::array();
-    for (std::size_t i = 0; i < models.size(); ++i) {
-      if (window->has_model(models[i].get())) numbers.push_back(i);
-    }
+  for (const auto& window : state.accumulation.open_windows()) {
     const AccumulationWindow::Counts& counts = window->counts();
-    own.windows.push_back({{"models", std::move(numbers)},
-                           {"micro_batches", counts.begun},
-                           {"backward_passes", counts.batches},
-                           {"weight", counts.weight}});
+    OpenWindow& open = own.windows.emplace_back();
+    for (std::size_t i = 0; i < models.size(); ++i) {
+      if (window->has_model(models[i].get())) open.models.push_back(static_cast<std::int64_t>(i));
+    }
+    open.micro_batches = counts.begun;
+    open.capacity = state.accumulation.steps();
+    open.backward_passes = counts.batches;
+    open.rows = counts.rows;
+    open.weight = counts.weight;
+    open.awaits_step = window->awaits_step();
   }
-  if (own.is_open()) own.gradients = gradient_tensors(names_of_all(state.saved));
+  if (!own.empty()) own.gradients = gradient_tensors(names_of_all(state.saved));
+  if (state.scaling) own.loss_scale = state.scaling->value();
   return own;
 }
 
-WindowState read_window_state(AcceleratorState& state, const Json& of_ranks,
-                              const fs::path& folder) {
+void check_continuable(const OpenWindows& open, const char* call) {
+  if (std::none_of(open.windows.begin(), open.windows.end(),
+                   [](const OpenWindow& window) { return window.awaits_step; }))
+    return;
+  throw UsageError("checkpoint.open-window",
+                   {.what = call,
+                    .got = "a call in the last micro-batch of an accumulation window, before its "
+                           "optimizer step",
+                    .expected = "a call after optimizer.step()",
+                    .hint = "save at the end of the loop's body: a run that resumes begins with "
+                            "the next micro-batch. If an optimizer that is not prepared has made "
+                            "the step, call accelerator.stepped() after it"});
+}
+
+Json json_of(const std::vector<OpenWindow>& windows) {
+  Json all = Json::array();
+  for (const OpenWindow& window : windows) {
+    all.push_back({{"models", window.models},
+                   {"micro_batches", window.micro_batches},
+                   {"capacity", window.capacity},
+                   {"backward_passes", window.backward_passes},
+                   {"rows", window.rows},
+                   {"weight", window.weight}});
+  }
+  return all;
+}
+
+OpenWindows read_windows(AcceleratorState& state, const Json& of_ranks, const fs::path& folder) {
   const bool was_open = std::any_of(of_ranks.begin(), of_ranks.end(),
                                     [](const Json& windows) { return !windows.empty(); });
   if (!was_open) return {};
@@ -131,31 +168,40 @@ WindowState read_window_state(AcceleratorState& state, const Json& of_ranks,
                      .hint = "resume with as many processes, or from a checkpoint that was saved "
                              "after an optimizer step"});
   }
-  WindowState own{.windows = of_ranks.at(rank), .gradients = {}};
-  if (!own.is_open()) return own;
-  for (const Json& window : own.windows) {
-    static_cast<void>(models_of(window, state.saved.models(), folder));
-    static_cast<void>(counts_of(window));
-  }
+  OpenWindows own;
+  for (const Json& window : of_ranks.at(rank)) own.windows.push_back(window_from(window));
+  if (own.empty()) return own;
   const fs::path file = folder / gradients_file(state.group.rank());
   own.gradients = load_safetensors(file);
-  check_gradients(names_of_all(state.saved), own.gradients, file);
+  check_windows(state, own, file);
   return own;
 }
 
-void restore_window_state(AcceleratorState& state, const WindowState& saved,
-                          const std::optional<LossScalePosition>& scale) {
+void check_windows(AcceleratorState& state, const OpenWindows& saved, const fs::path& from) {
+  const Models models = state.saved.models();
+  for (const OpenWindow& window : saved.windows) check_window(window, models, from);
+  if (!std::isfinite(saved.loss_scale) || saved.loss_scale <= 0)
+    throw_bad_window(from, str("the loss scale ", saved.loss_scale), "a positive number");
+  check_gradients(names_of_all(state.saved), saved.gradients, from);
+}
+
+void restore_windows(AcceleratorState& state, const OpenWindows& saved) {
   state.drop_windows();
   const ParameterNames names = names_of_all(state.saved);
   restore_gradients(names, saved.gradients);
   std::vector<at::Tensor> parameters;
   for (const auto& [name, parameter] : names) parameters.push_back(parameter);
-  const double before = scale ? scale->scale : 1, now = state.scaling ? state.scaling->value() : 1;
-  scale_gradients_(parameters, now / before);
+  const double now = state.scaling ? state.scaling->value() : 1;
+  scale_gradients_(parameters, now / saved.loss_scale);
   state.gradients.mark_cleared(parameters);
-  for (const Json& window : saved.windows)
-    state.accumulation.add_incomplete_window(models_of(window, state.saved.models(), {}),
-                                             counts_of(window));
+  const Models models = state.saved.models();
+  for (const OpenWindow& window : saved.windows) {
+    state.accumulation.add_incomplete_window(models_of(window, models),
+                                             {.begun = window.micro_batches,
+                                              .batches = window.backward_passes,
+                                              .rows = window.rows,
+                                              .weight = window.weight});
+  }
 }
 
 }  // namespace hasten

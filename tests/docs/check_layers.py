@@ -7,6 +7,9 @@ accelerator.h and hasten.h, with their sources, count as folders. The folders of
 LibTorch. A folder of src/tpu counts as part of the folder of its name. Commands, examples, tests and benchmarks may
 include everything.
 
+The Trainer and the plan use the Accelerator as a program does: of the folders in PUBLIC_ONLY they include public headers only, and the Accelerator
+has no friend among them.
+
 Only the sources of a device ask which kind of device a tensor is on; all others ask the Device (src/device/device.h).
 """
 import re
@@ -22,6 +25,11 @@ LIBTORCH = ("torch", "ATen", "c10")
 DEVICE_TREES = ("tpu",)
 FOLDER_OF_PART = {"module": "device"}
 DEVICE_SOURCES = ("src/device/", "src/tpu/", "src/anatomy/dry_gpu.")
+# The folders that use the Accelerator, and those whose internal headers they do not include.
+ITS_USERS = ("trainer", "plan")
+PUBLIC_ONLY = ("prepare", "process")
+PRIVATE_ROAD = re.compile(r"\bAcceleratorState\b|\bstate_\s*->")
+FRIEND_OF_ACCELERATOR = re.compile(r"\bfriend class (Trainer|Plan)\b")
 DEVICE_KIND = re.compile(r"is_cuda\(|is_privateuseone|kCUDA|kPrivateUse1|hasCUDA|torch::cuda")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', flags=re.MULTILINE)
 
@@ -42,9 +50,24 @@ def problem_of(folder, quote, included):
     if first != "hasten" and (quote == "<" or "/" not in included):
         return None  # another library, or a file of the same folder
     target = folder_of(included.removeprefix("hasten/"))
+    if folder in ITS_USERS and target in PUBLIC_ONLY and not included.startswith("hasten/"):
+        return f"an internal header of {target}"
     if target not in ORDER:
         return "a folder that is not in ORDER"
     return f"{target} is after {folder} in ORDER" if ORDER.index(target) > ORDER.index(folder) else None
+
+
+def private_problems():
+    """Yields the lines of the Accelerator's users that reach its private state, and the lines that would let them."""
+    for folder in ("src", "include/hasten"):
+        for path in sorted(p for p in (ROOT / folder).rglob("*") if p.suffix in (".h", ".cpp")):
+            name = path.relative_to(ROOT / folder).as_posix()
+            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+                code = line.split("//")[0]
+                if folder_of(name) in ITS_USERS and PRIVATE_ROAD.search(code):
+                    yield f"{folder}/{name}:{number}: uses the private state of the Accelerator: {line.strip()}"
+                if folder_of(name) not in ITS_USERS and FRIEND_OF_ACCELERATOR.search(code):
+                    yield f"{folder}/{name}:{number}: gives a user of the Accelerator its private state: {line.strip()}"
 
 
 def device_problems():
@@ -58,7 +81,7 @@ def device_problems():
 
 
 def main():
-    includes, problems = 0, list(device_problems())
+    includes, problems = 0, [*device_problems(), *private_problems()]
     for base in ("include/hasten", "src"):
         for path in sorted(p for p in (ROOT / base).rglob("*") if p.suffix in (".h", ".cpp")):
             folder = folder_of(path.relative_to(ROOT / base).as_posix())

@@ -64,6 +64,7 @@ struct MetricSchedule {
 struct WindowPosition {
   std::int64_t micro_batches = 0;    // those that have begun
   std::int64_t backward_passes = 0;  // those that had a backward pass
+  std::int64_t rows = 0;             // those of the micro-batches
   double weight = 0;                 // the sum of their weights
   double loss = 0, items = 0, tokens = 0, flos = 0;
 };
@@ -87,6 +88,7 @@ struct LossScalePosition {
   double scale = 1;
   std::int64_t growth_tracker = 0;  // updates without a skipped step since the scale last changed
   std::int64_t skipped_steps = 0;   // of the run
+  // Those of them since the latest log of a Trainer. An Accelerator does not set it.
   std::int64_t skipped_since_log = 0;
 };
 

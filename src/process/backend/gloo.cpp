@@ -1,8 +1,13 @@
 #include "process/backend/gloo.h"
 
+#include <ATen/record_function.h>
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <utility>
@@ -26,6 +31,12 @@ using c10d::ProcessGroupGloo;
 using Tensors = std::vector<at::Tensor>;
 using WorkPointer = c10::intrusive_ptr<c10d::Work>;
 
+// Receives no reports of memory.
+struct NoMemoryReports : c10::MemoryReportingInfoBase {
+  void reportMemoryUsage(void*, std::int64_t, std::size_t, std::size_t, c10::Device) override {}
+  bool memoryProfilingEnabled() const override { return false; }
+};
+
 // A collective in shared memory that one of Gloo's threads runs. It keeps alive what it needs.
 class SharedWork : public ProcessGroupGloo::AsyncWork {
  public:
@@ -45,6 +56,11 @@ class SharedWork : public ProcessGroupGloo::AsyncWork {
         turn_(collectives_->reserve_turn()) {}
 
   void run() override {
+    // This thread has the state of the thread that called, whose recorders must not see operators
+    // and memory of two threads at once.
+    const at::RecordFunctionGuard no_callbacks(/*is_enabled=*/false);
+    const c10::DebugInfoGuard no_reports(c10::DebugInfoKind::PROFILER_STATE,
+                                         std::make_shared<NoMemoryReports>());
     collectives_->run(turn_, timeout_, [&] { request_.call(*collectives_); });
   }
   const Tensors getInputTensors() override { return {request_.in}; }

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "hasten/process/group.h"
+#include "hasten/process/same_text.h"
 
 namespace hasten {
 
@@ -27,18 +28,6 @@ std::string ranks_text(const Ranks& ranks);
 
 // Returns a hash of the bytes that detects accidental differences but not deliberate collisions.
 std::int64_t fingerprint(const void* data, std::size_t size);
-
-// The text of an error about texts that differ.
-struct TextCheck {
-  const char* code;  // of the UsageError
-  std::string what;  // what differs, such as "the loader passed to prepare()"
-  std::string hint;
-};
-
-// Throws in every process unless the text is the same in all of them. The error names the first rank
-// whose text differs from that of rank 0, and the first line that differs ("no further line" if a
-// text has ended).
-void check_same_text(const std::string& text, const Group& group, const TextCheck& check);
 
 struct Disagreement {
   // The ranks whose text differs; empty if all texts are equal.

@@ -11,17 +11,17 @@ using namespace hasten;
 TEST_CASE("window value: it is due at its capacity or with the last batch of the data") {
   const auto model = std::make_shared<torch::nn::LinearImpl>(2, 1);
   AccumulationWindow window(Models{model});
-  window.begin_micro_batch(/*capacity=*/2, /*last_of_data=*/false);
+  window.begin_micro_batch(/*capacity=*/2, /*last_of_data=*/false, /*rows=*/4);
   CHECK(window.is_incomplete());
   CHECK(!window.holds_gradients());
   CHECK(window.count_pass(3.0));
   CHECK(!window.count_pass(3.0));  // a second loss shares the weight
   CHECK(window.holds_gradients());
   AccumulationWindow copy = window;
-  window.begin_micro_batch(2, false);
+  window.begin_micro_batch(2, false, 3);
   CHECK(window.is_due());
   CHECK(!copy.is_due());
-  copy.begin_micro_batch(5, /*last_of_data=*/true);
+  copy.begin_micro_batch(5, /*last_of_data=*/true, 1);
   CHECK(copy.is_due());
   CHECK(window.count_pass(1.0));
   CHECK(window.weight() == 4.0);
@@ -29,7 +29,7 @@ TEST_CASE("window value: it is due at its capacity or with the last batch of the
   window.close(/*total_weight=*/8.0);
   CHECK(window.total_weight() == 8.0);
   CHECK(!window.holds_gradients());
-  window.begin_micro_batch(2, false);  // the next window
+  window.begin_micro_batch(2, false, 4);  // the next window
   CHECK(window.begun() == 1);
   CHECK(window.weight() == 0.0);
 }

@@ -142,6 +142,37 @@ TEST_CASE("dispatch: streams are sent from rank 0, or read by every process if r
       3);
 }
 
+TEST_CASE("dispatch: processes that read streams that differ get an error at the same batch") {
+  for (const std::int64_t workers : {0, 2}) {
+    debug_launcher(
+        [=] {
+          Accelerator accelerator(dispatch_options(false));
+          const std::int64_t rank = accelerator.group().rank();
+          const auto batches_before = [&](Stream stream, const std::string& code) {
+            auto raw = make_loader(stream, {.batch_size = 2, .num_workers = workers}, AsTexts{});
+            auto [loader] = accelerator.prepare(raw);
+            std::int64_t batches = 0;
+            require(code_of([&] {
+                      for ([[maybe_unused]] auto& batch : loader) ++batches;
+                    }) == code,
+                    "expected " + code);
+            return batches;
+          };
+          // Steps of six rows: the second stream ends in the third step.
+          require(batches_before({rank == 1 ? 14 : 19}, "data.streams-differ") == 2, "14 rows");
+          require(batches_before({rank == 1 ? 12 : 19}, "data.streams-differ") == 2, "12 rows");
+          require(batches_before({rank == 1 ? 0 : 19}, "data.streams-differ") == 0, "no rows");
+          Stream failing{19};
+          if (rank == 2) failing.fails_at = 7;
+          require(batches_before(failing, rank == 2 ? "data.batch" : "data.streams-differ") == 1,
+                  "a stream that fails");
+          failing.fails_at = 7;
+          require(batches_before(failing, "data.batch") == 1, "a stream that fails everywhere");
+        },
+        3);
+  }
+}
+
 TEST_CASE("dispatch: an incomplete last step has smaller batches, and none for some processes") {
   debug_launcher(
       [] {

@@ -15,6 +15,7 @@
 #include "hasten/optim/lamb.h"
 #include "hasten/optim/lion_8bit.h"
 #include "hasten/optim/nadam.h"
+#include "prepare/accelerator_state.h"
 #include "unit/code_of.h"
 
 namespace prepare_optimizer_step_test {
@@ -165,6 +166,29 @@ TEST_CASE("step in backward: a parameter that gets a gradient otherwise is stepp
   CHECK_FALSE(net->idle->weight.equal(before));
 }
 
+TEST_CASE("step in backward: every phase that observers have entered ends when a step throws") {
+  struct OpenPhases final : StepObserver {
+    void enter(StepPhase phase) override { open.push_back(phase); }
+    void leave(StepPhase phase) override {
+      REQUIRE_FALSE(open.empty());
+      CHECK((open.back() == phase));
+      open.pop_back();
+    }
+    std::vector<StepPhase> open;
+  };
+  const auto state = std::make_shared<AcceleratorState>(Precision::no, ProcessState{});
+  const auto phases = std::make_shared<OpenPhases>();
+  state->observers.add(phases);
+  const at::Tensor weight = at::ones({2}, at::kDouble).requires_grad_();
+  const auto adamw = std::make_shared<AdamW8bit>(std::vector<at::Tensor>{weight});
+  const OptimizerStep step(adamw, SteppingOptions{.in_backward = true}, state);
+  {
+    const PhaseScope backward(state->observers, StepPhase::backward);
+    CHECK(code_of([&] { weight.sum().backward(); }) == "optim.dtype");
+  }
+  CHECK(phases->open.empty());
+}
+
 TEST_CASE("step in backward: what needs all gradients is refused by name") {
   const auto net = std::make_shared<TiedNet>();
   constexpr const char* kCode = "prepare.step-in-backward";
@@ -266,6 +290,88 @@ TEST_CASE("states in host memory: copies are stepped, and states belong to the p
     };
     CHECK(are_equal(steps(true), steps(false)));
   }
+}
+
+namespace {
+
+// Makes three steps of a small net, elsewhere for the parameters that `is_elsewhere` chooses. Calls
+// `change` with the net and the optimizer before the second and the third.
+template <class Change>
+std::vector<at::Tensor> stepped_elsewhere(const OptimizerMaker& make,
+                                          std::function<bool(const at::Tensor&)> is_elsewhere,
+                                          Change change) {
+  TiedNet net;
+  const auto optimizer = make(net.parameters());
+  HostStates host(std::move(is_elsewhere));
+  for (int step = 0; step < 3; ++step) {
+    if (step > 0) change(net, *optimizer);
+    const at::Tensor x = at::tanh(net.layer(net.table(at::ones({2, 3}, at::kLong) * step)));
+    net.zero_grad();
+    at::matmul(x, net.table->weight.t()).square().mean().backward();
+    std::vector<at::Tensor> with_gradients;
+    for (const at::Tensor& each : net.parameters())
+      if (each.grad().defined()) with_gradients.push_back(each);
+    host.step(*optimizer, with_gradients);
+  }
+  return weights_of(net);
+}
+
+const auto kNowhere = [](const at::Tensor&) { return false; };
+const auto kEverywhere = [](const at::Tensor&) { return true; };
+
+}  // namespace
+
+TEST_CASE("states in host memory: the factor of a step is that of all its gradients") {
+  const auto clip = [](TiedNet&, Optimizer& optimizer) {
+    dynamic_cast<ScalesGradients&>(optimizer).scale_next_step(1e-3);
+  };
+  const auto no_clip = [](TiedNet&, Optimizer&) {};
+  for (const char* const name : {"AdamW", "AdamW8bit"}) {
+    CAPTURE(name);
+    const auto& make = kApart.at(name);
+    const auto expected = stepped_elsewhere(make, kNowhere, clip);
+    CHECK(are_equal(stepped_elsewhere(make, kEverywhere, clip), expected));
+    CHECK_FALSE(are_equal(stepped_elsewhere(make, kNowhere, no_clip), expected));
+  }
+}
+
+TEST_CASE(
+    "states in host memory: an optimizer that steps together steps here and elsewhere at once") {
+  const auto some = [](const at::Tensor& each) { return each.dim() == 1; };
+  const auto no_change = [](TiedNet&, Optimizer&) {};
+  const auto lamb = maker<Lamb>(LambOptions(0.01));
+  CHECK(are_equal(stepped_elsewhere(lamb, some, no_change),
+                  stepped_elsewhere(lamb, kNowhere, no_change)));
+}
+
+TEST_CASE("states in host memory: weights of another type get another copy") {
+  const auto to_double = [](TiedNet& net, Optimizer&) { net.to(at::kDouble); };
+  const auto sgd = maker<torch::optim::SGD>(torch::optim::SGDOptions(0.1));
+  CHECK(are_equal(stepped_elsewhere(sgd, kEverywhere, to_double),
+                  stepped_elsewhere(sgd, kNowhere, to_double)));
+}
+
+TEST_CASE("partial step: a tied weight has its first group, and all have their places") {
+  const auto train = [](bool partial) {
+    torch::manual_seed(3);
+    std::vector<at::Tensor> all;
+    for (int i = 0; i < 3; ++i) all.push_back(at::randn({40}).to(at::kBFloat16).requires_grad_());
+    const auto group = [](std::vector<at::Tensor> parameters, double lr) {
+      return torch::optim::OptimizerParamGroup(std::move(parameters), AdamWOptions(lr).clone());
+    };
+    AdamW adamw({group({all[0], all[1]}, 0.01), group({all[0], all[2]}, 0.5)});
+    PartialStep parts;
+    for (int step = 0; step < 3; ++step) {
+      for (const at::Tensor& each : all) each.mutable_grad() = at::randn({40}).to(at::kBFloat16);
+      if (!partial) adamw.step();
+      for (std::size_t i = 0; partial && i < all.size(); ++i) parts.run(adamw, {all[i]}, {all[i]});
+    }
+    CHECK(adamw.param_groups()[1].params()[0].is_same(all[0]));
+    std::vector<at::Tensor> weights;
+    for (const at::Tensor& each : all) weights.push_back(each.detach());
+    return weights;
+  };
+  CHECK(are_equal(train(true), train(false)));
 }
 
 TEST_CASE("states in host memory: a simulated GPU has none of them") {

@@ -107,6 +107,65 @@ TEST_CASE("scaled losses: gradients are divided before they are clipped, and onc
   CHECK(at::equal(net->parameters()[0], expected));
 }
 
+TEST_CASE("scaled losses: gradients that come after others were divided are divided, too") {
+  const at::Tensor x = torch::ones({2, 6});
+  // Returns the weights after a step of SGD without an Accelerator.
+  const auto expected = [&](Sequential net) {
+    torch::optim::SGD sgd(net->parameters(), rate(1.0));
+    loss_of(net->forward(x)).backward();
+    sgd.step();
+    return net->parameters()[0].detach();
+  };
+  const auto close = [](const at::Tensor& a, const at::Tensor& b) {
+    return at::allclose(a, b, 1e-2, 1e-3);
+  };
+  {
+    Accelerator accelerator(fp16());
+    Sequential one = small_model(), other = small_model();
+    auto [first, of_first] =
+        accelerator.prepare(one, std::make_shared<torch::optim::SGD>(one->parameters(), rate(1.0)));
+    auto [second, of_second] = accelerator.prepare(
+        other, std::make_shared<torch::optim::SGD>(other->parameters(), rate(1.0)));
+    accelerator.backward(loss_of(first(x)));
+    // Of both optimizers; the second one has no gradients yet.
+    accelerator.unscale_gradients();
+    accelerator.backward(loss_of(second(x)));
+    of_first.step();
+    of_second.step();
+    CHECK(close(one->parameters()[0], expected(small_model())));
+    CHECK(close(other->parameters()[0], expected(small_model())));
+  }
+  for (const bool by_handle : {true, false}) {
+    CAPTURE(by_handle);
+    Accelerator accelerator(fp16());
+    Sequential net = small_model();
+    auto [model, optimizer] =
+        accelerator.prepare(net, std::make_shared<torch::optim::SGD>(net->parameters(), rate(1.0)));
+    accelerator.backward(loss_of(model(x)));
+    (void)accelerator.clip_grad_norm_(net->parameters(), 1e9);
+    // The gradients are cleared without a step.
+    by_handle ? optimizer.zero_grad() : net->zero_grad();
+    accelerator.backward(loss_of(model(x)));
+    optimizer.step();
+    CHECK(close(net->parameters()[0], expected(small_model())));
+  }
+}
+
+TEST_CASE("scaled losses: a backward pass may not add to gradients that are divided already") {
+  Accelerator accelerator(fp16());
+  Sequential net = small_model();
+  torch::optim::SGD sgd(net->parameters(), rate(1.0));
+  auto [model, optimizer] = accelerator.prepare(net, sgd);
+  const auto backward = [&] { accelerator.backward(loss_of(model(torch::ones({2, 6})))); };
+  backward();
+  backward();
+  (void)accelerator.clip_grad_norm_(net->parameters(), 1.0);
+  CHECK(code_of(backward) == "prepare.scaled-losses");
+  optimizer.step();
+  optimizer.zero_grad();
+  backward();
+}
+
 TEST_CASE("scaled losses: a window of items is their mean, as in float") {
   const auto train = [](Precision precision) {
     AcceleratorOptions options = fp16(1024, 3);
