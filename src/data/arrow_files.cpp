@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/did_you_mean.h"
+#include "base/json_depth.h"
 #include "base/utf8.h"
 #include "device/loadable_module.h"
 #include "hasten/base/error.h"
@@ -43,13 +44,15 @@ const Module<ArrowOpener>& arrow_opener() {
                                         .hint = std::move(hint)});
 }
 
+// Returns what the text holds, or a discarded value if it is not JSON.
+json json_in(const std::string& text) {
+  if (is_nested_deeper(text, kDeepestJson)) return json(json::value_t::discarded);
+  return json::parse(text, nullptr, /*allow_exceptions=*/false);
+}
+
 json read_folder_json(const fs::path& file) {
-  const std::string text = read_file(file);
-  try {
-    json value = json::parse(text);
-    if (value.is_object()) return value;
-  } catch (const json::exception&) {
-  }
+  json value = json_in(read_file(file));
+  if (value.is_object()) return value;
   fail_arrow_folder(file, "no JSON object", "what Dataset.save_to_disk writes");
 }
 
@@ -105,10 +108,22 @@ fs::path folder_of_split(const fs::path& folder, const std::string& split) {
                     splits.empty() ? "" : "name the folder " + (folder / splits[0]).string());
 }
 
+// Returns the value under a key; null if there is none.
+json member_of(const json& object, const char* key) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  return found == object.end() ? json() : *found;
+}
+
+// Returns what the datasets library has written into a file about its columns.
+json features_in(const std::string& text) {
+  return member_of(member_of(json_in(text), "info"), "features");
+}
+
 // Returns the names of the classes of a column, which may be in lists.
 std::vector<std::string> class_names_of(const json& features, const std::string& column) {
+  if (!features.is_object()) return {};
   const auto found = features.find(column);
-  if (!features.is_object() || found == features.end()) return {};
+  if (found == features.end()) return {};
   const json* feature = &*found;
   while (feature->is_object() && feature->contains("feature")) feature = &feature->at("feature");
   if (feature->is_array() && feature->size() == 1) feature = &feature->at(0);  // of datasets 1
@@ -149,7 +164,7 @@ ArrowFiles::ArrowFiles(const fs::path& path, const std::string& split) : source_
       fail_arrow_folder(path, "one file", "a folder with the split " + split,
                         "leave out the split");
     open_file(path);
-    describe_columns(shards_[0].table->features());
+    describe_columns(features_in(shards_[0].table->features()));
   }
 }
 
@@ -161,8 +176,8 @@ void ArrowFiles::open_folder(const fs::path& folder) {
   std::error_code ignored;
   const fs::path info = folder / kInfoFile;
   describe_columns(fs::is_regular_file(info, ignored)
-                       ? json{{"info", read_folder_json(info)}}.dump()
-                       : shards_[0].table->features());
+                       ? member_of(read_folder_json(info), "features")
+                       : features_in(shards_[0].table->features()));
 }
 
 void ArrowFiles::open_file(const fs::path& file) {
@@ -177,21 +192,18 @@ void ArrowFiles::open_file(const fs::path& file) {
   shards_.push_back(std::move(shard));
 }
 
-void ArrowFiles::describe_columns(const std::string& features) {
+void ArrowFiles::describe_columns(const nlohmann::json& features) {
   const std::vector<ArrowColumn>& first = shards_[0].table->columns();
   for (const Shard& shard : shards_) {
     const std::vector<ArrowColumn>& own = shard.table->columns();
     if (!std::equal(own.begin(), own.end(), first.begin(), first.end(), is_same_column))
       fail_file(shard.name, "other columns than " + shards_[0].name);
   }
-  json known = json::parse(features, nullptr, /*allow_exceptions=*/false);
-  for (const char* key : {"info", "features"})
-    known = known.is_object() && known.contains(key) ? json(known.at(key)) : json();
   for (std::size_t index = 0; index < first.size(); ++index) {
     ArrowKind column;
     static_cast<ArrowColumn&>(column) = first[index];
     column.index = index;
-    if (column.value == ArrowValue::integer) column.names = class_names_of(known, column.name);
+    if (column.value == ArrowValue::integer) column.names = class_names_of(features, column.name);
     columns_.push_back(std::move(column));
   }
 }
@@ -211,14 +223,15 @@ const ArrowKind& ArrowFiles::column(const std::string& name) const {
                                         .hint = did_you_mean(nearest(name, names), "", in_quotes)});
 }
 
-void ArrowFiles::read(const ArrowKind& column) {
+void ArrowFiles::read(const ArrowKind& column, ArrowNulls nulls) {
   std::vector<std::string> names;
   for (const Shard& shard : shards_) {
     const std::string where = shard.name + ", column \"" + column.name + "\"";
     ArrowTable& table = *shard.table;
     std::string problem = table.read(column.index);
     std::int64_t null_row = -1;
-    if (problem.empty()) problem = table.first_null(column.index, null_row);
+    if (problem.empty() && nulls == ArrowNulls::refused)
+      problem = table.first_null(column.index, null_row);
     if (problem.empty() && column.is_dictionary) {
       std::vector<std::string> own;
       problem = table.texts_of(column.index, own);
@@ -246,6 +259,10 @@ void ArrowFiles::fail_file(const std::string& file, const std::string& problem) 
                   {.what = file, .got = problem, .expected = "a complete Arrow or Parquet file"});
 }
 
+bool ArrowFiles::Row::is_null(const ArrowKind& column) const {
+  return shard_.table->is_null(column.index, row_);
+}
+
 ArrowCell ArrowFiles::Row::find(const ArrowKind& column) const {
   ArrowCell cell;
   check(column, shard_.table->find(column.index, row_, cell));
@@ -263,7 +280,8 @@ std::vector<std::string_view> ArrowFiles::Row::texts(const ArrowKind& column,
 }
 
 void ArrowFiles::Row::check(const ArrowKind& column, const std::string& problem) const {
-  if (!problem.empty()) fail(column, problem, "values that a tensor can hold");
+  if (problem.empty()) return;
+  fail(column, problem, column.is_tensor() ? "values that a tensor can hold" : "texts");
 }
 
 void ArrowFiles::Row::fail(const ArrowKind& column, const std::string& got,

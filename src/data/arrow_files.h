@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,6 +36,8 @@ struct ArrowKind : ArrowColumn {
   }
 };
 
+enum class ArrowNulls { refused, kept };
+
 class ArrowFiles {
   struct Shard {
     std::string name;
@@ -50,6 +53,7 @@ class ArrowFiles {
   // A row of one of the files.
   class Row {
    public:
+    bool is_null(const ArrowKind& column) const;
     ArrowCell find(const ArrowKind& column) const;
     template <class Number>
     void copy(const ArrowKind& column, const ArrowCell& cell, Number* to) const {
@@ -77,14 +81,15 @@ class ArrowFiles {
   bool has(const std::string& column) const;
   // Throws "data.arrow-column", which suggests the nearest name.
   const ArrowKind& column(const std::string& name) const;
-  // Makes the rows of a column readable, and refuses nulls.
-  void read(const ArrowKind& column);
+  // Makes the rows of a column readable.
+  void read(const ArrowKind& column, ArrowNulls nulls = ArrowNulls::refused);
   Row row(std::int64_t index) const;
 
  private:
   void open_folder(const std::filesystem::path& folder);
   void open_file(const std::filesystem::path& file);
-  void describe_columns(const std::string& features);
+  // Takes the features of dataset_info.json, or null.
+  void describe_columns(const nlohmann::json& features);
   [[noreturn]] static void fail_file(const std::string& file, const std::string& problem);
 
   std::string source_;

@@ -56,6 +56,8 @@ class ArrowTable {
   virtual std::string read(std::size_t column) = 0;
   // The texts that the integers of a dictionary stand for. The column must have been read.
   virtual std::string texts_of(std::size_t column, std::vector<std::string>& texts) const = 0;
+  // True if the row as a whole is a null; those in its lists do not count.
+  virtual bool is_null(std::size_t column, std::int64_t row) const = 0;
   // Sets `row` to the first row with a null, or to -1.
   virtual std::string first_null(std::size_t column, std::int64_t& row) const = 0;
 

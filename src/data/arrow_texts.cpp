@@ -1,5 +1,6 @@
 #include "data/arrow_texts.h"
 
+#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -16,6 +17,13 @@ namespace {
 using nlohmann::json;
 using Texts = std::vector<std::string>;
 
+// Returns the shortest text that reads as the number. pandas writes a missing number as a NaN, which
+// becomes an empty text like a null.
+std::string text_of_number(float value) {
+  if (std::isnan(value)) return "";
+  return std::isfinite(value) ? json(value).dump() : std::to_string(value);
+}
+
 // Returns the values of a cell, one text each.
 Texts texts_in(const ArrowFiles::Row& row, const ArrowKind& column, const ArrowCell& cell) {
   const auto count = static_cast<std::size_t>(cell.count);
@@ -26,7 +34,7 @@ Texts texts_in(const ArrowFiles::Row& row, const ArrowKind& column, const ArrowC
   } else if (column.value == ArrowValue::number) {
     std::vector<float> values(count);
     row.copy(column, cell, values.data());
-    for (const float value : values) out.push_back(json(value).dump());
+    for (const float value : values) out.push_back(text_of_number(value));
   } else if (column.value == ArrowValue::boolean) {
     const std::unique_ptr<bool[]> values(new bool[count]);
     row.copy(column, cell, values.get());
@@ -67,6 +75,7 @@ void append_json(std::string& to, const Texts& values, const ArrowCell& cell, st
 }
 
 std::string field_of(const ArrowFiles::Row& row, const ArrowKind& column) {
+  if (row.is_null(column)) return "";
   const ArrowCell cell = row.find(column);
   Texts values = texts_in(row, column, cell);
   if (column.lists == 0) return std::move(values[0]);
@@ -77,8 +86,8 @@ std::string field_of(const ArrowFiles::Row& row, const ArrowKind& column) {
 }
 
 // Returns the column with its names, which reading it may find.
-const ArrowKind& read_column(ArrowFiles& files, const std::string& name) {
-  files.read(files.column(name));
+const ArrowKind& read_column(ArrowFiles& files, const std::string& name, ArrowNulls nulls) {
+  files.read(files.column(name), nulls);
   return files.column(name);
 }
 
@@ -88,7 +97,7 @@ void check_has_rows(const ArrowFiles& files) {
 
 // A list of texts, or of what becomes texts.
 const ArrowKind& list_column(ArrowFiles& files, const std::string& name) {
-  const ArrowKind& column = read_column(files, name);
+  const ArrowKind& column = read_column(files, name, ArrowNulls::refused);
   if (column.lists == 1 && column.value != ArrowValue::other) return column;
   throw DataError("data.arrow-column", {.what = files.source() + ", column \"" + name + "\"",
                                         .got = "the type " + column.type,
@@ -108,7 +117,8 @@ TextTable read_arrow_texts(const std::filesystem::path& path, const TextOptions&
   TextTable table(files.source(), names);
   for (const std::string& name : options.columns) (void)table.column(name);
   std::vector<ArrowKind> columns;
-  for (const std::string& name : names) columns.push_back(read_column(files, name));
+  for (const std::string& name : names)
+    columns.push_back(read_column(files, name, ArrowNulls::kept));
   for (std::int64_t index = 0; index < files.rows(); ++index) {
     const ArrowFiles::Row row = files.row(index);
     Texts fields;

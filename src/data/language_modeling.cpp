@@ -180,6 +180,13 @@ MaskingVocabulary::MaskingVocabulary(const BertTokenizer& tokenizer)
   }
 }
 
+MaskingVocabulary::MaskingVocabulary(const Tokenizer& tokenizer)
+    : size(tokenizer.vocab_size()),
+      mask_token_id(tokenizer.mask_id().value_or(-1)),
+      pad_token_id(tokenizer.pad_id().value_or(0)) {  // no model attends to padding
+  for (const std::int32_t id : tokenizer.special_ids()) special_ids.push_back(id);
+}
+
 TensorDict DataCollatorForLanguageModeling::operator()(std::span<const TokenRow> rows,
                                                        std::span<const RowContext> contexts) const {
   return language_model_batch(*this, rows, contexts);

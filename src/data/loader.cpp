@@ -23,6 +23,8 @@ struct LoaderCore::Impl {
   LoaderShare share;
   std::optional<std::int64_t> ordered_rows;  // rows of an epoch under options.order
   std::optional<Dispatch> dispatch;          // set if rank 0 reads for all processes
+  // True if each process reads its own part of a stream, and whether that part has ended in this pass.
+  bool reads_part = false, part_has_ended = false;
   // The rows of the dataset, as rank 0 broadcast them. Unset: unknown.
   std::optional<std::int64_t> broadcast_rows;
   // The steps that rank 0 reads ahead, and that all others receive ahead.
@@ -78,6 +80,7 @@ struct LoaderCore::Impl {
     return std::clamp<std::int64_t>(rows - of_rank * own_rows(), 0, own_rows());
   }
   std::optional<std::int64_t> dataset_rows() const {
+    if (reads_part) return std::nullopt;  // the longest part decides
     return dispatch ? broadcast_rows : source->rows();
   }
   std::optional<std::int64_t> rows_of_epoch() const {
@@ -89,6 +92,10 @@ struct LoaderCore::Impl {
     if (options.rebalance) return steps;
     const std::int64_t last = std::min(rows - (steps - 1) * step_rows(), step_rows());
     return steps > 0 && !repeats_rows() && real_rows(rank(), last) == 0 ? steps - 1 : steps;
+  }
+  // True if each process reads the whole stream, and all step through it together.
+  bool all_read_stream() const {
+    return stream() && !dispatch && share.group.size() > 1 && share.configuration.even_batches;
   }
   bool at_last_step() const { return reads_ahead() ? ahead.is_end() : batches_returned == end; }
 
@@ -113,10 +120,12 @@ struct LoaderCore::Impl {
   };
   PartRows rebalanced_rows(std::int64_t number, std::int64_t of_rank) const;
   BatchResult make_rebalanced(std::int64_t number, std::int64_t of_rank, std::int64_t rows_of_step);
+  BatchResult make_own_part(std::int64_t number);
   BatchResult make_part(std::int64_t number, std::int64_t of_rank, std::int64_t rows_of_step);
   std::span<const std::int64_t> rows_of(std::int64_t first, std::int64_t real, std::int64_t count,
                                         std::vector<std::int64_t>& scratch) const;
   void advance_to_next();
+  BatchResult next_ahead(std::int64_t number);
   void stop();
   void require_running(std::int64_t of_pass) const;
 };
@@ -286,8 +295,11 @@ BatchResult LoaderCore::Impl::make_part(std::int64_t number, std::int64_t of_ran
 // it, so that exceptions reach all processes.
 void LoaderCore::Impl::open() {
   if (stream()) {
-    source->rewind(epoch, repeats_rows() && !options.drop_last ? step_rows() : 0);
-    if (pass_start.rows > 0) source->skip(pass_start.rows);
+    const std::int64_t kept = reads_part ? own_rows() : step_rows();
+    source->rewind(epoch, repeats_rows() && !options.drop_last ? kept : 0);
+    part_has_ended = false;
+    const std::int64_t before = reads_part ? pass_start.batch * own_rows() : pass_start.rows;
+    if (before > 0) source->skip(before);
     own_end = end = kUnknownEnd;
   } else {
     if (!dispatch) check_not_empty();
@@ -306,9 +318,29 @@ std::unique_ptr<BatchProducer> LoaderCore::Impl::own_producer() {
                          (end - pass_start.batch) * turns(), threads,
                          options.num_workers * options.prefetch_factor);
   }
-  return make_producer(
-      [this](std::int64_t number) { return make_part(number, rank(), rows_of_step(number)); },
-      pass_start.batch, own_end, threads, options.num_workers * options.prefetch_factor);
+  const auto make = [this](std::int64_t number) {
+    return reads_part ? make_own_part(number) : make_part(number, rank(), rows_of_step(number));
+  };
+  return make_producer(make, pass_start.batch, own_end, threads,
+                       options.num_workers * options.prefetch_factor);
+}
+
+// Makes a batch of this process's part of a stream. When the part has ended, rows from its start follow,
+// which do not count: the processes end the pass together. step_rows is that of a full step until they
+// have agreed on it.
+BatchResult LoaderCore::Impl::make_own_part(std::int64_t number) {
+  const BatchContext context = context_of(number, rank());
+  try {
+    const std::int64_t real = source->read(part_has_ended ? 0 : own_rows());
+    part_has_ended = real < own_rows();
+    BatchResult part{.step_rows = step_rows(), .info = {.rows = own_rows(), .real_rows = real}};
+    if (options.drop_last && part_has_ended) return part;  // this step is left out
+    const std::int64_t first = step_start(number) + rank() * own_rows();
+    part.batch = source->make_from_read(0, own_rows(), first, context);
+    return part;
+  } catch (...) {
+    rethrow_with_batch(context, {});
+  }
 }
 
 // Makes a batch of this process in a pass that is divided between virtual ranks: for each optimizer
@@ -384,10 +416,15 @@ void LoaderCore::Impl::start(const LoaderState& from) {
   rows_returned = from.rows;
   finished = false;
   pending.reset();
-  producer = !dispatch ? own_producer() : rank() == 0 ? sending_producer() : receiving_producer();
+  if (reads_part && !share.configuration.even_batches) throw_uneven_parts();
+  if (dispatch) {
+    producer = rank() == 0 ? sending_producer() : receiving_producer();
+  } else if (!all_read_stream()) {
+    producer = own_producer();
+  }
   running = true;
   if (reads_ahead()) {
-    ahead = producer->next();
+    ahead = next_ahead(batches_returned);
     if (ahead.is_end()) {
       stop();
       if (from.rows == 0) throw DataError("data.empty", {.what = "the stream returned no batch"});
@@ -402,6 +439,28 @@ void LoaderCore::Impl::start(const LoaderState& from) {
   advance_to_next();
 }
 
+// Returns the batch of this number. Processes that read the same stream agree on its rows, and on an
+// error when it is opened: otherwise some would wait for the others after their last batch.
+BatchResult LoaderCore::Impl::next_ahead(std::int64_t number) {
+  if (!all_read_stream()) return producer->next();
+  const std::string name = str("batch ", number, " of epoch ", epoch);
+  BatchResult next;
+  try {
+    if (!producer) producer = own_producer();
+    next = producer->next();
+  } catch (...) {
+    next = {.error = std::current_exception()};
+  }
+  if (!reads_part) {
+    check_same_step(next, name, share.group);
+    return next;
+  }
+  agree_on_step(next, name, share.group);
+  const bool is_full = next.step_rows == step_rows();
+  if (!next.error && options.drop_last && !is_full) return {};
+  return next;
+}
+
 // Makes the next batch the current one; there is none at the end of the pass.
 void LoaderCore::Impl::advance_to_next() {
   current = {};
@@ -411,10 +470,10 @@ void LoaderCore::Impl::advance_to_next() {
     stop();
     std::rethrow_exception(next.error);
   }
-  if (reads_ahead()) ahead = producer->next();
+  if (reads_ahead()) ahead = next_ahead(batches_returned + 1);
   if (!is_elastic) {
     ++batches_returned;
-    rows_returned += next.step_rows;
+    rows_returned += reads_part ? step_rows() : next.step_rows;
   } else if (next.info.elastic->ends_window) {  // until then, the position is the window's start
     batches_returned = next.info.elastic->step + 1;
     rows_returned = std::min(step_start(batches_returned), order.size());
@@ -423,6 +482,8 @@ void LoaderCore::Impl::advance_to_next() {
   current = std::move(next);
   current.info.is_last = current.info.may_be_padded = current.batch && at_last_step();
   if (is_elastic) current.info.may_be_padded = current.info.elastic->step == end - 1;
+  if (reads_part && current.batch && current.step_rows < step_rows())
+    current.info.may_be_padded = true;
 }
 
 void LoaderCore::Impl::stop() {
@@ -446,6 +507,9 @@ std::string LoaderCore::Impl::description() const {
   if (dispatch || share.configuration.dispatch_batches.value_or(stream())) {
     return str("a loader that rank 0 reads for all, batch_size ", options.batch_size);
   }
+  if (source->is_shardable() && !share.configuration.split_batches)
+    return str("a part of a stream, batch_size ", options.batch_size, ", seed ", options.seed,
+               flag(options.drop_last, "drop_last"));
   const auto rows = source->rows();
   return str(stream() ? "a stream" : "a loader", rows ? str(" of ", *rows, " rows") : "",
              ", batch_size ", options.batch_size, ", seed ", options.seed,
@@ -515,6 +579,7 @@ std::optional<std::int64_t> LoaderCore::batches() const {
   return impl_->own_batches_of(*rows) * (impl_->is_elastic ? impl_->turns() : 1);
 }
 std::optional<std::int64_t> LoaderCore::rows() const { return impl_->dataset_rows(); }
+bool LoaderCore::reads_part() const { return impl_->reads_part; }
 const LoaderOptions& LoaderCore::options() const { return impl_->options; }
 
 // The processes compare what may differ between them before they check what is the same in all of
@@ -552,6 +617,9 @@ void LoaderCore::share(const LoaderShare& share) {
         [&source = *own.source](const AnyBatch& batch) { return source.to_bytes(batch); },
         [&source = *own.source](const at::Tensor& bytes) { return source.from_bytes(bytes); });
   }
+  own.reads_part = !dispatch && share.group.size() > 1 && own.source->is_shardable() &&
+                   !share.configuration.split_batches;
+  if (own.reads_part) own.source->shard(share.group.size(), share.group.rank());
   own.check_not_empty();
   if (own.pending) own.pending = own.checked(*own.pending);
 }
@@ -604,6 +672,12 @@ void throw_no_copies() {
       "data.no-copies",
       {.what = "the last step of a stream cannot be filled up, because its rows cannot be copied",
        .hint = "set even_batches = false, or make the rows copyable"});
+}
+
+void throw_empty_part() {
+  throw DataError("data.empty",
+                  {.what = "this process's part of the stream has no rows",
+                   .hint = "divide the stream into parts that have rows, or use fewer processes"});
 }
 
 at::Tensor pinned(const at::Tensor& tensor) {

@@ -1,6 +1,11 @@
 #include "data/loader_checks.h"
 
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <exception>
 #include <string>
+#include <vector>
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -83,6 +88,59 @@ void check_same_loader(const std::string& description, const std::string& hint,
   check_same_text(
       description, group,
       {.code = "data.loaders-differ", .what = "the loader passed to prepare()", .hint = hint});
+}
+
+void agree_on_step(BatchResult& own, const std::string& name, const Group& group) {
+  const double failed = own.error ? 1 : 0,
+               rows = own.error ? 0 : static_cast<double>(own.info.real_rows);
+  const at::Tensor sums = group.reduce(at::tensor({failed, rows}, at::kDouble));
+  if (sums[0].item<double>() == 0) {
+    own.step_rows = static_cast<std::int64_t>(sums[1].item<double>());
+    if (own.step_rows == 0) own = {};
+    return;
+  }
+  const std::vector<std::string> of_ranks = group.gather_object(own.error ? "error" : "");
+  if (own.error) return;
+  const auto first = std::find(of_ranks.begin(), of_ranks.end(), "error") - of_ranks.begin();
+  own = {.error = std::make_exception_ptr(
+             DataError("data.streams-differ", {.what = "the parts of a stream, " + name,
+                                               .got = str("an error on rank ", first),
+                                               .expected = "rows, or the end of its part",
+                                               .hint = "that process reports the error"}))};
+}
+
+void throw_uneven_parts() {
+  throw ConfigError("data.share",
+                    {.what = "processes that read their own parts of a stream",
+                     .got = "even_batches = false",
+                     .expected = "processes that end a pass together",
+                     .hint = "leave out even_batches = false, or dispatch_batches = false"});
+}
+
+void check_same_step(BatchResult& own, const std::string& name, const Group& group) {
+  constexpr double kError = -1;
+  const double rows = own.error ? kError : static_cast<double>(own.step_rows);
+  const at::Tensor extremes = group.reduce(at::tensor({rows, -rows}, at::kDouble), Reduction::max);
+  if (extremes[0].item<double>() == -extremes[1].item<double>()) return;
+  const std::vector<std::string> of_ranks =
+      group.gather_object(own.error            ? "an error"
+                          : own.step_rows == 0 ? "the end of the stream"
+                                               : str(own.step_rows, " rows"));
+  if (own.error) return;
+  std::vector<std::string> found;
+  for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
+    // Many ranks may agree: each answer is shown once, with its first rank.
+    if (std::find(of_ranks.begin(), of_ranks.begin() + static_cast<std::ptrdiff_t>(rank),
+                  of_ranks[rank]) == of_ranks.begin() + static_cast<std::ptrdiff_t>(rank))
+      found.push_back(str(of_ranks[rank], " on rank ", rank));
+  }
+  own = {.error = std::make_exception_ptr(DataError(
+             "data.streams-differ",
+             {.what = "a stream that every process reads, " + name,
+              .got = join(found, ", "),
+              .expected = "the same rows in every process",
+              .hint = "give every process the same stream, or let rank 0 read for all: leave out "
+                      "dispatch_batches = false"}))};
 }
 
 }  // namespace hasten::detail

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "data/batch_producer.h"
 #include "hasten/data/loader_core.h"
 
 namespace hasten::detail {
@@ -16,5 +17,12 @@ void check_packable(const BatchSource& source);
 void check_elastic(bool stream);
 // A collective. Throws unless all processes describe the loader alike.
 void check_same_loader(const std::string& description, const std::string& hint, const Group& group);
+// Replaces the batch by DataError "data.streams-differ" in every process, except in those that have an
+// error of their own, unless all have read as many rows of the step. A collective.
+void check_same_step(BatchResult& own, const std::string& name, const Group& group);
+// Sets the rows of a step, of which each process has read those of its own part of a stream; if no
+// process has any, the batch becomes the end. If a process has an error, all get one. A collective.
+void agree_on_step(BatchResult& own, const std::string& name, const Group& group);
+[[noreturn]] void throw_uneven_parts();
 
 }  // namespace hasten::detail

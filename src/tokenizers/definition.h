@@ -36,6 +36,7 @@ struct Config {
   std::optional<bool> tokenize_chinese_chars;
   std::optional<std::string> unk_token, sep_token, pad_token, cls_token, mask_token;
   std::optional<std::string> bos_token, eos_token;
+  std::vector<std::string> extra_special_tokens;
   std::optional<std::int64_t> model_max_length;
   std::optional<Side> truncation_side, padding_side;
   std::vector<AddedToken> added_tokens;

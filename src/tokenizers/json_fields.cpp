@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/json_depth.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
@@ -28,6 +29,12 @@ std::string shown(const Json& value) {
 
 Json parse_json(const std::filesystem::path& file) {
   const std::string content = read_file(file);
+  if (is_nested_deeper(content, kDeepestJson)) {
+    throw DataError("tokenizers.bad-json", {.what = file.string(),
+                                            .got = str("a list or an object inside of more than ",
+                                                       kDeepestJson, " others"),
+                                            .expected = "the file of a tokenizer"});
+  }
   try {
     return Json::parse(content);
   } catch (const Json::parse_error& error) {

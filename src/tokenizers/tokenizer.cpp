@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <mutex>
+#include <set>
 #include <utility>
 
 #include "clean_up.h"
@@ -22,6 +23,10 @@ using tokenizers::PipelineEncoder;
 using tokenizers::TextTokens;
 
 struct Tokenizer::State {
+  static constexpr std::size_t kMostEncoders = 64;
+
+  State() { encoders.reserve(kMostEncoders); }  // so that giving one back cannot fail
+
   Pipeline pipeline;
   SpecialTokens special;
 
@@ -46,15 +51,31 @@ class PipelineRows {
     state_.encoders.pop_back();
   }
   ~PipelineRows() {
-    if (!encoder_) return;
+    if (!encoder_ || encoder_->has_large_buffers()) return;
     const std::lock_guard lock(state_.mutex);
-    if (state_.encoders.size() < kMostEncoders) state_.encoders.push_back(std::move(encoder_));
+    if (state_.encoders.size() < Tokenizer::State::kMostEncoders)
+      state_.encoders.push_back(std::move(encoder_));
   }
   PipelineRows(const PipelineRows&) = delete;
   PipelineRows& operator=(const PipelineRows&) = delete;
 
   Encoding encode(std::string_view text) {
     run(text, enough_tokens(), first_, first_blanks_);
+    trim(nullptr);
+    return tokenizers::assemble(state_.pipeline.post.templates, first_, nullptr, options_);
+  }
+  // The options must ask for offsets.
+  Encoding encode_words(std::span<const std::string> words) {
+    first_.clear();
+    first_blanks_.clear();
+    for (std::size_t i = 0; i < words.size() && first_.ids.size() < enough_tokens(); ++i) {
+      run(words[i], kUnlimited, second_, second_blanks_);
+      first_.ids.insert(first_.ids.end(), second_.ids.begin(), second_.ids.end());
+      first_.offsets.insert(first_.offsets.end(), second_.offsets.begin(), second_.offsets.end());
+      first_.words.resize(first_.ids.size(), static_cast<std::int32_t>(i));
+      if (trims_)
+        first_blanks_.insert(first_blanks_.end(), second_blanks_.begin(), second_blanks_.end());
+    }
     trim(nullptr);
     return tokenizers::assemble(state_.pipeline.post.templates, first_, nullptr, options_);
   }
@@ -67,7 +88,6 @@ class PipelineRows {
 
  private:
   static constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
-  static constexpr std::size_t kMostEncoders = 64;
 
   void run(std::string_view text, std::size_t enough, TextTokens& tokens,
            tokenizers::Blanks& blanks) {
@@ -114,7 +134,8 @@ SpecialTokens special_tokens_of(const tokenizers::Config& config) {
           .sep = config.sep_token,
           .pad = config.pad_token,
           .cls = config.cls_token,
-          .mask = config.mask_token};
+          .mask = config.mask_token,
+          .extra = config.extra_special_tokens};
 }
 
 }  // namespace
@@ -162,6 +183,11 @@ std::vector<Encoding> Tokenizer::encode_batch(std::span<const std::string> texts
                                               std::span<const std::string> pairs,
                                               const EncodeOptions& options, int threads) const {
   return tokenizers::encode_rows<PipelineRows>(*state_, texts, pairs, options, threads);
+}
+
+Encoding Tokenizer::encode_words(std::span<const std::string> words, EncodeOptions options) const {
+  options.offsets = true;
+  return PipelineRows(*state_, options, false).encode_words(words);
 }
 
 void Tokenizer::pad(std::span<Encoding> rows, PadOptions options) const {
@@ -217,6 +243,20 @@ std::optional<std::int32_t> Tokenizer::pad_id() const {
   if (state_->special.pad) return token_to_id(*state_->special.pad);
   const auto& padding = state_->pipeline.stored.padding;
   return padding ? padding->pad_id : std::nullopt;
+}
+std::optional<std::int32_t> Tokenizer::mask_id() const { return id_of(state_->special.mask); }
+
+std::vector<std::int32_t> Tokenizer::special_ids() const {
+  const SpecialTokens& special = state_->special;
+  std::set<std::int32_t> ids;
+  for (const auto* token : {&special.bos, &special.eos, &special.unk, &special.sep, &special.pad,
+                            &special.cls, &special.mask}) {
+    if (const auto id = id_of(*token)) ids.insert(*id);
+  }
+  for (const std::string& token : special.extra) {
+    if (const auto id = token_to_id(token)) ids.insert(*id);
+  }
+  return {ids.begin(), ids.end()};
 }
 
 std::int64_t Tokenizer::model_max_length() const noexcept {

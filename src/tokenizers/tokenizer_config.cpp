@@ -1,5 +1,6 @@
 // Reads tokenizer_config.json and special_tokens_map.json.
 #include <algorithm>
+#include <charconv>
 #include <utility>
 
 #include "definition.h"
@@ -45,17 +46,24 @@ bool has(const std::vector<AddedToken>& tokens, const std::string& content) {
                      [&content](const AddedToken& token) { return token.content == content; });
 }
 
+// Reads an id that is written as a string.
+std::int32_t id_of_key(const std::string& key, const std::string& where) {
+  std::int64_t id = -1;
+  const char* const end = key.data() + key.size();
+  const auto [last, error] = std::from_chars(key.data(), end, id);
+  const bool is_number = error == std::errc() && last == end;
+  return static_cast<std::int32_t>(
+      Fields::integer_of(is_number ? Json(id) : Json(key), 0, kLargestId, where));
+}
+
 // Reads added_tokens_decoder: {"100": {"content": "[UNK]", "special": true, ...}, ...}.
 void read_added_tokens(const Fields& fields, Config& config) {
   if (!fields.find("added_tokens_decoder")) return;
   const Fields tokens = fields.object("added_tokens_decoder");
   for (const auto& [key, value] : fields.at("added_tokens_decoder").items()) {
     const std::string where = str(tokens.where(), ".\"", key, "\"");
-    // The key is an id, written as a string.
-    const Json parsed = Json::parse(key, nullptr, false);
-    const Json id = parsed.is_discarded() ? Json(key) : parsed;
     AddedToken token = read_added_token(Fields(value, where), MissingFlags::defaults);
-    token.id = static_cast<std::int32_t>(Fields::integer_of(id, 0, kLargestId, where));
+    token.id = id_of_key(key, where);
     config.added_tokens.push_back(std::move(token));
   }
   std::sort(config.added_tokens.begin(), config.added_tokens.end(),
@@ -69,6 +77,7 @@ void read_more_tokens(const Fields& fields, const char* key, Config& config) {
   if (!value->is_array() && !value->is_object()) fields.list(key);  // throws the type error
   for (const Json& item : *value) {
     std::string content = token_text(item, fields.where() + "." + key);
+    config.extra_special_tokens.push_back(content);
     if (!has(config.added_tokens, content))
       config.added_tokens.push_back({.id = -1, .content = std::move(content), .special = true});
   }

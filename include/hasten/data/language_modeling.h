@@ -34,6 +34,7 @@
 #include "hasten/data/collator.h"
 #include "hasten/data/context.h"
 #include "hasten/tokenizers/bert_tokenizer.h"
+#include "hasten/tokenizers/tokenizer.h"
 
 namespace hasten {
 
@@ -41,13 +42,15 @@ namespace hasten {
 struct HASTEN_API MaskingVocabulary {
   MaskingVocabulary() = default;
   explicit MaskingVocabulary(const BertTokenizer& tokenizer);
+  // Without continues_word, because only BERT's tokens say whether they continue a word.
+  explicit MaskingVocabulary(const Tokenizer& tokenizer);
 
   std::int64_t size = 0;            // Random tokens are below it.
   std::int64_t mask_token_id = -1;  // -1: none.
   std::int64_t pad_token_id = 0;
   std::vector<std::int64_t> special_ids = {};  // Ascending.
-  // By id: true if the token continues a word ("##ing"). Only for words, and only if the rows have
-  // no `word_ids`.
+  // By id: true if the token continues a word ("##ing"). Used only to mask whole words in rows
+  // without `word_ids`.
   std::vector<bool> continues_word = {};
 };
 

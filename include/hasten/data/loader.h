@@ -104,6 +104,9 @@ class Loader {
     return core_->rows() ? *core_->rows() : (detail::throw_unknown_size("dataset_size()"), 0);
   }
   bool has_size() const { return core_->rows().has_value(); }
+  // True if this process reads a part of a stream of its own, so that another number of processes
+  // would read other rows at the same position.
+  bool reads_part() const { return core_->reads_part(); }
   std::int64_t batch_size() const { return core_->options().batch_size; }
   const LoaderOptions& options() const { return core_->options(); }
 

@@ -62,6 +62,9 @@ class HASTEN_API BatchSource {
   // then.
   virtual void rewind(std::int64_t epoch, std::int64_t keep) = 0;
   virtual void skip(std::int64_t rows) = 0;
+  // True if a stream can be divided into parts; shard() leaves it one of them.
+  virtual bool is_shardable() const = 0;
+  virtual void shard(std::int64_t num_shards, std::int64_t index) = 0;
   // Reads the rows of the next step, `rows` or as many as are left, and returns their number.
   virtual std::int64_t read(std::int64_t rows) = 0;
   // Makes a batch of `rows` rows of that step, beginning with row `first`. Past its last row the
@@ -94,6 +97,7 @@ class HASTEN_API LoaderCore {
   std::int64_t batch() const;
   std::optional<std::int64_t> batches() const;
   std::optional<std::int64_t> rows() const;
+  bool reads_part() const;
   const LoaderOptions& options() const;
   void share(const LoaderShare& share);
   void set_even_batches(bool even);
@@ -109,6 +113,7 @@ class HASTEN_API LoaderCore {
 
 [[noreturn]] HASTEN_API void throw_unknown_size(const char* call);
 [[noreturn]] HASTEN_API void throw_no_copies();
+[[noreturn]] HASTEN_API void throw_empty_part();
 // Returns a page-locked copy if CUDA is available and the tensor is in ordinary memory, otherwise
 // the tensor itself.
 HASTEN_API at::Tensor pinned(const at::Tensor& tensor);

@@ -156,6 +156,20 @@ class TypedSource : public BatchSource {
       }
     }
   }
+  bool is_shardable() const override {
+    if constexpr (stream) {
+      return requires(D & dataset) { dataset.shard(std::int64_t{}, std::int64_t{}); };
+    } else {
+      return false;
+    }
+  }
+  void shard([[maybe_unused]] std::int64_t num_shards,
+             [[maybe_unused]] std::int64_t index) override {
+    if constexpr (stream) {
+      if constexpr (requires(D & dataset) { dataset.shard(num_shards, index); })
+        dataset_->shard(num_shards, index);
+    }
+  }
   std::int64_t read([[maybe_unused]] std::int64_t rows) override {
     if constexpr (stream) {
       read_.clear();
@@ -180,6 +194,7 @@ class TypedSource : public BatchSource {
         if (at < read_.size()) {
           own.push_back(std::move(read_[at]));
         } else if constexpr (std::is_copy_constructible_v<Row>) {
+          if (kept_.empty()) throw_empty_part();
           own.push_back(kept_[(at - read_.size()) % kept_.size()]);
         } else {
           throw_no_copies();

@@ -19,7 +19,8 @@ namespace hasten {
 struct DataLoaderConfiguration {
   bool split_batches = false;  // batch_size counts the rows of all processes.
   // Rank 0 reads for all processes, and sends each process its batches ahead of their use. False:
-  // each process reads what it needs, which for a stream is everything. Unset: true for streams.
+  // each process reads what it needs, which for a stream is everything, or its own part of a stream
+  // that has shard() (not with split_batches). Unset: true for streams.
   std::optional<bool> dispatch_batches;
   // Fills up the last step with rows from the start of the epoch, so that all processes have
   // equally many batches of one size. False: a process may have a smaller last batch, or one batch

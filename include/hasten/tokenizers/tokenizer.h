@@ -15,17 +15,18 @@
 // passed to encode and pad, as in Transformers; the plain tokenizers library applies them to every
 // call. Overflowing parts (stride) are not returned.
 //
-// What of tokenizer.json is read is in docs/formats.md. A file with an unknown part is refused, and
-// the error names the part and where it is. BertTokenizer (bert_tokenizer.h) reads BERT's files
-// alone, and can write them.
+// docs/formats.md lists the parts of tokenizer.json that are read. A file with an unknown part is
+// refused, and the error names the part and its place. BertTokenizer (bert_tokenizer.h) reads
+// BERT's files alone, and can write them.
 //
 // Throws IoError for files that cannot be read; DataError "tokenizers.*" for files that are wrong
-// or have unknown parts, for texts that cannot be truncated as asked, and for characters that the
-// vocabulary lacks if it has no unknown token; UsageError "tokenizers.*" for invalid options.
+// or have unknown parts, for texts that cannot be truncated as asked or have more than 1 GiB, also
+// after normalization or decoding, and for characters that the vocabulary lacks if it has no
+// unknown token; UsageError "tokenizers.*" for invalid options.
 //
 // Thread rule: immutable. A copy shares its data with the original, and every method is safe on
-// many threads at once. Words that were split before are kept, up to some megabytes for each thread
-// that encodes at the same time.
+// many threads at once. Words that were split before are kept, up to 18 MB for each of up to 64
+// threads that encode at the same time; the buffers of a text of more than 256 KiB are not kept.
 //
 // Source: Hugging Face tokenizers 0.23.3.
 #pragma once
@@ -49,6 +50,7 @@ namespace hasten {
 // names are empty.
 struct SpecialTokens {
   std::optional<std::string> bos, eos, unk, sep, pad, cls, mask;
+  std::vector<std::string> extra;  // extra_special_tokens and additional_special_tokens
 };
 
 class HASTEN_API Tokenizer {
@@ -71,6 +73,12 @@ class HASTEN_API Tokenizer {
   std::vector<Encoding> encode_batch(std::span<const std::string> texts,
                                      std::span<const std::string> pairs,
                                      const EncodeOptions& options = {}, int threads = 1) const;
+  // Encodes a text that is already split into words, as Transformers does with is_split_into_words:
+  // each word is encoded on its own, so no token belongs to two of them. `offsets` and `word_ids`
+  // are always filled; an offset counts from the beginning of its word, and a word's number is its
+  // place in `words`. A word of which the normalizer leaves nothing has no token. A byte-level
+  // tokenizer puts a blank before each word only if its add_prefix_space is true.
+  Encoding encode_words(std::span<const std::string> words, EncodeOptions options = {}) const;
   // Pads the rows to one length, by default with this tokenizer's padding token and side.
   void pad(std::span<Encoding> rows, PadOptions options = {}) const;
 
@@ -90,6 +98,10 @@ class HASTEN_API Tokenizer {
   std::optional<std::int32_t> eos_id() const;
   // The padding token of tokenizer_config.json, or else of tokenizer.json's padding.
   std::optional<std::int32_t> pad_id() const;
+  std::optional<std::int32_t> mask_id() const;
+  // The ids of all special_tokens(), ascending: all_special_ids of Transformers. An added token that
+  // is only marked as special in tokenizer.json is not one of them.
+  std::vector<std::int32_t> special_ids() const;
   // The limit of tokenizer_config.json in tokens; 0: unknown.
   std::int64_t model_max_length() const noexcept;
 

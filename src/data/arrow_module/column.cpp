@@ -144,9 +144,9 @@ std::string append_texts(const arrow::Array& array, std::int64_t first, std::int
 
 }  // namespace
 
-ArrowColumn describe(const arrow::Field& field) {
-  ArrowColumn column{.name = field.name(), .type = field.type()->ToString()};
-  const arrow::DataType* type = field.type().get();
+ArrowColumn describe(const arrow::DataType& whole) {
+  ArrowColumn column{.type = whole.ToString()};
+  const arrow::DataType* type = &whole;
   for (;;) {
     if (type->id() == Type::EXTENSION) {
       type = static_cast<const arrow::ExtensionType*>(type)->storage_type().get();
@@ -175,11 +175,20 @@ std::string Column::add(const std::shared_ptr<arrow::Array>& array) {
   return "";
 }
 
-std::string Column::find(std::int64_t row, ArrowCell& cell) const {
+const Column::Part& Column::part_of(std::int64_t row) const {
   const auto after =
       std::upper_bound(parts_.begin(), parts_.end(), row,
                        [](std::int64_t at, const Part& part) { return at < part.first_row; });
-  const Part& part = *std::prev(after);
+  return *std::prev(after);
+}
+
+bool Column::is_null(std::int64_t row) const {
+  const Part& part = part_of(row);
+  return part.outermost().IsNull(row - part.first_row);
+}
+
+std::string Column::find(std::int64_t row, ArrowCell& cell) const {
+  const Part& part = part_of(row);
   cell.part = static_cast<std::size_t>(&part - parts_.data());
   cell.shape.clear();
   cell.first = row - part.first_row;
@@ -211,7 +220,7 @@ std::string Column::first_null(std::int64_t& row) const {
                            std::any_of(part.lists.begin(), part.lists.end(),
                                        [](const auto& lists) { return lists->null_count() > 0; });
     if (!has_nulls) continue;
-    const std::int64_t rows = part.lists.empty() ? part.values->length() : part.lists[0]->length();
+    const std::int64_t rows = part.outermost().length();
     ArrowCell cell;
     for (std::int64_t at = part.first_row; at < part.first_row + rows; ++at) {
       const std::string problem = find(at, cell);

@@ -2,7 +2,6 @@
 // A column of an Arrow table, whose rows are found and copied one at a time.
 //
 //   Column column;
-//   column.describe(*field);
 //   column.add(array);                       // the next rows
 //   std::string problem = column.find(row, cell);
 //
@@ -23,8 +22,8 @@
 
 namespace hasten::arrow_files {
 
-// The kind of values that a column holds, which follows from its type.
-ArrowColumn describe(const arrow::Field& field);
+// The kind of values that a column of this type holds, without its name.
+ArrowColumn describe(const arrow::DataType& type);
 
 class Column {
  public:
@@ -33,6 +32,7 @@ class Column {
   std::int64_t rows() const { return rows_; }
 
   std::string texts_of(std::vector<std::string>& texts) const;
+  bool is_null(std::int64_t row) const;
   std::string first_null(std::int64_t& row) const;
   std::string find(std::int64_t row, ArrowCell& cell) const;
   std::string copy(const ArrowCell& cell, std::int64_t* to) const;
@@ -47,7 +47,11 @@ class Column {
     std::int64_t first_row = 0;
     Arrays lists;  // from the outermost
     std::shared_ptr<arrow::Array> values;
+
+    // The array with an element for each row.
+    const arrow::Array& outermost() const { return lists.empty() ? *values : *lists[0]; }
   };
+  const Part& part_of(std::int64_t row) const;
   const arrow::Array& values_of(const ArrowCell& cell) const { return *parts_[cell.part].values; }
 
   std::vector<Part> parts_;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <exception>
+#include <limits>
 #include <utility>
 
 #include "data/arrow_module/column.h"
@@ -12,17 +13,18 @@
 namespace hasten::arrow_files {
 namespace {
 
-// What ends the columns of a stream: the mark of a message, and its length 0.
+// The end of a stream: the mark of a message, and its length 0.
 constexpr std::string_view kEndOfStream("\xff\xff\xff\xff\0\0\0\0", 8);
 constexpr const char* kFeaturesKey = "huggingface";
 
 // A small file can ask for much memory; more than the machine has is an error of the file instead of
 // the end of the process.
 arrow::MemoryPool* limited_memory() {
-  static arrow::CappedMemoryPool pool(
+  // It is never destroyed: a table may live until the process ends, and returns its memory then.
+  static auto* const pool = new arrow::CappedMemoryPool(
       arrow::default_memory_pool(),
       static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE));
-  return &pool;
+  return pool;
 }
 
 std::string features_in(const arrow::Schema& schema) {
@@ -36,7 +38,10 @@ class Table : public ArrowTable {
  public:
   explicit Table(const arrow::Schema& schema)
       : columns_(static_cast<std::size_t>(schema.num_fields())), features_(features_in(schema)) {
-    for (const auto& field : schema.fields()) described_.push_back(describe(*field));
+    for (const auto& field : schema.fields()) {
+      described_.push_back(describe(*field->type()));
+      described_.back().name = field->name();
+    }
   }
 
   const std::vector<ArrowColumn>& columns() const override { return described_; }
@@ -45,6 +50,9 @@ class Table : public ArrowTable {
 
   std::string texts_of(std::size_t column, std::vector<std::string>& texts) const override {
     return columns_[column].texts_of(texts);
+  }
+  bool is_null(std::size_t column, std::int64_t row) const override {
+    return columns_[column].is_null(row);
   }
   std::string first_null(std::size_t column, std::int64_t& row) const override {
     return columns_[column].first_null(row);
@@ -67,6 +75,13 @@ class Table : public ArrowTable {
   }
 
  protected:
+  bool has_type(std::size_t column, const arrow::DataType& type) const {
+    const ArrowColumn own = describe(type);
+    const ArrowColumn& expected = described_[column];
+    return own.value == expected.value && own.lists == expected.lists &&
+           own.is_dictionary == expected.is_dictionary;
+  }
+
   std::vector<Column> columns_;
   std::int64_t rows_ = 0;
 
@@ -81,8 +96,10 @@ class BatchTable : public Table {
   using Table::Table;
 
   std::string add(std::shared_ptr<arrow::RecordBatch> batch) {
-    if (batch->num_rows() < 0) return "a negative number of rows (it is damaged)";
-    rows_ += batch->num_rows();
+    const std::int64_t rows = batch->num_rows();
+    if (rows < 0 || rows > std::numeric_limits<std::int64_t>::max() - rows_)
+      return "a number of rows that no file has (it is damaged)";
+    rows_ += rows;
     batches_.push_back(std::move(batch));
     return "";
   }
@@ -115,6 +132,7 @@ class ParquetTable : public Table {
       std::shared_ptr<arrow::ChunkedArray> values;
       const arrow::Status status = reader_->ReadColumn(static_cast<int>(column), &values);
       if (!status.ok()) return status.message();
+      if (!has_type(column, *values->type())) return "values of another type than its schema says";
       if (values->length() != rows_) return "a column that is shorter than others (it is damaged)";
       for (const auto& chunk : values->chunks()) {
         std::string problem = columns_[column].add(chunk);

@@ -3,8 +3,18 @@
 #include <algorithm>
 
 #include "base/utf8.h"
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
 
 namespace hasten::tokenizers {
+
+void require_text_size(std::size_t bytes) {
+  if (bytes <= kLongestText) return;
+  throw DataError("tokenizers.text-too-long",
+                  {.what = "a text of more than 1 GiB, as it is or as the tokenizer changes it",
+                   .got = human_bytes(static_cast<std::int64_t>(bytes)),
+                   .hint = "split it into shorter texts"});
+}
 
 void AlignedBuffer::append_original(std::string_view text, std::uint32_t source_begin) {
   bytes += text;

@@ -11,7 +11,7 @@
 // are surprising: an inserted character has the place of the one before it, and a character that
 // is inserted before all others has an empty place.
 //
-// Thread rule: plain values. Throws std::bad_alloc.
+// Thread rule: plain values. Throws std::bad_alloc, and what require_text_size throws.
 // Source: Hugging Face tokenizers 0.23.3, tokenizer/normalizer.rs and pre_tokenizer.rs.
 #pragma once
 
@@ -22,6 +22,12 @@
 #include <vector>
 
 namespace hasten::tokenizers {
+
+// The most bytes of a text, also after its normalization: places are numbers of 32 bits, and a small
+// file can ask for a step that doubles a text many times.
+inline constexpr std::size_t kLongestText = std::size_t{1} << 30;
+// Throws DataError "tokenizers.text-too-long" for a text of more bytes.
+void require_text_size(std::size_t bytes);
 
 // The bytes [begin, end) of the original text that a byte stands for.
 struct Alignment {

@@ -130,13 +130,18 @@ class Bpe : public WordModel {
                                    "\" is not in the vocabulary"),
                        .hint = "use the vocabulary and the merges of one tokenizer"});
     };
+    const std::string& prefix = options_.continuing_subword_prefix;
     std::vector<std::pair<char32_t, char32_t>> joined;  // the last and the first character
     for (std::size_t rank = 0; rank < options_.merges.size(); ++rank) {
       const auto& [first, second] = options_.merges[rank];
       const std::int32_t first_id = id_of(first, rank), second_id = id_of(second, rank);
-      if (second.size() < options_.continuing_subword_prefix.size()) id_of("", rank);
-      const std::int32_t id =
-          id_of(first + second.substr(options_.continuing_subword_prefix.size()), rank);
+      if (second.size() < prefix.size()) {
+        throw DataError("tokenizers.bad-merge",
+                        {.what = str(where, ".merges[", rank, "]: the second token"),
+                         .got = str("\"", second, "\""),
+                         .expected = str("one that begins with \"", prefix, "\"")});
+      }
+      const std::int32_t id = id_of(first + second.substr(prefix.size()), rank);
       merges_.insert(first_id, second_id, {static_cast<std::uint32_t>(rank), id});
       if (!first.empty() && !second.empty())
         joined.emplace_back(decode_utf8_before(first.data() + first.size()).value,

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "aligned_text.h"
 #include "base/utf8.h"
 #include "normalizer_steps.h"
 #include "tokenizers/clean_up.h"
@@ -139,9 +140,12 @@ struct ReplaceTextDecoder : DecoderStep {
   ReplaceTextDecoder(std::string old_text, std::string new_text)
       : from(std::move(old_text)), to(std::move(new_text)) {}
   void run(std::vector<std::string>& tokens, Matcher&) const override {
-    for (std::string& token : tokens) replace_all(token, from, to);
+    for (std::string& token : tokens) {
+      require_text_size(token.size() / from.size() * to.size());  // if it has nothing else
+      replace_all(token, from, to);
+    }
   }
-  std::string from, to;
+  std::string from, to;  // `from` is not empty
 };
 
 struct ReplacePatternDecoder : DecoderStep {
@@ -152,6 +156,7 @@ struct ReplacePatternDecoder : DecoderStep {
     for (std::string& token : tokens) {
       if (token.empty()) continue;
       from.find_all(token, matcher, matches);
+      require_text_size(matches.size() * to.size());
       std::string out;
       std::size_t at = 0;
       for (const Match& match : matches) {

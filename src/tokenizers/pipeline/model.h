@@ -1,8 +1,8 @@
 // File: tokenizers/pipeline/model.h
-// What splits a word into the tokens of a vocabulary.
+// The models of tokenizer.json, each of which splits a word into the tokens of its vocabulary.
 //
-//   std::vector<Piece> pieces;
-//   model.split("unaffable", memory, pieces);
+//   std::vector<WordPart> parts;
+//   model.split("unaffable", memory, parts);
 //
 // Thread rule: models are immutable; safe from many threads, each with its own memory.
 #pragma once
@@ -28,7 +28,7 @@ struct WordPart {
 
 // The memory of a model for one word at a time.
 struct ModelMemory {
-  // Of BPE: the symbols of a word, and the queue of possible merges.
+  // BPE keeps the symbols of a word and the queue of possible merges.
   struct Symbol {
     std::int32_t id;
     std::uint32_t size;  // in bytes; 0: merged into the one before
@@ -43,7 +43,7 @@ struct ModelMemory {
   std::vector<Symbol> symbols;
   std::vector<Merge> merges;
   std::vector<std::uint32_t> ranks;
-  // Of Unigram: the best way to each byte of a word.
+  // Unigram keeps the best way to each byte of a word.
   struct Way {
     double score;
     std::int32_t id;
@@ -61,8 +61,8 @@ class WordModel {
   virtual void split(std::string_view word, ModelMemory& memory,
                      std::vector<WordPart>& parts) const = 0;
   virtual const TokenTable& vocabulary() const noexcept = 0;
-  // Calls add for stretches of the word that may be split one by one with the same result. A long
-  // word is looked up in these stretches, because they repeat more often.
+  // Replaces `ends` by the ends of stretches of the word that may be split one by one with the same
+  // result. A long word is looked up in these stretches, because they repeat more often.
   virtual void cut(std::string_view word, std::vector<std::uint32_t>& ends) const {
     ends.assign(1, static_cast<std::uint32_t>(word.size()));
   }

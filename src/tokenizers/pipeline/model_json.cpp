@@ -90,7 +90,7 @@ std::unique_ptr<WordModel> read_bpe(const Fields& fields) {
   if (const Json* dropout = fields.find("dropout"); dropout != nullptr && *dropout != 0.0) {
     throw DataError("tokenizers.unknown-model",
                     {.what = fields.where() + ".dropout",
-                     .got = dropout->dump(),
+                     .got = dropout->is_number() ? dropout->dump() : dropout->type_name(),
                      .expected = "null or 0: hasten splits a word always in the same way"});
   }
   BpeOptions options;

@@ -246,13 +246,22 @@ struct ReplaceTextStep : NormalizerStep {
   bool run(const AlignedView& text, AlignedBuffer& out, Scratch&) const override {
     std::size_t at = text.bytes.find(from);
     if (at == std::string_view::npos) return false;
+    if (text.bytes.size() / from.size() * to.size() > kLongestText)
+      require_text_size(count(text.bytes) * to.size());
     Replacer replacer(text, out);
     for (; at != std::string_view::npos; at = text.bytes.find(from, at + from.size()))
       replacer.replace(at, at + from.size(), to);
     replacer.finish();
     return true;
   }
-  std::string from, to;
+  std::size_t count(std::string_view text) const {
+    std::size_t found = 0;
+    for (std::size_t at = text.find(from); at != std::string_view::npos;
+         at = text.find(from, at + from.size()))
+      ++found;
+    return found;
+  }
+  std::string from, to;  // `from` is not empty
 };
 
 struct ReplacePatternStep : NormalizerStep {
@@ -262,6 +271,7 @@ struct ReplacePatternStep : NormalizerStep {
     if (text.bytes.empty()) return false;
     from.find_all(text.bytes, scratch.matcher, scratch.matches);
     if (scratch.matches.empty()) return false;
+    require_text_size(scratch.matches.size() * to.size());
     Replacer replacer(text, out);
     for (const Match& match : scratch.matches) replacer.replace(match.begin, match.end, to);
     replacer.finish();
@@ -332,6 +342,7 @@ AlignedView normalize(const NormalizerSteps& steps, AlignedView text,
     AlignedBuffer& out = buffers[next];
     out.clear();
     if (!step->run(text, out, scratch)) continue;
+    require_text_size(out.bytes.size());
     text = out.view(text.source_begin, text.source_end);
     next = 1 - next;
   }

@@ -48,16 +48,22 @@ struct Matcher::Memory {
   std::vector<std::uint32_t> positions;  // the byte at which each of them begins, and the end
 
   Memory() {
-    if (!data || !context || !stack) throw std::bad_alloc();
+    if (!data || !context) throw std::bad_alloc();
     pcre2_set_match_limit(context.get(), kMatchLimit);
     pcre2_set_heap_limit(context.get(), kHeapLimitKiB);
-    pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
+    // There is none if PCRE2 was built without its compiler.
+    if (stack) pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
   }
 };
 
-Matcher::Matcher() : memory_(std::make_unique<Memory>()) {}
+Matcher::Matcher() = default;
 Matcher::~Matcher() = default;
 Matcher::Matcher(Matcher&&) noexcept = default;
+
+Matcher::Memory& Matcher::memory() {
+  if (!memory_) memory_ = std::make_unique<Memory>();
+  return *memory_;
+}
 
 CharacterCodes::CharacterCodes(const std::vector<Row>& rows) : blocks_(0x110000 >> kShift) {
   std::map<std::string, std::uint16_t> numbers;
@@ -113,7 +119,7 @@ Pattern::Pattern(std::string_view regex, const std::string& where, const Transla
 
 bool Pattern::find_next(std::string_view codes, std::size_t from, Matcher& matcher,
                         Match& match) const {
-  Matcher::Memory& memory = *matcher.memory_;
+  Matcher::Memory& memory = matcher.memory();
   const auto* const text = reinterpret_cast<PCRE2_SPTR>(codes.data());
   const auto run = compiled_->is_fast ? pcre2_jit_match : pcre2_match;
   const int found = run(compiled_->code.get(), text, codes.size(), from, 0, memory.data.get(),
@@ -133,7 +139,7 @@ bool Pattern::find_next(std::string_view codes, std::size_t from, Matcher& match
 
 void Pattern::find_all(std::string_view text, Matcher& matcher, std::vector<Match>& matches) const {
   matches.clear();
-  Matcher::Memory& memory = *matcher.memory_;
+  Matcher::Memory& memory = matcher.memory();
   const bool is_ascii = ascii_prefix(text) == text.size();
   std::string_view codes = text;
   if (!is_ascii) {

@@ -37,7 +37,7 @@ struct Match {
 
 struct Translation;  // pattern_syntax.h
 
-// The memory for one match at a time.
+// The memory for one match at a time, which is allocated for the first one.
 class Matcher {
  public:
   Matcher();
@@ -48,6 +48,7 @@ class Matcher {
  private:
   friend class Pattern;
   struct Memory;
+  Memory& memory();
   std::unique_ptr<Memory> memory_;
 };
 

@@ -91,7 +91,7 @@ class PatternReader {
   void read_atom() {
     const std::size_t begin = pieces_.size();
     if (next_is("(")) {
-      if (!read_group()) return;  // flags for the rest of the group
+      if (!read_group()) return;
     } else if (accept("[")) {
       add_set(read_class());
     } else if (accept("\\")) {
@@ -110,7 +110,8 @@ class PatternReader {
     read_quantifiers(begin);
   }
 
-  // Reads a group and returns true, or flags such as (?i) and returns false.
+  // Reads a group and returns true, or a comment, or flags such as (?i) and what they apply to, and
+  // returns false: neither can be repeated.
   bool read_group() {
     last_letter_ = 0;
     const bool case_before = ignores_case_;
@@ -131,10 +132,18 @@ class PatternReader {
       if (!accept(">")) throw_bad("a group name without its end", ">");
     } else if (accept("?")) {
       read_flags();
-      if (accept(")")) return false;
+      if (accept(")")) return read_flagged_rest();
       if (!accept(":")) throw_bad("an unknown kind of group", "");
     }
     return read_rest_of_group(open, case_before);
+  }
+
+  // Reads what flags without a group of their own apply to: in Ruby's syntax, a(?i)b|c is a(?i:b|c).
+  bool read_flagged_rest() {
+    add_text("(?:");
+    read_alternatives();
+    add_text(")");
+    return false;
   }
 
   bool read_rest_of_group(const std::string& open, bool case_before) {

@@ -11,8 +11,6 @@
 namespace hasten::tokenizers {
 namespace {
 
-constexpr std::size_t kLongestText = std::size_t{1} << 30;
-
 bool is_blank(char32_t c) {
   return c == letter_of_byte(' ') || Unicode::get().is(c, Unicode::white);
 }
@@ -32,6 +30,12 @@ std::pair<std::uint32_t, std::uint32_t> blanks_of(std::string_view token) {
   return count;
 }
 
+std::size_t total_size(const std::vector<std::string>& tokens) {
+  std::size_t size = 0;
+  for (const std::string& token : tokens) size += token.size();
+  return size;
+}
+
 }  // namespace
 
 bool Pipeline::needs_places() const noexcept {
@@ -43,12 +47,8 @@ bool Pipeline::needs_places() const noexcept {
 
 void PipelineEncoder::run(const Pipeline& pipeline, std::string_view text, bool offsets,
                           std::size_t enough_tokens, TextTokens& out, Blanks* blanks) {
-  if (text.size() > kLongestText) {
-    throw DataError("tokenizers.text-too-long",
-                    {.what = "a text of more than 1 GiB",
-                     .got = human_bytes(static_cast<std::int64_t>(text.size())),
-                     .hint = "split it into shorter texts"});
-  }
+  require_text_size(text.size());
+  longest_text_ = std::max(longest_text_, text.size());
   pipeline_ = &pipeline;
   offsets_ = offsets;
   out_ = &out;
@@ -105,6 +105,7 @@ void PipelineEncoder::add_unmatched(std::string_view text, std::size_t begin, st
   const AlignedView normalized = normalize(pipeline_->normalizer, original, normalized_, scratch_);
   const std::size_t base = split_.text.bytes.size(), size = normalized.bytes.size();
   if (size == 0) return;
+  require_text_size(base + size);
   split_.text.append(normalized, 0, size);
   normalized_matches_.clear();
   if (pipeline_->added.any_normalized())
@@ -272,7 +273,12 @@ std::string decode_ids(const Pipeline& pipeline, std::span<const std::int32_t> i
   }
   if (!pipeline.has_decoder) return join(tokens, " ");
   Matcher matcher;
-  for (const auto& step : pipeline.decoder) step->run(tokens, matcher);
+  for (const auto& step : pipeline.decoder) {
+    const std::size_t before = total_size(tokens);
+    step->run(tokens, matcher);
+    const std::size_t after = total_size(tokens);
+    if (after > before) require_text_size(after);
+  }
   return join(tokens, "");
 }
 

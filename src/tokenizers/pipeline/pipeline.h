@@ -1,10 +1,10 @@
 // File: tokenizers/pipeline/pipeline.h
-// The parts of a tokenizer.json in the order in which a text passes through them, and what encodes
-// a text with them.
+// The parts of a tokenizer.json in the order in which a text passes through them, and the encoder of
+// a text.
 //
 //   const Pipeline pipeline = read_pipeline("tokenizer.json");     // pipeline_json.h
-//   PipelineEncoder encoder(pipeline);
-//   encoder.run("Hello", /*offsets=*/false, /*enough_tokens=*/510, tokens, nullptr);
+//   PipelineEncoder encoder;
+//   encoder.run(pipeline, "Hello", /*offsets=*/false, /*enough_tokens=*/510, tokens, nullptr);
 //
 // Thread rule: a Pipeline is immutable; an encoder serves one thread at a time. run() throws
 // DataError "tokenizers.text-too-long", "tokenizers.bad-pattern", and what the model throws.
@@ -64,9 +64,12 @@ class PipelineEncoder {
   void run(const Pipeline& pipeline, std::string_view text, bool offsets, std::size_t enough_tokens,
            TextTokens& out, Blanks* blanks);
 
-  Matcher& matcher() noexcept { return scratch_.matcher; }
+  // True if a text has been so long that the buffers are large and should be given back.
+  bool has_large_buffers() const noexcept { return longest_text_ > kLongTextInBytes; }
 
  private:
+  static constexpr std::size_t kLongTextInBytes = 256 << 10;  // its buffers take some 10 MB
+
   void add_unmatched(std::string_view text, std::size_t begin, std::size_t end);
   void add_word(const TextPart& part);
   void add_word(const AlignedView& word);
@@ -84,7 +87,7 @@ class PipelineEncoder {
   Blanks* blanks_ = nullptr;
   std::int32_t word_ = 0;
   std::string repaired_;
-  std::size_t text_size_ = 0;
+  std::size_t text_size_ = 0, longest_text_ = 0;
   std::vector<std::uint32_t> character_of_byte_;  // empty for ASCII
   std::vector<AddedMatch> raw_, normalized_matches_;
   AlignedBuffer original_, letters_;

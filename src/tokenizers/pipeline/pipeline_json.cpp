@@ -13,7 +13,7 @@ namespace {
 constexpr int kDeepestSequence = 16;
 constexpr std::size_t kMostParts = 64;
 
-// What each added token is matched by: its text, normalized if it is so marked.
+// Returns the texts that the added tokens are matched by: their own, normalized if they are so marked.
 std::vector<std::string> match_texts(const std::vector<AddedToken>& tokens,
                                      const NormalizerSteps& steps) {
   std::vector<std::string> texts;

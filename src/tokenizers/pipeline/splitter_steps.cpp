@@ -212,6 +212,7 @@ void rewrite_parts(SplitText& text, Scratch& scratch, Rewrite rewrite) {
       out.append(view, 0, view.bytes.size());
     else
       rewrite(view, out);
+    require_text_size(out.bytes.size());
     moved.end = static_cast<std::uint32_t>(out.bytes.size());
     if (moved.begin == moved.end) continue;
     scratch.parts.push_back(moved);

@@ -2,7 +2,7 @@
 // The pre-tokenizers of tokenizer.json, which split a text into words.
 //
 //   SplitterSteps steps;
-//   steps.push_back(make_metaspace_step(U'\u2581', PrependScheme::always, true));
+//   steps.push_back(make_metaspace_splitter(U'\u2581', PrependScheme::always, true));
 //   for (const auto& step : steps) step->run(text, scratch);
 //
 // Thread rule: steps are immutable; safe from many threads, each with its own text and scratch.
@@ -17,7 +17,7 @@
 
 namespace hasten::tokenizers {
 
-// What becomes of a delimiter: a word of its own, nothing, a part of the word before or after it,
+// The treatment of a delimiter. It becomes a word of its own, nothing, a part of the word before or after it,
 // or a word together with the delimiters next to it.
 enum class SplitBehavior { isolated, removed, merged_with_previous, merged_with_next, contiguous };
 

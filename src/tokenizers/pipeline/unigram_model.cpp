@@ -21,7 +21,7 @@ class Unigram : public WordModel {
   Unigram(const std::vector<std::pair<std::string, double>>& tokens, std::int32_t unk_id,
           bool byte_fallback)
       : unk_id_(unk_id) {
-    // Of equal tokens, the last one counts.
+    // The last one of equal tokens counts.
     std::unordered_map<std::string_view, std::int32_t> last;
     for (std::size_t i = 0; i < tokens.size(); ++i)
       last[tokens[i].first] = static_cast<std::int32_t>(i);

@@ -6,8 +6,9 @@
 //   std::span<const WordPart> parts;
 //   if (!cache.find(word, hash, parts)) cache.insert(word, hash, split(word));
 //
-// It holds up to 65,536 words of at most 64 bytes and begins anew when it is full, so it takes a
-// few megabytes at most. Thread rule: one thread at a time. Throws std::bad_alloc.
+// It holds up to 65,536 words of at most 64 bytes, and as many parts as such words have on average,
+// and begins anew when it is full, so it takes 18 MB at most. Thread rule: one thread at a time.
+// Throws std::bad_alloc.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +44,7 @@ class WordCache {
 
   // `word` must not be empty, not longer than kLongestWord, and not known yet.
   void insert(std::string_view word, std::uint64_t hash, std::span<const WordPart> parts) {
-    if (count_ == kMostWords) clear();
+    if (count_ == kMostWords || parts_.size() > kMostParts) clear();
     if (2 * (count_ + 1) > slots_.size()) grow();
     place({hash, static_cast<std::uint32_t>(bytes_.size()), static_cast<std::uint32_t>(word.size()),
            static_cast<std::uint32_t>(parts_.size()), static_cast<std::uint32_t>(parts.size())});
@@ -53,7 +54,7 @@ class WordCache {
   }
 
  private:
-  static constexpr std::size_t kMostWords = 1 << 16, kFirstSlots = 1 << 10;
+  static constexpr std::size_t kMostWords = 1 << 16, kMostParts = 1 << 18, kFirstSlots = 1 << 10;
   struct Slot {
     std::uint64_t hash = 0;
     std::uint32_t begin = 0, size = 0;  // of the word in bytes_; size 0: empty

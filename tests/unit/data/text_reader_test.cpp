@@ -186,6 +186,15 @@ TEST_CASE("text: names that two classes share do not move the later numbers") {
   CHECK(table.classes("c", {"a", "a", "b"}).ids == std::vector<std::int64_t>{2, 0});
 }
 
+TEST_CASE("text: JSON that is nested very deeply is refused with its line") {
+  const std::string nested = std::string(200000, '[') + std::string(200000, ']');
+  const std::string error =
+      read(".jsonl", "{\"a\": 1}\n{\"a\": " + nested + "}\n", {.structured = true}).error;
+  CHECK_MESSAGE(error.find("x.jsonl:2: a list or an object inside of more than 1000 others") !=
+                    std::string::npos,
+                error);
+}
+
 TEST_CASE("text: 3,000 random texts give a table or an error of hasten") {
   std::mt19937_64 random(7);
   const Texts words = {"a", ",", "\t", "\n", "\r\n", "\"",   "{",         "}",

@@ -63,6 +63,15 @@ TEST_CASE("(?i) matches as Oniguruma does, the long s included") {
   CHECK(message_for("(?i:\u00e9)") != "compiled");
 }
 
+TEST_CASE("flags without a group apply to the alternatives after them, as in Ruby") {
+  CHECK(found("ab(?i)c|d", "abC abD D d ab") == Words{"abC", "abD"});
+  CHECK(found("x|a(?i)b|c", "x aB C c aC ac") == Words{"x", "aB", "aC", "ac"});
+  CHECK(found("(?:a(?i)b|c)d", "aBd aCd Cd cd acd") == Words{"aBd", "aCd", "acd"});
+  CHECK(found("(?i)a(?-i)b|c", "Ab AC Ac AB c") == Words{"Ab", "Ac"});
+  CHECK(found("(?-i)a|b(?i)c", "a bC") == Words{"a", "bC"});
+  CHECK(found("a(?i)", "aA") == Words{"a"});
+}
+
 TEST_CASE("quantifiers have Ruby's meaning") {
   CHECK(found("a{2}+", "aaaaa") == Words{"aaaa"});  // {2} repeated, not possessive
   CHECK(found("a++a", "aaa") == Words{});           // possessive

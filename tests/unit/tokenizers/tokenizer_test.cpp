@@ -1,12 +1,14 @@
 #include "hasten/tokenizers/tokenizer.h"
 
 #include <doctest/doctest.h>
+#include <malloc.h>
 
 #include <functional>
 #include <thread>
 
 #include "hasten/base/error.h"
 #include "small_tokenizer.h"
+#include "tokenizers/pipeline/word_cache.h"
 
 namespace tokenizers_tokenizer_test {
 
@@ -97,6 +99,25 @@ TEST_CASE("a pair has the types 0 and 1, and truncation cuts it") {
                                                           .truncation_side = Side::left,
                                                           .offsets = true});
   CHECK(left.input_ids == std::vector<std::int32_t>{9, 10});
+}
+
+TEST_CASE("words are encoded one by one, and tokens know their words") {
+  json file = byte_level();
+  const std::vector<std::string> words{"hello", "", "hell o!", "<end>"};
+  const Encoding row = load(file).encode_words(words);
+  // A blank within a word is one of its own; the offsets of tokens leave it out.
+  CHECK(row.input_ids == std::vector<std::int32_t>{8, 7, 4, 3, 10, 11});
+  CHECK(row.word_ids == std::vector<std::int32_t>{0, 2, 2, 2, 2, 3});
+  CHECK(row.offsets == std::vector<std::pair<std::uint32_t, std::uint32_t>>{
+                           {0, 5}, {0, 4}, {5, 5}, {5, 6}, {6, 7}, {0, 5}});
+  file["pre_tokenizer"]["add_prefix_space"] = true;
+  file["post_processor"]["add_prefix_space"] = true;
+  const EncodeOptions left{
+      .truncation = Truncation::longest_first, .max_length = 2, .truncation_side = Side::left};
+  CHECK(load(file)
+            .encode_words(std::vector<std::string>{"hello", "hello", "hello"}, left)
+            .input_ids == std::vector<std::int32_t>{9, 9});
+  CHECK(load(file).encode_words({}).size() == 0);
 }
 
 TEST_CASE("a batch is the same on several threads") {
@@ -206,6 +227,89 @@ TEST_CASE("a malformed part is refused with the path of its key") {
       "too-many-parts", "normalizer.normalizers[64]");
 }
 
+TEST_CASE("a merge whose second token is shorter than the prefix is refused") {
+  check_error(
+      [](json& file) {
+        json& model = file["model"];
+        model["continuing_subword_prefix"] = "##";
+        model["vocab"] = {{"", 0}, {"a", 1}, {"b", 2}};
+        model["merges"] = json::array({json::array({"a", "b"})});
+        file["added_tokens"] = json::array();
+      },
+      "bad-merge", "model.merges[0]: the second token: got \"b\"");
+}
+
+TEST_CASE("a file that is nested very deeply is refused") {
+  const TemporaryDirectory folder;
+  const std::string nested = std::string(200000, '[') + std::string(200000, ']');
+  std::string text = byte_level().dump();
+  const std::size_t model = text.find("\"model\":{") + 9;
+  text.insert(model, "\"dropout\":" + nested + ",");
+  small::write(folder.path() / "tokenizer.json", text);
+  CHECK_THROWS_WITH_AS(Tokenizer::from_file(folder.path() / "tokenizer.json"),
+                       doctest::Contains("inside of more than 1000 others"), DataError);
+  // The keys of added_tokens_decoder are numbers, whatever else JSON permits.
+  small::write(folder.path() / "tokenizer.json", byte_level().dump());
+  small::write(folder.path() / "tokenizer_config.json",
+               R"({"added_tokens_decoder": {")" + nested + R"(": {"content": "x"}}})");
+  CHECK_THROWS_AS(Tokenizer::from_pretrained(folder.path()), DataError);
+}
+
+TEST_CASE("parts that make a text longer and longer end with an error") {
+  const auto longer = [](const char* type) {
+    return json{
+        {"type", type}, {"pattern", {{"String", "h"}}}, {"content", std::string(33000, 'h')}};
+  };
+  const auto twice = [](const json& part, const char* key) {
+    return json{{"type", "Sequence"}, {key, json::array({part, part})}};
+  };
+  json file = byte_level();
+  file["normalizer"] = longer("Replace");
+  file["pre_tokenizer"]["use_regex"] = false;
+  CHECK(load(file).encode("h").size() == 33000);
+  file["normalizer"] = twice(longer("Replace"), "normalizers");
+  CHECK_THROWS_WITH_AS(load(file).encode("h"), doctest::Contains("more than 1 GiB"), DataError);
+  json expression = longer("Replace");
+  expression["pattern"] = {{"Regex", "h"}};
+  file["normalizer"] = twice(expression, "normalizers");
+  CHECK_THROWS_WITH_AS(load(file).encode("h"), doctest::Contains("more than 1 GiB"), DataError);
+
+  const std::vector<std::int32_t> ids{0};
+  json decoding = byte_level();
+  for (const json& part : {longer("Replace"), expression}) {
+    decoding["decoder"] = part;
+    CHECK(load(decoding).decode(ids).size() == 33000);
+    decoding["decoder"] = twice(part, "decoders");
+    CHECK_THROWS_WITH_AS(load(decoding).decode(ids), doctest::Contains("more than 1 GiB"),
+                         DataError);
+  }
+}
+
+TEST_CASE("the buffers of a long text and the words of a cache are given back") {
+  const Tokenizer tokenizer = load(byte_level());
+  std::string text;
+  while (text.size() < 1 << 20) text += "hello! ";
+  (void)tokenizer.encode("!");
+  const auto used = [] {
+    const struct mallinfo2 memory = mallinfo2();
+    return memory.uordblks + memory.hblkhd;
+  };
+  const std::size_t before = used();
+  (void)tokenizer.encode(text, {.truncation = Truncation::only_first, .max_length = 1});
+  CHECK(used() < before + (1 << 20));
+
+  tokenizers::WordCache cache;
+  const std::vector<tokenizers::WordPart> parts(8, tokenizers::WordPart{1, 0, 1});
+  const auto insert = [&](const std::string& word) {
+    cache.insert(word, tokenizers::hash_bytes(word), parts);
+  };
+  for (int i = 0; i < 40000; ++i) insert(std::to_string(i));
+  std::span<const tokenizers::WordPart> known;
+  CHECK(cache.find("39999", tokenizers::hash_bytes("39999"), known));
+  CHECK(known.size() == 8);
+  CHECK(!cache.find("0", tokenizers::hash_bytes("0"), known));
+}
+
 TEST_CASE("an unknown character without an unknown token is an error if the model needs one") {
   json file = byte_level();
   file["model"] = json{{"type", "Unigram"}, {"vocab", json::array({json::array({"a", -1.0})})}};
@@ -243,6 +347,8 @@ TEST_CASE("special tokens and sides come from tokenizer_config.json") {
   CHECK(tokenizer.eos_id() == 11);
   CHECK(tokenizer.bos_id() == 8);
   CHECK(tokenizer.pad_id() == std::nullopt);
+  CHECK(tokenizer.mask_id() == std::nullopt);
+  CHECK(tokenizer.special_ids() == std::vector<std::int32_t>{8, 11});
   CHECK(tokenizer.model_max_length() == 2);
   CHECK(tokenizer.encode("hello!!", {.truncation = Truncation::longest_first}).size() == 2);
   std::vector<Encoding> rows = tokenizer.encode_batch(std::vector<std::string>{"hello", "!!"});
@@ -250,6 +356,14 @@ TEST_CASE("special tokens and sides come from tokenizer_config.json") {
   tokenizer.pad(rows, {.pad_id = 11});
   CHECK(rows[0].input_ids == std::vector<std::int32_t>{11, 8});
   CHECK_THROWS_AS(Tokenizer::from_pretrained(folder.path() / "none"), IoError);
+
+  small::write(
+      folder.path() / "tokenizer_config.json",
+      R"({"mask_token": "he", "cls_token": "gone", "additional_special_tokens": ["!", "h"]})");
+  const Tokenizer masking = Tokenizer::from_pretrained(folder.path());
+  CHECK(masking.mask_id() == 5);
+  // <end> is only marked as special in tokenizer.json, and "gone" is no token.
+  CHECK(masking.special_ids() == std::vector<std::int32_t>{0, 5, 10});
 }
 
 }  // namespace tokenizers_tokenizer_test
