@@ -6,6 +6,8 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
+#include <string_view>
 
 #include "base/parse_number.h"
 #include "commands/generate_options.h"
@@ -23,10 +25,10 @@ namespace {
 
 using Ids = std::vector<std::int32_t>;
 
-std::int64_t id_of(const std::string& option, const std::string& word) {
-  if (const auto id = parse_number<std::int64_t>(word); id && *id >= 0) return *id;
+std::int32_t id_of(const std::string& option, const std::string& word) {
+  if (const auto id = parse_number<std::int32_t>(word); id && *id >= 0) return *id;
   throw ConfigError("config.bad-value",
-                    {.what = option, .got = "'" + word + "'", .expected = "an id"});
+                    {.what = option, .got = "'" + word + "'", .expected = "the id of a token"});
 }
 
 EarlyStopping early_stopping_of(const std::string& word) {
@@ -42,7 +44,9 @@ void set_if_given(To& to, const std::optional<From>& from) {
 // The options of the model, changed by those of the command.
 GenerationOptions options_of(const GenerateCommand& command) {
   GenerationOptions options = generation_defaults(command.model);
+  // The new tokens, which would take precedence, may be those of the model's files.
   if (command.max_length) options.max_new_tokens.reset();
+  if (command.min_length) options.min_new_tokens = 0;
   set_if_given(options.max_length, command.max_length);
   set_if_given(options.max_new_tokens, command.max_new_tokens);
   set_if_given(options.min_length, command.min_length);
@@ -92,8 +96,7 @@ std::vector<Prompt> prompts_of(const GenerateCommand& command,
   std::vector<Prompt> prompts;
   if (!tokenizer) {
     Prompt& only = prompts.emplace_back();
-    for (const std::string& word : command.ids)
-      only.ids.push_back(static_cast<std::int32_t>(id_of("--ids", word)));
+    for (const std::string& word : command.ids) only.ids.push_back(id_of("--ids", word));
     return prompts;
   }
   for (std::string& text : texts_of(command)) {
@@ -171,30 +174,55 @@ void print(const Result& result, const std::optional<Tokenizer>& tokenizer, bool
   std::cout << line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
 }
 
-// Prints a text while it grows. A character that needs more tokens is held back.
+// Prints a text while it grows. A character that needs more tokens is held back until the end. Only
+// the tokens from the last printed piece on are decoded, so that the time is in proportion to the
+// tokens; this piece is included because some tokenizers decode the first token of a text in another
+// way.
 class GrowingText {
  public:
   GrowingText(const Tokenizer& tokenizer, Ids prompt)
-      : tokenizer_(tokenizer), ids_(std::move(prompt)) {
-    show();
-  }
+      : tokenizer_(tokenizer), ids_(std::move(prompt)) {}
+
   void add(std::int64_t id) {
     ids_.push_back(static_cast<std::int32_t>(id));
-    show();
+    constexpr std::string_view kIncomplete = "\xEF\xBF\xBD";
+    const std::string text = decoded(ids_.size());
+    if (!ends_with(text, kIncomplete)) show(text);
+  }
+  void finish() {
+    show(decoded(ids_.size()));
+    std::cout << '\n';
   }
 
  private:
-  void show() {
-    const std::string text = tokenizer_.decode(ids_, {.skip_special_tokens = true});
-    if (ends_with(text, "\xEF\xBF\xBD") || text.compare(0, shown_.size(), shown_) != 0) return;
-    std::cout << text.substr(shown_.size()) << std::flush;
-    shown_ = text;
+  std::string decoded(std::size_t end) const {
+    return tokenizer_.decode(std::span(ids_).subspan(piece_, end - piece_),
+                             {.skip_special_tokens = true});
+  }
+  void show(const std::string& text) {
+    const std::size_t shown = decoded(end_of_piece_).size();
+    if (text.size() <= shown) return;  // a special token
+    std::cout << text.substr(shown) << std::flush;
+    piece_ = end_of_piece_;
+    end_of_piece_ = ids_.size();
   }
 
   const Tokenizer& tokenizer_;
   Ids ids_;
-  std::string shown_;
+  std::size_t piece_ = 0, end_of_piece_ = 0;  // the tokens of the last printed piece
 };
+
+// Says which weights are not those of the files: texts of random weights have no meaning.
+void warn_of_random_weights(const LoadedModel& loaded, const std::string& model) {
+  if (loaded.random) {
+    std::cerr << "hasten generate: warning: the weights of " << model
+              << " are random, so its texts have no meaning. Name a folder with weights.\n";
+  } else if (!loaded.report.missing.empty()) {
+    std::cerr << "hasten generate: warning: " << model << " has no "
+              << join(loaded.report.missing, ", ")
+              << ", so these weights are random and the texts have no meaning.\n";
+  }
+}
 
 }  // namespace
 
@@ -205,6 +233,7 @@ int generate(int argc, char** argv) {
   if (command.ids.empty()) tokenizer = Tokenizer::from_pretrained(command.model);
   const std::vector<Prompt> prompts = prompts_of(command, tokenizer);
   const LoadedModel loaded = load_model(command.model, {.task = Task::causal_lm});
+  warn_of_random_weights(loaded, command.model);
   loaded.model->eval();
   auto& model = dynamic_cast<CausalModel&>(*loaded.model);
 
@@ -215,6 +244,9 @@ int generate(int argc, char** argv) {
     growing.emplace(*tokenizer, prompts.front().ids);
     options.on_tokens = [&](const std::vector<std::int64_t>& next) { growing->add(next.front()); };
   }
+  // The batches share a generator: if each had its own, all would draw the same numbers.
+  if (options.seed) torch::manual_seed(*options.seed);
+  options.seed.reset();
   const auto batch = static_cast<std::size_t>(command.batch_size);
   for (std::size_t first = 0; first < prompts.size(); first += batch) {
     const auto part = std::span(prompts).subspan(first, std::min(batch, prompts.size() - first));
@@ -225,7 +257,7 @@ int generate(int argc, char** argv) {
     for (const Result& result : results_of(part, out, options, ids.size(1)))
       print(result, tokenizer, command.json);
   }
-  if (grows) std::cout << '\n';
+  if (growing) growing->finish();
   return 0;
 }
 

@@ -26,12 +26,13 @@ void describe_generate(config::OptionTable& table, GenerateCommand& command) {
       .at_least(1);
   d("max_length", &C::max_length, "Limit texts to this many tokens, with the prompt.").at_least(1);
   d("min_new_tokens", &C::min_new_tokens, "End no text before this many tokens.").at_least(0);
-  d("min_length", &C::min_length, "End no text before this many tokens, with the prompt.")
+  d("min_length", &C::min_length,
+    "End no text before this many tokens, with the prompt; min_new_tokens takes precedence.")
       .at_least(0);
   d.group("Search");
   d("num_beams", &C::num_beams, "Search with this many beams; 1 is a greedy search.").at_least(1);
   d("length_penalty", &C::length_penalty,
-    "Divide the score of a beam by its number of tokens to this power.");
+    "Divide the score of a beam by its number of new tokens to this power.");
   d("early_stopping", &C::early_stopping,
     "End a beam search as soon as every beam has a complete text (true), when a better one is "
     "unlikely (false), or when it is impossible (never).");
@@ -41,7 +42,8 @@ void describe_generate(config::OptionTable& table, GenerateCommand& command) {
   d("repetition_penalty", &C::repetition_penalty,
     "Make tokens of the text less probable, if above 1.")
       .above(0);
-  d("no_repeat_ngram_size", &C::no_repeat_ngram_size, "Let no this many tokens occur twice.")
+  d("no_repeat_ngram_size", &C::no_repeat_ngram_size,
+    "Let no sequence of this many tokens occur twice; 0: it may.")
       .at_least(0);
   d.group("Sampling");
   d("do_sample", &C::do_sample, "Draw each token from its probability.");
@@ -50,7 +52,8 @@ void describe_generate(config::OptionTable& table, GenerateCommand& command) {
   d("top_p", &C::top_p, "Draw only from the fewest tokens whose probabilities have this sum.")
       .at_least(0)
       .at_most(1);
-  d("min_p", &C::min_p, "Draw only from tokens of this share of the highest probability.")
+  d("min_p", &C::min_p,
+    "Draw only from tokens with at least this share of the highest probability.")
       .at_least(0)
       .at_most(1);
   d("seed", &C::seed, "Set the seed of the samples.").at_least(0);

@@ -93,11 +93,15 @@ bool BeamSearch::ends(std::int64_t token) const {
   return length_ + 1 >= max_length_ || std::find(all.begin(), all.end(), token) != all.end();
 }
 
-// A heap keeps the best candidates while all continuations are read once.
+// A heap keeps the best candidates while all continuations are read once. Of equal scores, those of
+// the first beam and the smallest token are better.
 std::vector<BeamSearch::Candidate> BeamSearch::best_candidates(
     std::int64_t prompt,
     const std::function<std::span<const float>(std::int64_t, std::int64_t)>& scores) const {
-  const auto better = [](const Candidate& a, const Candidate& b) { return a.score > b.score; };
+  const auto better = [](const Candidate& a, const Candidate& b) {
+    if (a.score != b.score) return a.score > b.score;
+    return std::pair(a.beam, a.token) < std::pair(b.beam, b.token);
+  };
   std::vector<Candidate> heap;
   for (std::int64_t beam = 0; beam < beams_; ++beam) {
     const std::span<const float> next = scores(prompt, beam);

@@ -4,8 +4,6 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "models/layers.h"
-#include "models/losses.h"
 
 namespace hasten {
 
@@ -13,6 +11,11 @@ namespace {
 
 DecoderPass pass_over_packed(const PackedBatch& packed) {
   return {.positions = as_int64(packed.batch.at("position_ids")), .mask = packed.mask.causal()};
+}
+
+// Labels are shifted within their rows, so they must have the shape of the tokens.
+void require_label_per_token(at::IntArrayRef tokens, const at::Tensor& labels) {
+  if (labels.sizes() != tokens) refuse_label_count(tokens, labels);
 }
 
 // Returns the label after each token of labels [rows, length], or [1, tokens] for texts of these
@@ -52,6 +55,7 @@ DecoderPass pass_over(KeyValueCache& cache, std::int64_t tokens) {
 
 DecoderRows rows_of(const TensorDict& batch, const PackedBatch::Tables& tables, bool packs) {
   const at::Tensor labels = take(batch, "labels").to(at::kLong);
+  require_label_per_token(take(batch, "input_ids").sizes(), labels);
   check_labels(labels, tables.words);
   TensorDict without_types = batch;  // decoders have none
   without_types.erase("token_type_ids");
@@ -74,6 +78,7 @@ void add_causal_lm_outputs(ModelOutput& out, const at::Tensor& head, const at::T
   out.logits = ops::linear(out.last_hidden_state, head, {});
   if (!labels.defined()) return;
   require_classes(labels);
+  require_label_per_token(outer_shape(out.logits), labels);
   // The labels are checked before they are shifted: in a dry run the copy has no content.
   check_labels(labels.to(at::kLong), head.size(0));
   out.loss = checked_cross_entropy(out.logits.to(at::kFloat), shifted_labels(labels.to(at::kLong)));

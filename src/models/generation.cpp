@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <span>
 #include <utility>
 
@@ -29,9 +30,16 @@ void check_at_least(const char* name, std::int64_t value, std::int64_t least) {
   if (value < least) refuse_option(name, str(value), str(least, " or more"));
 }
 
+void check_most(const char* name, const std::optional<std::int64_t>& tokens) {
+  // Sums and sizes of memory must not overflow.
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  if (tokens && (*tokens < 1 || *tokens > kMost))
+    refuse_option(name, str(*tokens), str("1 to ", kMost));
+}
+
 void check_lengths(const GenerationOptions& options) {
-  if (options.max_length) check_at_least("max_length", *options.max_length, 1);
-  if (options.max_new_tokens) check_at_least("max_new_tokens", *options.max_new_tokens, 1);
+  check_most("max_length", options.max_length);
+  check_most("max_new_tokens", options.max_new_tokens);
   check_at_least("min_length", options.min_length, 0);
   check_at_least("min_new_tokens", options.min_new_tokens, 0);
   if (options.max_new_tokens && options.min_new_tokens > *options.max_new_tokens) {
@@ -77,6 +85,7 @@ void check_search(const GenerationOptions& options) {
   }
   if (!std::isfinite(options.length_penalty))
     refuse_option("length_penalty", str(options.length_penalty), "a number");
+  if (options.pad_token_id) check_at_least("pad_token_id", *options.pad_token_id, 0);
 }
 
 void check_prompts(const at::Tensor& ids, const at::Tensor& mask) {
@@ -120,21 +129,31 @@ std::vector<std::int64_t> padding_of(const at::Tensor& ids, const at::Tensor& ma
 std::int64_t max_length_of(const GenerationOptions& options, std::int64_t prompt,
                            const CausalModel& model) {
   constexpr std::int64_t kDefaultNewTokens = 20;
-  const std::int64_t most = options.max_new_tokens
-                                ? prompt + *options.max_new_tokens
-                                : options.max_length.value_or(prompt + kDefaultNewTokens);
+  const std::int64_t limit =
+      model.max_length() > 0 ? model.max_length() : std::numeric_limits<std::int64_t>::max();
+  // As in transformers, only the default is cut to the longest row of the model.
+  const std::int64_t usual = std::max(prompt + 1, std::min(prompt + kDefaultNewTokens, limit));
+  const std::int64_t most = options.max_new_tokens ? prompt + *options.max_new_tokens
+                                                   : options.max_length.value_or(usual);
   if (most <= prompt) {
     refuse_option("max_length", str(most), str("more than the ", prompt, " tokens of the prompts"),
                   "set max_new_tokens instead");
   }
-  if (model.max_length() > 0 && most > model.max_length()) {
+  if (most > limit) {
     throw UsageError("models.sequence-too-long",
                      {.what = "a generation",
                       .got = str(most, " tokens with the prompt"),
-                      .expected = str("at most ", model.max_length(), " (max_position_embeddings)"),
+                      .expected = str("at most ", limit, " (max_position_embeddings)"),
                       .hint = "set a smaller max_new_tokens, or shorten the prompts"});
   }
   return most;
+}
+
+// The model reads the padding of texts that have ended as long as others go on.
+void check_padding(const GenerationOptions& options, std::int64_t vocabulary) {
+  if (!options.pad_token_id || *options.pad_token_id < vocabulary) return;
+  refuse_option("pad_token_id", str(*options.pad_token_id), str("0 to ", vocabulary - 1),
+                "set the id of a token of the model");
 }
 
 // The prompts, their cache and the scores of the next tokens, for every kind of search.
@@ -166,6 +185,7 @@ class Decoding {
   // Reads the prompts, and returns the scores for the token after each [prompts, vocabulary].
   at::Tensor read_prompts() {
     at::Tensor scores = next_scores(prompts_);
+    check_padding(options_, scores.size(1));
     cache_.spread();
     return scores;
   }

@@ -15,6 +15,13 @@ namespace {
 
 using Json = nlohmann::json;
 
+[[noreturn]] void refuse_key(const std::string& where, const char* key, const Json& value,
+                             const char* expected, const char* hint) {
+  throw DataError(
+      "generation.config",
+      {.what = where + ", key " + key, .got = value.dump(), .expected = expected, .hint = hint});
+}
+
 // Keys that change texts and that hasten does not have, with the values that have no effect.
 void refuse_other_searches(const Json& object, const std::string& where) {
   static const std::vector<std::pair<const char*, Json>> neutral = {
@@ -34,38 +41,38 @@ void refuse_other_searches(const Json& object, const std::string& where) {
       {"guidance_scale", nullptr},
       {"penalty_alpha", nullptr},
       {"num_beam_groups", 1},
+      {"diversity_penalty", 0.0},
+      {"constraints", nullptr},
+      {"force_words_ids", nullptr},
+      {"dola_layers", nullptr},
+      {"watermarking_config", nullptr},
+      {"token_healing", false},
+      {"remove_invalid_values", false},
       {"renormalize_logits", false},
+      {"max_time", nullptr},
       {"stop_strings", nullptr}};
   for (const auto& [key, value] : neutral) {
     const auto found = object.find(key);
     if (found == object.end() || found->is_null() || *found == value) continue;
-    throw DataError("generation.config", {.what = where + ", key " + key,
-                                          .got = found->dump(),
-                                          .expected = "a key of a search that hasten has",
-                                          .hint = "remove the key, which changes the texts"});
+    refuse_key(where, key, *found, "a key of a search that hasten has",
+               "remove the key, which changes the texts");
   }
 }
 
-void read_early_stopping(ConfigReader& reader, EarlyStopping& to) {
-  const Json& object = reader.object();
-  const auto found = object.find("early_stopping");
-  if (found != object.end() && found->is_string()) {
-    std::string word;
-    reader.read("early_stopping", word);
-    to = EarlyStopping::never;
-    return;
-  }
-  bool stops = to == EarlyStopping::yes;
-  reader.read("early_stopping", stops);
-  to = stops ? EarlyStopping::yes : EarlyStopping::no;
+EarlyStopping early_stopping_of(const Json& value, const std::string& where) {
+  if (value == "never") return EarlyStopping::never;
+  if (value.is_boolean()) return value.get<bool>() ? EarlyStopping::yes : EarlyStopping::no;
+  refuse_key(where, "early_stopping", value, "true, false or \"never\"", "");
 }
 
 void read_tokens(ConfigReader& reader, GenerationOptions& options) {
   reader.read_token_ids("eos_token_id", options.eos_token_id);
   reader.read("pad_token_id", options.pad_token_id);
+  // Files of models without padding say -1.
+  if (options.pad_token_id.value_or(0) < 0) options.pad_token_id.reset();
 }
 
-void read_generation(ConfigReader& reader, GenerationOptions& options) {
+void read_generation(ConfigReader& reader, const std::string& where, GenerationOptions& options) {
   read_tokens(reader, options);
   reader.read("max_length", options.max_length);
   reader.read("max_new_tokens", options.max_new_tokens);
@@ -73,7 +80,9 @@ void read_generation(ConfigReader& reader, GenerationOptions& options) {
   reader.read("min_new_tokens", options.min_new_tokens);
   reader.read("num_beams", options.num_beams);
   reader.read("length_penalty", options.length_penalty);
-  read_early_stopping(reader, options.early_stopping);
+  const auto early_stopping = reader.object().find("early_stopping");
+  if (early_stopping != reader.object().end() && !early_stopping->is_null())
+    options.early_stopping = early_stopping_of(*early_stopping, where);
   reader.read("num_return_sequences", options.num_return_sequences);
   reader.read("do_sample", options.do_sample);
   reader.read("temperature", options.temperature);
@@ -108,7 +117,7 @@ GenerationOptions generation_defaults(const std::string& what) {
   if (is_folder && fs::exists(generation)) {
     ConfigReader reader(read_file(generation), generation.string());
     refuse_other_searches(reader.object(), generation.string());
-    read_generation(reader, options);
+    read_generation(reader, generation.string(), options);
   }
   return options;
 }

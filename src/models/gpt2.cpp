@@ -5,12 +5,10 @@
 #include "hasten/base/text.h"
 #include "hasten/models/recomputation.h"
 #include "models/decoder.h"
-#include "models/layers.h"
-#include "models/losses.h"
 
 namespace hasten {
 
-// Its class tells that weight decay leaves it out.
+// Weight decay leaves out its parameters, because the name of its class ends with LayerNorm.
 class GPT2LayerNorm : public Norm {
  public:
   using Norm::Norm;
@@ -175,22 +173,11 @@ const at::Tensor& GPT2LMHeadModel::head() const {
 }
 
 ModelOutput GPT2LMHeadModel::forward(const TensorDict& batch) {
-  if (loss_only_ && is_training() && has_classes(batch)) {
-    const DecoderRows rows = rows_of(batch, {config_.vocab_size, config_.n_positions},
-                                     transformer_->may_leave_out_padding());
-    ModelOutput loss;
-    loss.loss =
-        causal_lm_loss(transformer_->hidden_states(rows.ids, rows.pass), head(), rows.labels);
-    return loss;
-  }
-  ModelOutput out = transformer_->forward(batch);
-  add_causal_lm_outputs(out, head(), find_or_undefined(batch, "labels"));
-  return out;
+  return causal_lm_outputs(*transformer_, head(), batch, loss_only_ && is_training());
 }
 
 at::Tensor GPT2LMHeadModel::next_logits(const at::Tensor& ids, KeyValueCache& cache) {
-  const at::Tensor hidden = transformer_->forward(ids, cache);
-  return ops::linear(hidden.select(1, hidden.size(1) - 1), head(), {});
+  return next_token_logits(*transformer_, head(), ids, cache);
 }
 
 void GPT2LMHeadModel::set_sparse_gradients(bool sparse) {
@@ -213,12 +200,7 @@ GPT2ForSequenceClassification::GPT2ForSequenceClassification(GPT2Config config)
           "score", std::make_shared<Projection>(config_.n_embd, config_.num_labels, false))) {}
 
 ModelOutput GPT2ForSequenceClassification::forward(const TensorDict& batch) {
-  ModelOutput out = transformer_->forward(batch);
-  out.logits =
-      (*score_)(last_tokens(out.last_hidden_state, take(batch, "input_ids"), config_.pad_token_id));
-  const at::Tensor labels = find_or_undefined(batch, "labels");
-  if (labels.defined()) out.loss = row_loss(out.logits, labels, config_.problem_type);
-  return out;
+  return classifier_outputs(*transformer_, *score_, batch);
 }
 
 void GPT2ForSequenceClassification::set_sparse_gradients(bool sparse) {

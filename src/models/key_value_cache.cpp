@@ -29,16 +29,33 @@ KeyValueCache::KeyValueCache(const CacheShape& shape, const Size& size)
   layers_.resize(static_cast<std::size_t>(shape.layers));
 }
 
+void KeyValueCache::check_prompt(const at::Tensor& attention_mask) const {
+  const bool fits = !attention_mask.defined() ||
+                    (attention_mask.dim() == 2 && attention_mask.size(0) == size_.rows &&
+                     attention_mask.size(1) <= size_.capacity);
+  if (fits && length_ == 0) return;
+  throw UsageError("models.cache",
+                   {.what = "attention_mask",
+                    .got = str(fits ? "one" : "shape " + shape_text(attention_mask.sizes()),
+                               " after ", length_, " tokens"),
+                    .expected = str("shape [", size_.rows, ", at most ", size_.capacity,
+                                    "], before the first token")});
+}
+
+void KeyValueCache::check_next(std::int64_t tokens) const {
+  if (tokens >= 0 && tokens <= size_.capacity - length_) return;
+  throw UsageError("models.cache", {.what = "the next tokens of a cache",
+                                    .got = str(tokens, " after ", length_, " tokens"),
+                                    .expected = str("at most ", size_.capacity - length_)});
+}
+
 void KeyValueCache::set_prompt(const at::Tensor& attention_mask) {
-  const ops::KeyMask own(attention_mask);
-  if (!own.additive().defined()) return;
+  check_prompt(attention_mask);
+  counted_.clear();
+  prompt_length_ = 0;
+  mask_ = ops::KeyMask(attention_mask);
+  if (!mask_.additive().defined()) return;
   const at::Tensor counts = attention_mask.ne(0).to(at::kCPU, at::kLong).contiguous();
-  if (counts.dim() != 2 || counts.size(0) != size_.rows || counts.size(1) > size_.capacity) {
-    throw UsageError("models.cache",
-                     {.what = "attention_mask",
-                      .got = "shape " + shape_text(counts.sizes()),
-                      .expected = str("[", size_.rows, ", at most ", size_.capacity, "]")});
-  }
   prompt_length_ = counts.size(1);
   const std::int64_t* count = counts.const_data_ptr<std::int64_t>();
   for (std::int64_t row = 0; row < size_.rows; ++row) {
@@ -53,6 +70,7 @@ void KeyValueCache::set_prompt(const at::Tensor& attention_mask) {
 }
 
 at::Tensor KeyValueCache::positions(std::int64_t tokens) const {
+  check_next(tokens);
   const std::int64_t own_rows = counted_.empty() ? 1 : rows(), copies = rows() / size_.rows;
   const at::Tensor out = at::empty({own_rows, tokens}, at::kLong);
   std::int64_t* to = out.mutable_data_ptr<std::int64_t>();
@@ -69,10 +87,11 @@ at::Tensor KeyValueCache::positions(std::int64_t tokens) const {
 }
 
 ops::KeyMask KeyValueCache::mask(std::int64_t tokens) const {
+  check_next(tokens);
   return mask_.first_keys(length_ + tokens).causal();
 }
 
-// Returns the rows of now; before spread() they are the first ones of each prompt.
+// Returns the current rows: before spread() only the first one of each prompt.
 at::Tensor KeyValueCache::rows_of(const at::Tensor& all) const {
   if (is_spread_ || size_.copies == 1) return all;
   return all.view({size_.rows, size_.copies, size_.capacity, width_}).select(1, 0);
@@ -105,7 +124,10 @@ std::pair<at::Tensor, at::Tensor> KeyValueCache::append(std::int64_t layer, cons
   return {all_keys, all_values};
 }
 
-void KeyValueCache::advance(std::int64_t tokens) { length_ += tokens; }
+void KeyValueCache::advance(std::int64_t tokens) {
+  check_next(tokens);
+  length_ += tokens;
+}
 
 void KeyValueCache::spread() {
   if (is_spread_) return;

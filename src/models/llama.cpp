@@ -3,13 +3,12 @@
 #include "hasten/base/text.h"
 #include "hasten/models/recomputation.h"
 #include "models/decoder.h"
-#include "models/layers.h"
-#include "models/losses.h"
 #include "models/rotary_positions.h"
 
 namespace hasten {
 
-// Divides by the root mean square, and has no bias. Its class tells that weight decay leaves it out.
+// Divides by the root mean square, and has no bias. Weight decay leaves out its parameter, because the
+// name of its class ends with RMSNorm.
 class LlamaRMSNorm : public torch::nn::Module {
  public:
   LlamaRMSNorm(std::int64_t n, double epsilon)
@@ -182,16 +181,7 @@ const at::Tensor& LlamaForCausalLM::head() const {
 }
 
 ModelOutput LlamaForCausalLM::forward(const TensorDict& batch) {
-  if (loss_only_ && is_training() && has_classes(batch)) {
-    const DecoderRows rows = rows_of(batch, {config_.vocab_size, config_.max_position_embeddings},
-                                     model_->may_leave_out_padding());
-    ModelOutput loss;
-    loss.loss = causal_lm_loss(model_->hidden_states(rows.ids, rows.pass), head(), rows.labels);
-    return loss;
-  }
-  ModelOutput out = model_->forward(batch);
-  add_causal_lm_outputs(out, head(), find_or_undefined(batch, "labels"));
-  return out;
+  return causal_lm_outputs(*model_, head(), batch, loss_only_ && is_training());
 }
 
 CacheShape LlamaForCausalLM::cache_shape() const {
@@ -199,8 +189,7 @@ CacheShape LlamaForCausalLM::cache_shape() const {
 }
 
 at::Tensor LlamaForCausalLM::next_logits(const at::Tensor& ids, KeyValueCache& cache) {
-  const at::Tensor hidden = model_->forward(ids, cache);
-  return ops::linear(hidden.select(1, hidden.size(1) - 1), head(), {});
+  return next_token_logits(*model_, head(), ids, cache);
 }
 
 void LlamaForCausalLM::set_sparse_gradients(bool sparse) {
@@ -223,12 +212,7 @@ LlamaForSequenceClassification::LlamaForSequenceClassification(LlamaConfig confi
           "score", std::make_shared<Projection>(config_.hidden_size, config_.num_labels, false))) {}
 
 ModelOutput LlamaForSequenceClassification::forward(const TensorDict& batch) {
-  ModelOutput out = model_->forward(batch);
-  out.logits =
-      (*score_)(last_tokens(out.last_hidden_state, take(batch, "input_ids"), config_.pad_token_id));
-  const at::Tensor labels = find_or_undefined(batch, "labels");
-  if (labels.defined()) out.loss = row_loss(out.logits, labels, config_.problem_type);
-  return out;
+  return classifier_outputs(*model_, *score_, batch);
 }
 
 void LlamaForSequenceClassification::set_sparse_gradients(bool sparse) {

@@ -10,7 +10,6 @@ namespace hasten {
 namespace {
 
 void check_rope(const std::string& where, const RopeParameters& rope) {
-  const ConfigChecks check(where);
   if (rope.rope_type != "default" && rope.rope_type != "linear" && rope.rope_type != "llama3")
     refuse_config(where, "rope_type", rope.rope_type, "default, linear, llama3");
   if (!(rope.rope_theta > 0)) refuse_config(where, "rope_theta", str(rope.rope_theta), "above 0");
@@ -21,20 +20,44 @@ void check_rope(const std::string& where, const RopeParameters& rope) {
     refuse_config(where, "high_freq_factor", str(rope.high_freq_factor),
                   str("above low_freq_factor (", rope.low_freq_factor, ")"));
   }
+  if (rope.original_max_position_embeddings < 0) {
+    refuse_config(where, "original_max_position_embeddings",
+                  str(rope.original_max_position_embeddings), "a positive size");
+  }
+}
+
+// Refuses a file that leaves out a number of its type, for which transformers has no default either.
+void require_numbers(const ConfigReader& reader, const std::string& where,
+                     const std::string& rope_type) {
+  static const std::map<std::string, std::vector<const char*>> numbers = {
+      {"linear", {"factor"}}, {"llama3", {"factor", "low_freq_factor", "high_freq_factor"}}};
+  const auto found = numbers.find(rope_type);
+  if (found == numbers.end()) return;
+  for (const char* const key : found->second) {
+    const auto value = reader.object().find(key);
+    if (value == reader.object().end() || value->is_null())
+      refuse_config(where, key, "none", "a number, for the rope_type " + rope_type);
+  }
+}
+
+// Refuses to rotate a part of each head only.
+void refuse_partial_rotation(ConfigReader& reader, const std::string& where) {
+  double rotated = 1;
+  reader.read("partial_rotary_factor", rotated);
+  if (rotated != 1) refuse_config(where, "partial_rotary_factor", str(rotated), "1");
 }
 
 void read_rope(ConfigReader& reader, const std::string& where, RopeParameters& rope) {
   // Earlier versions call the type "type".
   reader.read("type", rope.rope_type);
   reader.read("rope_type", rope.rope_type);
+  require_numbers(reader, where, rope.rope_type);
   reader.read("rope_theta", rope.rope_theta);
   reader.read("factor", rope.factor);
   reader.read("low_freq_factor", rope.low_freq_factor);
   reader.read("high_freq_factor", rope.high_freq_factor);
   reader.read("original_max_position_embeddings", rope.original_max_position_embeddings);
-  double rotated = 1;
-  reader.read("partial_rotary_factor", rotated);
-  if (rotated != 1) refuse_config(where, "partial_rotary_factor", str(rotated), "1");
+  refuse_partial_rotation(reader, where);
 }
 
 nlohmann::json rope_json(const RopeParameters& rope) {
@@ -79,6 +102,12 @@ LlamaConfig LlamaConfig::from_json(const std::string& text, const std::string& w
   reader.read("rope_theta", config.rope_parameters.rope_theta);
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     if (auto rope = reader.read_object(key)) read_rope(*rope, where, config.rope_parameters);
+  }
+  refuse_partial_rotation(reader, where);
+  // Some files have it here, and then it precedes that of the rotary positions, as in transformers.
+  if (config.rope_parameters.rope_type == "llama3") {
+    reader.read("original_max_position_embeddings",
+                config.rope_parameters.original_max_position_embeddings);
   }
   reader.read_head(config);
   config.other_keys = reader.other_keys();

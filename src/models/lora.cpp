@@ -172,7 +172,8 @@ void change_weights(const torch::nn::Module& module, bool merges) {
   const torch::NoGradGuard no_grad;
   for (const LoraLayer& layer : layers) {
     at::Tensor weight = layer.weight;
-    weight.add_(layer.adapter->delta().to(weight.scalar_type()), merges ? 1 : -1);
+    // The sum is computed in the type of the factors, and is rounded once to that of the weight.
+    weight.add_(layer.adapter->delta(), merges ? 1 : -1);
     layer.adapter->set_merged(merges);
   }
 }

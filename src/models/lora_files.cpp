@@ -124,10 +124,24 @@ class AdapterConfig {
          {"use_dora", "use_qalora", "lora_bias", "rank_pattern", "alpha_pattern",
           "layer_replication", "layers_to_transform", "exclude_modules", "trainable_token_indices",
           "target_parameters", "alora_invocation_tokens", "megatron_config", "use_bdlora",
-          "arrow_config", "kasa_config", "velora_config"}) {
+          "arrow_config", "kasa_config", "velora_config", "monteclora_config"}) {
       if (is_set(key))
         refuse_file(file_, str("key ", key), value(key).dump(), "an adapter without this option");
     }
+    check_initialization();
+  }
+
+  // Other initializations (PiSSA, OLoRA, CorDA, LoftQ, LoRA-GA) change the weights of the model when
+  // PEFT adds the adapter, so the adapter belongs to weights that the files do not have.
+  void check_initialization() const {
+    const char* const key = "init_lora_weights";
+    if (!is_set(key) || value(key) == true) return;
+    for (const char* const known : {"gaussian", "orthogonal", "eva"})
+      if (value(key) == known) return;
+    refuse_file(file_, str("key ", key), value(key).dump(),
+                "true, false, gaussian, orthogonal or eva",
+                "convert the adapter with path_initial_model_for_weight_conversion of PEFT's "
+                "save_pretrained");
   }
 
   template <class Number>
@@ -208,6 +222,17 @@ bool is_copy_of_saved_module(const std::string& name) {
          name.find(".modules_to_save.") != std::string::npos;
 }
 
+// Values of A and B mean something with their scale only.
+void check_scale(const fs::path& file, const LoraOptions& own, const LoraOptions& in_file) {
+  const std::string hint = "call remove_lora first, so that the file sets the options";
+  if (own.alpha != in_file.alpha)
+    refuse_file(file, "key lora_alpha", str(in_file.alpha), str(own.alpha), hint);
+  if (own.use_rslora != in_file.use_rslora) {
+    refuse_file(file, "key use_rslora", in_file.use_rslora ? "true" : "false",
+                own.use_rslora ? "true" : "false", hint);
+  }
+}
+
 void read_values(torch::nn::Module& module, const fs::path& file) {
   TensorDict in_file = load_safetensors(file);
   std::erase_if(in_file, [](const auto& entry) { return is_copy_of_saved_module(entry.first); });
@@ -215,6 +240,27 @@ void read_values(torch::nn::Module& module, const fs::path& file) {
   check_same(file, own, in_file);
   const torch::NoGradGuard no_grad;
   for (const auto& [name, tensor] : own) at::Tensor(tensor).copy_(in_file.at(name));
+}
+
+std::set<std::string> names_of_trained(const torch::nn::Module& module) {
+  std::set<std::string> names;
+  for (const auto& item : module.named_parameters())
+    if (item.value().requires_grad()) names.insert(item.key());
+  return names;
+}
+
+// Adds adapters with the values of the file. If they do not fit, the module stays as it was.
+void read_into_new(torch::nn::Module& module, const LoraOptions& options, const fs::path& file) {
+  const std::set<std::string> trained = names_of_trained(module);
+  attach_lora(module, options, /*is_lenient=*/true);
+  try {
+    read_values(module, file);
+  } catch (...) {
+    remove_lora(module);
+    for (const auto& item : module.named_parameters())
+      item.value().set_requires_grad(trained.contains(item.key()));
+    throw;
+  }
 }
 
 }  // namespace
@@ -242,16 +288,11 @@ void load_lora(torch::nn::Module& module, const fs::path& folder) {
                                             .expected = "adapters that are not merged",
                                             .hint = "call unmerge_lora first"});
   }
-  if (is_new) {
-    const fs::path config = folder / kAdapterConfig;
-    attach_lora(module, AdapterConfig(config).options(), /*is_lenient=*/true);
-  }
-  try {
-    read_values(module, folder / kAdapterFileName);
-  } catch (...) {
-    if (is_new) remove_lora(module);
-    throw;
-  }
+  const fs::path config = folder / kAdapterConfig;
+  const LoraOptions options = AdapterConfig(config).options();
+  if (is_new) return read_into_new(module, options, folder / kAdapterFileName);
+  check_scale(config, *layers.front().adapter->options(), options);
+  read_values(module, folder / kAdapterFileName);
 }
 
 }  // namespace hasten

@@ -78,8 +78,9 @@ at::Tensor LoraAdapter::apply(const at::Tensor& x, const at::Tensor& y) const {
   const at::Tensor kept =
       ops::dropout(casts ? x : x.to(a.scalar_type()), options_->dropout, a_->is_training());
   const at::Tensor low = ops::linear(kept, a, {});
+  // The sum is computed in float and is rounded once, as in PEFT.
   if (!casts && y.scalar_type() != b.scalar_type())
-    return y + (ops::linear(low, b, {}) * scale_).to(y.scalar_type());
+    return (y + ops::linear(low, b, {}) * scale_).to(y.scalar_type());
   return at::addmm(ops::as_rows(y), ops::as_rows(low), b.t(), 1, scale_).view(y.sizes());
 }
 

@@ -76,7 +76,7 @@ struct LoraLayer {
 };
 std::vector<LoraLayer> lora_layers(const torch::nn::Module& module);
 
-// Why a parameter or buffer of an adapted module belongs to the adapter, if it does.
+// The reason why a parameter or buffer of an adapted module belongs to the adapter, if it does.
 enum class LoraPart { none, factor, bias, saved_module };
 class LoraParts {
  public:

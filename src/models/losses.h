@@ -8,6 +8,7 @@
 
 #include "data/padding.h"
 #include "data/problem_type.h"
+#include "formats/module_tensors.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 
@@ -27,6 +28,18 @@ inline void check_labels(const at::Tensor& labels, std::int64_t num_labels) {
            .hint = "check that num_labels fits the data"});
     }
   }
+}
+
+// `classified` is the shape of what has labels: that of the logits without their last dimension.
+[[noreturn]] inline void refuse_label_count(at::IntArrayRef classified, const at::Tensor& labels) {
+  throw DataError("data.labels", {.what = "the labels of a batch",
+                                  .got = "shape " + shape_text(labels.sizes()),
+                                  .expected = shape_text(classified)});
+}
+
+// Returns the shape of x without its last dimension.
+inline at::IntArrayRef outer_shape(const at::Tensor& x) {
+  return x.sizes().slice(0, static_cast<std::size_t>(x.dim()) - 1);
 }
 
 // Refuses labels that are not classes.
@@ -53,6 +66,8 @@ inline at::Tensor checked_cross_entropy(const at::Tensor& logits, const at::Tens
 // Does the same for labels of any type of integers, which it checks.
 inline at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& given) {
   require_classes(given);
+  if (given.numel() * logits.size(-1) != logits.numel())
+    refuse_label_count(outer_shape(logits), given);
   const at::Tensor labels = given.to(at::kLong);
   check_labels(labels, logits.size(-1));
   return checked_cross_entropy(logits, labels);
@@ -68,6 +83,7 @@ struct LabelledTokens {
 // [..., n], labels [...].
 inline LabelledTokens labelled_tokens(const at::Tensor& hidden, const at::Tensor& given) {
   LabelledTokens all{hidden.reshape({-1, hidden.size(-1)}), given.to(at::kLong).reshape({-1})};
+  if (all.labels.size(0) != all.hidden.size(0)) refuse_label_count(outer_shape(hidden), given);
   if (!all.labels.device().is_cpu()) return all;
   const at::Tensor flat = all.labels.contiguous();
   const std::int64_t* const label = flat.const_data_ptr<std::int64_t>();

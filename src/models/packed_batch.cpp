@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -111,6 +112,16 @@ PackedBatch packed_of(TensorDict batch, std::vector<std::int64_t> lengths) {
                                           .hint = "DataCollatorWithFlattening makes such batches"});
 }
 
+// Refuses bounds that do not ascend from 0 to the number of tokens, before rows are allocated.
+void check_bounds(std::span<const std::int64_t> bounds, std::int64_t tokens) {
+  if (bounds.front() != 0 || bounds.back() != tokens)
+    refuse_packed(str("rows from ", bounds.front(), " to ", bounds.back()), str("0 to ", tokens));
+  for (std::size_t row = 0; row + 1 < bounds.size(); ++row) {
+    if (bounds[row] >= bounds[row + 1])
+      refuse_packed(str("a row from ", bounds[row], " to ", bounds[row + 1]), "at least 1 token");
+  }
+}
+
 // `bounds` [rows + 1] are the places where the rows begin, and the end. Copies them to the host.
 PackedBatch packed_by_collator(const TensorDict& batch, const at::Tensor& bounds) {
   const at::Tensor* const ids = find(batch, "input_ids");
@@ -121,6 +132,7 @@ PackedBatch packed_by_collator(const TensorDict& batch, const at::Tensor& bounds
     refuse_packed("the shape " + shape_text(bounds.sizes()), "[rows + 1]");
   const at::Tensor ends = bounds.to(at::kCPU, at::kLong).contiguous();
   const std::int64_t* const at = ends.const_data_ptr<std::int64_t>();
+  check_bounds({at, static_cast<std::size_t>(ends.numel())}, ids->size(1));
   TensorDict packed = batch;
   packed.erase(kPackedRows);
   packed.erase("attention_mask");
@@ -128,12 +140,7 @@ PackedBatch packed_by_collator(const TensorDict& batch, const at::Tensor& bounds
   for (std::int64_t row = 0; row + 1 < ends.numel(); ++row) {
     lengths.push_back(at[row + 1] - at[row]);
     for (std::int64_t i = 0; i < lengths.back(); ++i) positions.push_back(i);
-    if (lengths.back() < 1)
-      refuse_packed(str("a row of ", lengths.back(), " tokens"), "at least 1");
   }
-  if (at[0] != 0 || at[ends.numel() - 1] != ids->size(1))
-    refuse_packed(str("rows from ", at[0], " to ", at[ends.numel() - 1]),
-                  str("0 to ", ids->size(1)));
   if (!find(batch, "position_ids"))
     packed["position_ids"] = tensor_of(positions).unsqueeze(0).to(ids->device());
   return packed_of(std::move(packed), std::move(lengths));

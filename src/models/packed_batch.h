@@ -25,9 +25,9 @@ struct PackedBatch {
     std::int64_t words = 0, positions = 0, types = 0;
   };
   // Returns the batch as it is if it is packed. Throws DataError "models.packed-batch" if it is packed
-  // in another way. Otherwise returns nullopt if packing would not help (no padding), would change the result (a row whose
-  // first token is masked, a masked token with a label, or an id outside its table, whose place an
-  // error names), or would wait for a device to read the mask.
+  // in another way. Otherwise returns nullopt if packing would not help (no padding), would change the
+  // result (a row whose first token is masked, a masked token with a label, or an id outside its
+  // table, whose place an error names), or would wait for a device to read the mask.
   static std::optional<PackedBatch> of(const TensorDict& batch, const Tables& tables);
 
   // Returns the first token of each row: hidden [1, tokens, n] -> [rows, n].

@@ -39,6 +39,13 @@ std::vector<at::Tensor> running_statistics(const torch::nn::Module& layer) {
   return statistics;
 }
 
+CheckpointOptions options_for(const NamedLayer& layer, const Recomputation& wanted) {
+  return {.policy = wanted.policy,
+          .preserve_rng_state = wanted.preserve_rng_state,
+          .offload = wanted.offload,
+          .state = running_statistics(*layer.module)};
+}
+
 bool matches(const std::string& pattern, const std::string& path) {
   return fnmatch(pattern.c_str(), path.c_str(), 0) == 0;
 }
@@ -78,11 +85,16 @@ std::vector<std::string> select_layers(const std::vector<std::string>& paths,
                       .expected = "paths such as " + paths.front() + " and " + paths.back(),
                       .hint = "* stands for any text: encoder.layer.*"});
   }
+  if (wanted.every_n_layers < 1) {
+    throw UsageError("models.recomputed-modules", {.what = "every_n_layers of a recomputation",
+                                                   .got = str(wanted.every_n_layers),
+                                                   .expected = "1 or more"});
+  }
   std::vector<std::string> selected;
   std::int64_t number = 0;
   for (const std::string& path : paths) {
     if (!wanted.modules.empty() && !is_selected_path(path, wanted.modules)) continue;
-    if (number++ % std::max<std::int64_t>(1, wanted.every_n_layers) == 0) selected.push_back(path);
+    if (number++ % wanted.every_n_layers == 0) selected.push_back(path);
   }
   return selected;
 }
@@ -93,18 +105,16 @@ std::vector<std::string> set_recomputation(torch::nn::Module& module,
     if (auto chosen = traits->set_recomputation(wanted)) return *std::move(chosen);
   }
   const std::vector<NamedLayer> layers = recomputable_layers(module);
-  for (const NamedLayer& each : layers) each.layer->set_checkpoint(std::nullopt);
-  if (!wanted) return {};
-  if (layers.empty()) throw_no_layers(module);
+  if (wanted && layers.empty()) throw_no_layers(module);
   std::vector<std::string> paths;
   for (const NamedLayer& each : layers) paths.push_back(each.path);
-  const std::vector<std::string> selected = select_layers(paths, *wanted);
+  const std::vector<std::string> selected =
+      wanted ? select_layers(paths, *wanted) : std::vector<std::string>();
   for (const NamedLayer& each : layers) {
-    if (std::find(selected.begin(), selected.end(), each.path) == selected.end()) continue;
-    each.layer->set_checkpoint(CheckpointOptions{.policy = wanted->policy,
-                                                 .preserve_rng_state = wanted->preserve_rng_state,
-                                                 .offload = wanted->offload,
-                                                 .state = running_statistics(*each.module)});
+    const bool is_selected =
+        std::find(selected.begin(), selected.end(), each.path) != selected.end();
+    each.layer->set_checkpoint(is_selected ? std::optional(options_for(each, *wanted))
+                                           : std::nullopt);
   }
   return selected;
 }

@@ -1,9 +1,9 @@
 #include "models/token_scores.h"
 
+#include <torch/torch.h>
+
 #include <algorithm>
-#include <cmath>
 #include <functional>
-#include <numeric>
 #include <vector>
 
 namespace hasten {
@@ -44,42 +44,33 @@ void keep_top_k(std::int64_t k, std::span<float> scores) {
   for (float& score : scores) score = score < *last ? kForbidden : score;
 }
 
-// The tokens that are not forbidden, by falling score, and their probabilities.
-struct Allowed {
-  explicit Allowed(std::span<const float> scores) {
-    for (std::size_t token = 0; token < scores.size(); ++token) {
-      if (scores[token] != kForbidden) tokens.push_back(token);
-    }
-    std::stable_sort(tokens.begin(), tokens.end(),
-                     [&](std::size_t a, std::size_t b) { return scores[a] > scores[b]; });
-    double sum = 0;
-    for (const std::size_t token : tokens) {
-      probabilities.push_back(std::exp(static_cast<double>(scores[token]) - scores[tokens[0]]));
-      sum += probabilities.back();
-    }
-    for (double& each : probabilities) each /= sum;
-  }
-
-  std::vector<std::size_t> tokens;
-  std::vector<double> probabilities;
-};
-
-// Forbids the least probable tokens as long as their probabilities sum to at most 1 - p.
-void keep_top_p(double p, std::span<float> scores) {
-  const Allowed allowed(scores);
-  double left_out = 0;
-  for (std::size_t i = allowed.tokens.size(); i-- > 1;) {
-    left_out += allowed.probabilities[i];
-    if (left_out > 1 - p) return;
-    scores[allowed.tokens[i]] = kForbidden;
-  }
+// Returns a tensor on the memory of the scores. The filters of probabilities use the operators of
+// transformers, and compare floats as it does, because equal probabilities are often at a limit.
+at::Tensor tensor_on(std::span<float> scores) {
+  return at::from_blob(scores.data(), {std::ssize(scores)}, at::kFloat);
 }
 
+// Forbids the least probable tokens as long as their probabilities sum to at most 1 - p. The most
+// probable one stays.
+void keep_top_p(double p, std::span<float> scores) {
+  const auto [sorted, order] =
+      at::sort(tensor_on(scores), /*stable=*/true, /*dim=*/0, /*descending=*/false);
+  const at::Tensor sums = at::cumsum(at::softmax(sorted, 0), 0);
+  const float* const sum = sums.const_data_ptr<float>();
+  const std::int64_t* const token = order.const_data_ptr<std::int64_t>();
+  const auto most = static_cast<float>(1 - p);
+  for (std::size_t i = 0; i + 1 < scores.size() && sum[i] <= most; ++i)
+    scores[static_cast<std::size_t>(token[i])] = kForbidden;
+}
+
+// Forbids the tokens whose probability is below p times the highest one.
 void keep_min_p(double p, std::span<float> scores) {
-  const Allowed allowed(scores);
-  for (std::size_t i = 1; i < allowed.tokens.size(); ++i) {
-    if (allowed.probabilities[i] < p * allowed.probabilities[0])
-      scores[allowed.tokens[i]] = kForbidden;
+  const at::Tensor probabilities = at::softmax(tensor_on(scores), 0);
+  const float* const probability = probabilities.const_data_ptr<float>();
+  const float least =
+      static_cast<float>(p) * *std::max_element(probability, probability + scores.size());
+  for (std::size_t token = 0; token < scores.size(); ++token) {
+    if (probability[token] < least) scores[token] = kForbidden;
   }
 }
 
@@ -95,8 +86,9 @@ void ScoreRules::apply(const TextSoFar& text, std::span<float> scores) const {
 }
 
 void ScoreRules::forbid_end(const TextSoFar& text, std::span<float> scores) const {
-  const std::int64_t length = std::ssize(text.tokens);
-  if (length >= options_.min_length && length - prompt_length_ >= options_.min_new_tokens) return;
+  const std::int64_t least =
+      options_.min_new_tokens > 0 ? prompt_length_ + options_.min_new_tokens : options_.min_length;
+  if (std::ssize(text.tokens) >= least) return;
   for (const std::int64_t token : options_.eos_token_id) {
     if (token >= 0 && token < std::ssize(scores))
       scores[static_cast<std::size_t>(token)] = kForbidden;

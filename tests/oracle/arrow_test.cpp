@@ -151,6 +151,19 @@ TEST_CASE("arrow: texts and classes become a table") {
   CHECK(words.tags().class_names("tags") == Names{"O", "B"});
 }
 
+TEST_CASE("arrow: a null and a NaN become an empty text, as a null of JSON lines") {
+  if (!can_read()) return;
+  const TextTable table = read_text_table(kFolder / "missing.parquet", {.structured = true});
+  CHECK(table.column("text") == Names{"red", "", "blue"});
+  CHECK(table.column("note") == Names{"", "x", ""});
+  CHECK(table.column("score") == Names{"0.5", "", ""});
+  CHECK(table.column("odd") == Names{"inf", "1.0", "2.0"});
+  CHECK(table.column("lists") == Names{"[\"a\"]", "", "[\"b\", \"c\"]"});
+  // A tensor has no place for them.
+  CHECK(contains(error_for("missing.parquet", {.columns = {"score"}}),
+                 "missing.parquet, row 2, column \"score\": got a null"));
+}
+
 TEST_CASE("arrow: what cannot be a tensor is named with its file and row") {
   if (!can_read()) return;
   const std::string null = error_for("nulls.arrow");
@@ -166,7 +179,9 @@ TEST_CASE("arrow: what cannot be a tensor is named with its file and row") {
   CHECK(contains(error_for("splits", {.split = "dev"}), "data.arrow-folder | "));
   CHECK(contains(error_for("texts", {.split = "dev"}), "one dataset without splits"));
   CHECK(contains(error_for("."), "data.arrow-folder | "));
-  CHECK(contains(error_for("missing.arrow"), "io.open | "));
+  CHECK(contains(error_for("no_such.arrow"), "io.open | "));
+  CHECK(contains(error_for("rows.arrow"), "data.arrow | "));
+  CHECK(contains(error_for("rows.arrow"), "a number of rows that no file has"));
   CHECK(load_arrow_dataset(kFolder / "empty.arrow").size() == 0);
 }
 
@@ -180,6 +195,8 @@ TEST_CASE("arrow: a folder names only files in it") {
   };
   refuses("", "no JSON object");
   refuses("[]", "no JSON object");
+  const std::string nested = std::string(200000, '[') + std::string(200000, ']');
+  refuses("{\"_data_files\": " + nested + "}", "no JSON object");
   refuses("{}", "no data files");
   refuses(R"({"_data_files": 3})", "got the data file 3");
   refuses(R"({"_data_files": [{"filename": "../a.arrow"}]})", "../a.arrow");
@@ -188,6 +205,17 @@ TEST_CASE("arrow: a folder names only files in it") {
   refuses(R"({"_data_files": [{"filename": "a.arrow"}]})", "io.open");
   refuses(R"({"_data_files": [{"filename": "a"}], "_indices_data_files": [{"filename": "b"}]})",
           "selected by an index");
+}
+
+TEST_CASE("arrow: a description of the columns that is nested very deeply is no description") {
+  if (!can_read()) return;
+  const TemporaryDirectory folder;
+  for (const char* name : {"data-00000-of-00001.arrow", "state.json"})
+    fs::copy_file(kFolder / "ids" / name, folder.path() / name);
+  const std::string nested = std::string(200000, '[') + std::string(200000, ']');
+  write_file_atomically(folder.path() / "dataset_info.json", "{\"features\": " + nested + "}");
+  const std::string error = error_of([&] { (void)load_arrow_dataset(folder.path()); });
+  CHECK_MESSAGE(contains(error, "data.arrow-folder | "), error);
 }
 
 TEST_CASE("arrow: the columns that set_format has chosen are those of the rows") {

@@ -86,6 +86,18 @@ def write_file(name, table, batch=2):
             writer.write_batch(part)
 
 
+def write_rows(name):
+    """Two batches, each of which says that it has 2^62 rows; both together have more than a number of 64 bits can count."""
+    write_file(name, pa.table({"x": pa.array([0] * 502, pa.int8())}), batch=251)
+    data = bytearray((HERE / name).read_bytes())
+    number, at = (251).to_bytes(8, "little"), 0
+    while (at := data.find(number, at)) >= 0:
+        # Of the two numbers in the head of a batch, that of its rows comes first.
+        data[at : at + 8] = (2**62).to_bytes(8, "little")
+        at = data.find(number, at + 8) + 8
+    (HERE / name).write_bytes(bytes(data))
+
+
 def main():
     datasets.disable_progress_bars()
     shutil.rmtree(HERE, ignore_errors=True)
@@ -109,6 +121,11 @@ def main():
     write_stream("ragged.arrow", pa.table({"x": pa.array([[[1, 2], [3, 4]], [[1], [2, 3]]])}))
     write_stream("big.arrow", pa.table({"x": pa.array([1, 2**63], pa.uint64())}))
     write_stream("empty.arrow", pa.table({"x": pa.array([], pa.int64())}))
+
+    missing = {"text": ["red", None, "blue"], "label": ["a", "b", "a"], "note": [None, "x", None], "score": [0.5, float("nan"), None], "odd": [float("inf"), 1, 2]}
+    pq.write_table(pa.table({**missing, "lists": [["a"], None, ["b", "c"]]}), HERE / "missing.parquet")
+    write_stream("masks.arrow", pa.table({"input_ids": [[2, 5, 3], [2, 3]], "attention_mask": [[1, 1, 1], [1]], "label": [0, 1]}))
+    write_rows("rows.arrow")
 
     # The rows of a task, as texts and as ids.
     texts = Dataset.from_dict(

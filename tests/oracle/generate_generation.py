@@ -54,6 +54,9 @@ def cases(ends):
     yield dict(max_new_tokens=20, no_repeat_ngram_size=3, repetition_penalty=1.1)
     yield dict(max_new_tokens=20, min_new_tokens=12, eos_token_id=several, pad_token_id=PADDING)
     yield dict(max_length=16, min_length=13, eos_token_id=several)
+    yield dict(max_new_tokens=20, min_length=30, min_new_tokens=2, eos_token_id=several)  # the new tokens take precedence
+    yield dict(eos_token_id=several)  # the default length
+    yield dict(max_new_tokens=20, no_repeat_ngram_size=1)
     for early_stopping in (False, True, "never"):
         for length_penalty in (0.5, 1.0, 2.0):
             yield dict(max_new_tokens=16, num_beams=4, early_stopping=early_stopping, length_penalty=length_penalty, eos_token_id=several,
@@ -66,10 +69,13 @@ def cases(ends):
     yield dict(max_new_tokens=14, num_beams=3, repetition_penalty=1.4, eos_token_id=several)
     yield dict(max_new_tokens=14, num_beams=3, no_repeat_ngram_size=2, eos_token_id=several, min_new_tokens=6)
     yield dict(max_new_tokens=1, num_beams=3, num_return_sequences=3)
+    yield dict(max_new_tokens=10, num_beams=4, length_penalty=0.0, early_stopping="never", eos_token_id=one)
     yield dict(max_new_tokens=14, do_sample=True)
     yield dict(max_new_tokens=14, do_sample=True, top_k=0, temperature=0.7, eos_token_id=several, pad_token_id=PADDING)
     yield dict(max_new_tokens=14, do_sample=True, top_k=8, num_return_sequences=2)
     yield dict(max_new_tokens=14, do_sample=True, top_k=0, top_p=0.8, eos_token_id=one)
+    yield dict(max_new_tokens=6, do_sample=True, top_k=0, top_p=0.0)
+    yield dict(max_new_tokens=6, do_sample=True, top_k=1000, min_p=1.0)
     yield dict(max_new_tokens=14, do_sample=True, top_k=20, top_p=0.9, min_p=0.05, temperature=1.5, repetition_penalty=1.2)
 
 

@@ -2,15 +2,17 @@
 """Runs the Hugging Face Trainer on each task of `hasten train`, and writes the inputs and what it computed.
 
     python generate_tasks.py
+    python generate_tasks.py --tokenizers     # writes data/tasks/tokenizers.json only
 
 Writes data/tasks/NAME/ for token_classification, masked_lm, regression, causal_lm and causal_lm_lines: the model folder (config.json,
-model.safetensors, and vocab.txt or tokenizer.json), the data files, final.safetensors and expected.json (the log, the final loss, the versions). README.md describes them.
+model.safetensors, and vocab.txt or tokenizer.json), the data files, final.safetensors and expected.json (the log, the final loss, the versions). README.md describes them. data/tasks/tokenizers.json has the rows that Transformers makes with other tokenizers than BERT's.
 """
 import json
 import os
 import pathlib
 import random
 import shutil
+import sys
 import tempfile
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -116,7 +118,7 @@ def aligned(tokenizer, rows):
     """Tokenizes and aligns as run_ner.py: the label of a word belongs to its first token."""
     out = []
     for row in rows:
-        encoded = tokenizer(row["tokens"], truncation=True, max_length=LENGTH, is_split_into_words=True)
+        encoded = tokenizer(row["tokens"], truncation=True, max_length=LENGTH, is_split_into_words=True, return_token_type_ids=True)
         labels, previous = [], None
         for number in encoded.word_ids():
             labels.append(-100 if number is None or number == previous else TAGS.index(row["tags"][number]))
@@ -244,9 +246,73 @@ def causal_lm(name, one_row_a_text):
     train(model, folder, rows["train"], rows["eval"], DataCollatorForLanguageModeling(tokenizer, mlm=False), causal_metrics)
 
 
+def special(id, text, **flags):
+    return {"id": id, "content": text, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True, **flags}
+
+
+def pair_template(start, end):
+    """Special tokens, which are a text and an id, around one text or two."""
+    piece = lambda token, type: {"SpecialToken": {"id": token[0], "type_id": type}}
+    text = lambda name, type: {"Sequence": {"id": name, "type_id": type}}
+    return {"type": "TemplateProcessing", "single": [piece(start, 0), text("A", 0), piece(end, 0)],
+            "pair": [piece(start, 0), text("A", 0), piece(end, 0), text("B", 1), piece(end, 1)],
+            "special_tokens": {token[0]: {"id": token[0], "ids": [token[1]], "tokens": [token[0]]} for token in (start, end)}}
+
+
+def other_tokenizers():
+    """name: (base, change, names of the special tokens). As those of RoBERTa and of XLM-RoBERTa, a WordPiece that BertTokenizer does not read, and one
+    that adds no special tokens."""
+    sizes = {base: json.loads((DATA.parent / "tokenizers" / f"{base}.json").read_text()) for base in ("gpt2", "unigram", "word_piece", "word_level")}
+    sizes = {base: Tokenizer.from_str(json.dumps(each)).get_vocab_size() for base, each in sizes.items()}
+    at = sizes["gpt2"]
+    level = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+    roberta = {"pre_tokenizer": level, "added_tokens": [special(0, "<|endoftext|>"), *(special(at + i, text) for i, text in enumerate(["<s>", "</s>", "<unk>", "<pad>"])),
+                                                        special(at + 4, "<mask>", lstrip=True), special(at + 5, "<extra>"), special(at + 6, "anen", special=False)],
+               "post_processor": {"type": "RobertaProcessing", "sep": ["</s>", at + 1], "cls": ["<s>", at], "trim_offsets": True, "add_prefix_space": True}}
+    at = sizes["unigram"]
+    xlm = {"post_processor": pair_template(("<s>", 0), ("</s>", 2)),
+           "added_tokens": [special(i, text) for i, text in enumerate(["<s>", "<pad>", "</s>", "<unk>"])] + [special(at, "<mask>", lstrip=True)]}
+    lower = {"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFD"}, {"type": "Lowercase"}, {"type": "StripAccents"}]}}
+    plain = {"added_tokens": [special(0, "[UNK]"), special(1, "[MASK]")]}
+    bert = dict(unk_token="[UNK]", sep_token="[SEP]", pad_token="[PAD]", cls_token="[CLS]", mask_token="[MASK]")
+    named = dict(bos_token="<s>", eos_token="</s>", unk_token="<unk>", sep_token="</s>", pad_token="<pad>", cls_token="<s>", mask_token="<mask>")
+    return dict(byte_level=("gpt2", roberta, named), unigram=("unigram", xlm, named), word_piece=("word_piece", lower, bert),
+                word_level=("word_level", plain, dict(unk_token="[UNK]", mask_token="[MASK]", pad_token="the")))
+
+
+def tokenizers():
+    rows = [json.loads(line) for line in (DATA / "token_classification" / "train.jsonl").read_text().splitlines()[:40]]
+    texts = (DATA / "masked_lm" / "corpus.txt").read_text().split("\n\n")
+    texts = [text.strip() for text in texts] + ["don't  stop: the <mask> <extra>, [MASK]!", "caf\u00e9 \u65e5\u672c", "anen", "the package manager"]
+    out = {}
+    for name, (base, change, names) in other_tokenizers().items():
+        whole = {**json.loads((DATA.parent / "tokenizers" / f"{base}.json").read_text()), **change}
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "tokenizer.json"
+            path.write_text(json.dumps(whole))
+            tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(path), **names)
+        encoded = [tokenizer(text) for text in texts]
+        ids, words, next_word = [], [], 0
+        for row in encoded:
+            ids += row["input_ids"]
+            words += [-1 if word is None else next_word + word for word in row.word_ids()]
+            next_word += 1 + max([word for word in row.word_ids() if word is not None], default=-1)
+        at = range(0, len(ids) - LENGTH + 1, LENGTH)
+        grouped = [ids[i:i + LENGTH] for i in at]
+        out[name] = dict(base=base, change=change, names=names, tagged=[[row["input_ids"], row["labels"]] for row in aligned(tokenizer, rows)], grouped=grouped,
+                         special=[tokenizer.get_special_tokens_mask(row, already_has_special_tokens=True) for row in grouped], words=[words[i:i + LENGTH] for i in at],
+                         special_ids=sorted(set(tokenizer.all_special_ids)), size=len(tokenizer))
+    lines = ",\n".join(json.dumps(name) + ":" + json.dumps(each, separators=(",", ":")) for name, each in out.items())
+    (DATA / "tokenizers.json").write_text("{" + f'"texts":{json.dumps(texts)},"tokenizers":{{\n{lines}\n}}}}\n')
+
+
 if __name__ == "__main__":
+    if sys.argv[1:] == ["--tokenizers"]:
+        tokenizers()
+        sys.exit()
     token_classification()
     masked_lm()
     regression()
     causal_lm("causal_lm", one_row_a_text=False)
     causal_lm("causal_lm_lines", one_row_a_text=True)
+    tokenizers()

@@ -2,10 +2,12 @@
 """Trains small tokenizers of every kind and writes what Hugging Face's tokenizers makes of many texts.
 
     python generate_tokenizers.py              # writes data/tokenizers/
+    python generate_tokenizers.py --words      # writes data/tokenizers/words.json only
     python generate_tokenizers.py --compare PROGRAM [NAME ...]   # shows the first differences to a program (see text_stream.cpp)
 
 data/tokenizers/NAME.json        the tokenizers that others vary
 data/tokenizers/cases.json       the variants, the pieces of hostile texts, and checksums of the results for each block of texts
+data/tokenizers/words.json       checksums of the variants' results for lists of words, for some texts, and for pairs that are cut
 
 See README.md for the formats.
 """
@@ -28,6 +30,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 FOLDER = HERE / "data" / "tokenizers"
 TEXTS = HERE.parent.parent / "examples" / "data" / "debian_sections" / "train.tsv"
 BLOCK = 1000
+LISTS, CUT, WORD_SEED = 200, 7, 1000000
 LLAMA_3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 O200K = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
          r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
@@ -308,7 +311,7 @@ def variants(sizes):
 
 
 def all_tokenizers():
-    bases = {path.stem: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json")) if path.stem != "cases"}
+    bases = {path.stem: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json")) if path.stem not in ("cases", "words")}
     sizes = {name: Tokenizer.from_str(json.dumps(base)).get_vocab_size() for name, base in bases.items()}
     return {name: (base, change, Tokenizer.from_str(json.dumps(merged(bases[base], change)))) for name, (base, change) in variants(sizes).items()}
 
@@ -337,6 +340,65 @@ def write():
         print(name, flush=True)
     lines = ",\n".join(json.dumps(name) + ":" + json.dumps(each, separators=(",", ":")) for name, each in cases.pop("variants").items())
     (FOLDER / "cases.json").write_text(json.dumps(cases, separators=(",", ":"))[:-1] + ',"variants":{\n' + lines + "\n}}\n")
+
+
+def word_list(random, words):
+    """A text that is split into words, of which some are no words at all."""
+    return [words[random.below(len(words))] if random.below(3) == 0 else hostile(random) for _ in range(random.below(8))]
+
+
+def result_of_words(encoding):
+    numbers = [0xFFFFFFFF if word is None else word for word in encoding.word_ids]
+    flat = [value for pair in encoding.offsets for value in pair]
+    values = [len(encoding.ids), *encoding.ids, *numbers, *flat, *encoding.type_ids, *encoding.special_tokens_mask]
+    return struct.pack(f"<{len(values)}I", *values)
+
+
+def checksum_of_lists(tokenizer, words):
+    """Every second list is cut to CUT tokens, on the right or on the left."""
+    value = 0
+    for i in range(LISTS):
+        if i % 2 == 0:
+            tokenizer.no_truncation()
+        else:
+            tokenizer.enable_truncation(CUT, direction="right" if i % 4 == 1 else "left")
+        value = zlib.crc32(result_of_words(tokenizer.encode(word_list(Random(WORD_SEED + i), words), is_pretokenized=True)), value)
+    tokenizer.no_truncation()
+    return value
+
+
+STRATEGIES = ["longest_first", "only_first", "only_second"]
+
+
+def checksum_of_pairs(tokenizer, texts):
+    """Each pair is cut in one of three ways on one of two sides. A pair that cannot be cut has the result "error"."""
+    value = 0
+    for i in range(LISTS):
+        tokenizer.enable_truncation(CUT + i % 11, strategy=STRATEGIES[i % 3], direction=["right", "left"][i % 2])
+        try:
+            result = result_of_words(tokenizer.encode(texts[2 * i], texts[2 * i + 1]))
+        except Exception as error:
+            assert "too short" in str(error), error
+            result = b"error"
+        value = zlib.crc32(result, value)
+    tokenizer.no_truncation()
+    return value
+
+
+def write_words():
+    words, rows = words_of_corpus(), {}
+    texts = texts_of("hostile", 0, words)[:2 * LISTS]
+    for name, (_, _, tokenizer) in all_tokenizers().items():
+        value = 0
+        for text in texts[:LISTS]:
+            encoding = tokenizer.encode(text)
+            value = zlib.crc32(result_of_words(encoding) + tokenizer.decode(encoding.ids, skip_special_tokens=True).encode(), value)
+        some = word_list(Random(WORD_SEED + 4), words)
+        encoding = tokenizer.encode(some, is_pretokenized=True)
+        rows[name] = {"lists": checksum_of_lists(tokenizer, words), "texts": value, "pairs": checksum_of_pairs(tokenizer, texts),
+                      "case": {"words": some, "ids": encoding.ids, "word_ids": [-1 if word is None else word for word in encoding.word_ids]}}
+    lines = ",\n".join(json.dumps(name) + ":" + json.dumps(each, separators=(",", ":")) for name, each in rows.items())
+    (FOLDER / "words.json").write_text("{" + f'"seed":{WORD_SEED},"count":{LISTS},"cut":{CUT},"variants":{{\n{lines}\n}}}}\n')
 
 
 def compare(program, names):
@@ -374,9 +436,12 @@ def compare(program, names):
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--compare"]:
         compare(sys.argv[2], sys.argv[3:])
+    elif sys.argv[1:2] == ["--words"]:
+        write_words()
     elif sys.argv[1:2] == ["--bases"]:
         FOLDER.mkdir(exist_ok=True)
         for name, tokenizer in make_bases().items():
             (FOLDER / f"{name}.json").write_text(json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False, separators=(",", ":")) + "\n")
     else:
         write()
+        write_words()

@@ -2,6 +2,7 @@
 // to the last weights (tests/oracle/generate_tasks.py).
 #include "hasten/base/files.h"
 #include "hasten/metrics/classification.h"
+#include "hasten/models/bert.h"
 #include "hasten/trainer/task_data.h"
 #include "oracle/task_run.h"
 
@@ -32,6 +33,108 @@ std::vector<std::vector<std::int64_t>> rows_in(const TrainerDataset& dataset, co
                       row.const_data_ptr<std::int64_t>() + row.numel());
   }
   return rows;
+}
+
+// A model's folder with one of the tokenizers of tasks/tokenizers.json, and the texts of that file.
+class OtherTokenizer {
+ public:
+  OtherTokenizer(const json& file, const json& tokenizer) {
+    json whole = json::parse(
+        read_file(kData / "tokenizers" / (tokenizer.at("base").get<std::string>() + ".json")));
+    whole.update(tokenizer.at("change"));
+    write("tokenizer.json", whole.dump());
+    write("tokenizer_config.json", tokenizer.at("names").dump());
+    json config = json::parse(read_file(kData / "tasks/token_classification/config.json"));
+    config["vocab_size"] = tokenizer.at("size");
+    BertModel model(BertConfig::from_json(config.dump(), "config.json"));
+    model.initialize();
+    model.save_pretrained(folder_.path());
+    std::string texts;
+    for (const json& text : file.at("texts")) texts += text.get<std::string>() + "\n";
+    write("texts.txt", texts);
+  }
+
+  // The rows of a task; `change` may set further options.
+  template <class Change>
+  TrainerDataset rows(TrainTask task, const fs::path& data, Change change) const {
+    TrainOptions options{.model = folder_.path().string(), .task = task, .data = data.string()};
+    options.max_length = kLength;
+    change(options);
+    const auto files = read_task_data(options);
+    return files->train(*load_model(options.model, files->model_options()).model);
+  }
+  fs::path texts() const { return folder_.path() / "texts.txt"; }
+
+ private:
+  void write(const char* name, const std::string& text) const {
+    write_file_atomically(folder_.path() / name, text);
+  }
+
+  TemporaryDirectory folder_;
+};
+
+void check_tags(const OtherTokenizer& tokenizer, const json& expected) {
+  const TrainerDataset train =
+      tokenizer.rows(TrainTask::token_classification,
+                     kData / "tasks/token_classification/train.jsonl", [](TrainOptions& options) {
+                       options.text_column = "tokens";
+                       options.label_column = "tags";
+                     });
+  const auto ids = rows_in(train, "input_ids"), labels = rows_in(train, "labels");
+  REQUIRE(ids.size() >= expected.size());
+  for (std::size_t row = 0; row < expected.size(); ++row) {
+    CAPTURE(row);
+    CHECK(expected[row][0] == json(ids[row]));
+    CHECK(expected[row][1] == json(labels[row]));
+  }
+}
+
+// With the probability 1, every token is masked but the special ones.
+void check_masks(const OtherTokenizer& tokenizer, const json& expected) {
+  const TrainerDataset train =
+      tokenizer.rows(TrainTask::masked_lm, tokenizer.texts(),
+                     [](TrainOptions& options) { options.mlm_probability = 1; });
+  const auto ids = rows_in(train, "input_ids"), labels = rows_in(train, "labels");
+  REQUIRE(ids.size() == expected.at("grouped").size());
+  for (std::size_t row = 0; row < ids.size(); ++row) {
+    CAPTURE(row);
+    std::vector<std::int64_t> original = ids[row], special(ids[row].size(), 0);
+    for (std::size_t token = 0; token < original.size(); ++token) {
+      special[token] = labels[row][token] == -100 ? 1 : 0;
+      if (special[token] == 0) original[token] = labels[row][token];
+    }
+    CHECK(expected["grouped"][row] == json(original));
+    CHECK(expected["special"][row] == json(special));
+  }
+}
+
+// Tokens of one word are masked together, and neighbouring words not always.
+void check_whole_words(const OtherTokenizer& tokenizer, const json& expected) {
+  const TrainerDataset train =
+      tokenizer.rows(TrainTask::masked_lm, tokenizer.texts(), [](TrainOptions& options) {
+        options.mlm_probability = 0.5;
+        options.whole_word_mask = true;
+      });
+  const auto words = expected.at("words").get<std::vector<std::vector<std::int64_t>>>();
+  const auto special = expected.at("special").get<std::vector<std::vector<std::int64_t>>>();
+  const auto labels = rows_in(train, "labels");
+  REQUIRE(labels.size() == words.size());
+  std::size_t together = 0, apart = 0;
+  for (std::size_t row = 0; row < words.size(); ++row) {
+    for (std::size_t token = 1; token < words[row].size(); ++token) {
+      if (special[row][token] != 0 || special[row][token - 1] != 0) continue;
+      const bool is_same = (labels[row][token] == -100) == (labels[row][token - 1] == -100);
+      if (words[row][token] != words[row][token - 1]) {
+        apart += is_same ? 0 : 1;
+        continue;
+      }
+      CHECK(is_same);
+      ++together;
+    }
+  }
+  const bool has_pieces = expected.at("base") != "word_level";
+  CHECK((together > 50) == has_pieces);
+  CHECK(apart > (has_pieces ? 5 : 0));
 }
 
 }  // namespace
@@ -82,6 +185,17 @@ TEST_CASE("tasks: masked language modelling equals the Hugging Face Trainer's") 
       if (labels[row][token] != -100) original[token] = labels[row][token];
     }
     CHECK(expected[row] == json(original));
+  }
+}
+
+TEST_CASE("tasks: tags of words and rows of masks are Transformers' with tokenizers of any kind") {
+  const json file = json::parse(read_file(kData / "tasks/tokenizers.json"));
+  for (const auto& [name, expected] : file.at("tokenizers").items()) {
+    CAPTURE(name);
+    const OtherTokenizer tokenizer(file, expected);
+    check_tags(tokenizer, expected.at("tagged"));
+    check_masks(tokenizer, expected);
+    check_whole_words(tokenizer, expected);
   }
 }
 

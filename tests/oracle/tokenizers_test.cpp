@@ -1,6 +1,6 @@
 // Compares Tokenizer with Hugging Face's tokenizers 0.23.3 (generate_tokenizers.py): ids, offsets and
 // decoded texts of 100,000 hostile and 100,000 ordinary texts for a tokenizer of each kind, and of
-// some thousand for variants of them.
+// some thousand for variants of them; and words, lists of words, and pairs that are cut.
 #include <doctest/doctest.h>
 #include <unistd.h>
 
@@ -13,6 +13,7 @@
 
 #include "base/crc32.h"
 #include "base/utf8.h"
+#include "hasten/base/error.h"
 #include "hasten/tokenizers/tokenizer.h"
 
 namespace oracle_tokenizers_test {
@@ -181,6 +182,85 @@ void check_block(const std::string& name, const Tokenizer& tokenizer, bool is_ho
                                                  << " texts");
 }
 
+const json& word_cases() {
+  static const json all = json::parse(read(data / "words.json"));
+  return all;
+}
+
+std::vector<std::string> word_list(std::uint64_t number) {
+  Random random(word_cases()["seed"].get<std::uint64_t>() + number);
+  std::vector<std::string> list;
+  for (std::uint64_t count = random.below(8); count > 0; --count) {
+    const bool is_word = random.below(3) == 0;
+    list.push_back(is_word ? words()[random.below(words().size())] : hostile(random));
+  }
+  return list;
+}
+
+void add_words_of(const Encoding& row, std::string& out) {
+  add_number(static_cast<std::uint32_t>(row.size()), out);
+  const auto add_all = [&out](const std::vector<std::int32_t>& values) {
+    for (const std::int32_t value : values) add_number(static_cast<std::uint32_t>(value), out);
+  };
+  add_all(row.input_ids);
+  add_all(row.word_ids);
+  for (const auto& [begin, end] : row.offsets) {
+    add_number(begin, out);
+    add_number(end, out);
+  }
+  add_all(row.token_type_ids);
+  add_all(row.special_tokens_mask);
+}
+
+// Every second list is cut, on the right or on the left.
+std::string results_of_lists(const Tokenizer& tokenizer) {
+  std::string results;
+  for (std::uint64_t i = 0; i < word_cases()["count"].get<std::uint64_t>(); ++i) {
+    EncodeOptions options;
+    if (i % 2 == 1) {
+      options.truncation = Truncation::longest_first;
+      options.max_length = word_cases()["cut"].get<std::int64_t>();
+      options.truncation_side = i % 4 == 1 ? Side::right : Side::left;
+    }
+    add_words_of(tokenizer.encode_words(word_list(i), options), results);
+  }
+  return results;
+}
+
+std::string results_of_texts(const Tokenizer& tokenizer) {
+  Random random(1);
+  std::string results;
+  for (std::uint64_t i = 0; i < word_cases()["count"].get<std::uint64_t>(); ++i) {
+    const Encoding row = tokenizer.encode(hostile(random), {.offsets = true});
+    add_words_of(row, results);
+    results += tokenizer.decode(row.input_ids, {.skip_special_tokens = true});
+  }
+  return results;
+}
+
+// Each pair is cut in one of three ways on one of two sides.
+std::string results_of_pairs(const Tokenizer& tokenizer) {
+  const Truncation ways[] = {Truncation::longest_first, Truncation::only_first,
+                             Truncation::only_second};
+  Random random(1);
+  std::string results;
+  for (std::uint64_t i = 0; i < word_cases()["count"].get<std::uint64_t>(); ++i) {
+    const std::string first = hostile(random), second = hostile(random);
+    const EncodeOptions options{
+        .truncation = ways[i % 3],
+        .max_length = word_cases()["cut"].get<std::int64_t>() + static_cast<std::int64_t>(i % 11),
+        .truncation_side = i % 2 == 0 ? Side::right : Side::left,
+        .offsets = true};
+    try {
+      add_words_of(tokenizer.encode(first, second, options), results);
+    } catch (const DataError& error) {
+      CHECK(error.code() == "tokenizers.cannot-truncate");
+      results += "error";
+    }
+  }
+  return results;
+}
+
 // Checks every `step`-th block.
 void check_blocks(std::size_t step) {
   for (const auto& [name, description] : cases()["variants"].items()) {
@@ -217,6 +297,22 @@ TEST_CASE(
 
 TEST_CASE("tokenizers: ids, offsets and decoded texts of some blocks equal Hugging Face's") {
   check_blocks(10);
+}
+
+TEST_CASE("tokenizers: words, and pairs that are cut, equal Hugging Face's") {
+  for (const auto& [name, description] : cases()["variants"].items()) {
+    CAPTURE(name);
+    const Tokenizer tokenizer = variant(description);
+    const json& expected = word_cases()["variants"][name];
+    const std::vector<std::string> list = word_list(4);
+    REQUIRE(list == expected["case"]["words"].get<std::vector<std::string>>());
+    const Encoding row = tokenizer.encode_words(list);
+    CHECK(row.input_ids == expected["case"]["ids"].get<std::vector<std::int32_t>>());
+    CHECK(row.word_ids == expected["case"]["word_ids"].get<std::vector<std::int32_t>>());
+    CHECK(crc32(results_of_lists(tokenizer)) == expected["lists"].get<std::uint32_t>());
+    CHECK(crc32(results_of_texts(tokenizer)) == expected["texts"].get<std::uint32_t>());
+    CHECK(crc32(results_of_pairs(tokenizer)) == expected["pairs"].get<std::uint32_t>());
+  }
 }
 
 // oracle/tokenizers_all runs it (tests/CMakeLists.txt).

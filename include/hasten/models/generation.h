@@ -48,10 +48,11 @@ struct Names<EarlyStopping> {
 };
 
 struct GenerationOptions {
-  // The most tokens of a sequence with its prompt, and the most new tokens, which takes precedence;
-  // both unset: 20 new tokens.
+  // The most tokens of a sequence with its prompt, and the most new tokens, which takes precedence.
+  // If both are unset, 20 new tokens, or fewer if the model has no more positions.
   std::optional<std::int64_t> max_length, max_new_tokens;
-  // No end before this many tokens with the prompt, and before this many new tokens.
+  // A sequence does not end before this many tokens with the prompt, or before this many new tokens,
+  // which takes precedence if it is above 0.
   std::int64_t min_length = 0, min_new_tokens = 0;
 
   std::int64_t num_beams = 1;  // above 1: beam search
@@ -59,10 +60,12 @@ struct GenerationOptions {
   EarlyStopping early_stopping = EarlyStopping::no;
   std::int64_t num_return_sequences = 1;  // of each prompt: samples, or the best beams
 
-  bool do_sample = false;       // draws each token from its probability
-  double temperature = 1;       // above 0; divides the logits
-  std::int64_t top_k = 50;      // only the k most probable tokens; 0: all
-  double top_p = 1;             // only the fewest tokens whose probabilities sum to p
+  bool do_sample = false;   // draws each token from its probability
+  double temperature = 1;   // above 0; divides the logits
+  std::int64_t top_k = 50;  // only the k most probable tokens; 0: all
+  // Only the fewest tokens whose probabilities sum to p. Of equally probable tokens those with the
+  // larger ids are kept.
+  double top_p = 1;
   std::optional<double> min_p;  // only tokens of at least this share of the highest probability
   // The seed of the samples; unset: LibTorch's default CPU generator.
   std::optional<std::uint64_t> seed;
@@ -70,8 +73,9 @@ struct GenerationOptions {
   double repetition_penalty = 1;          // above 0; above 1: tokens of the text get less probable
   std::int64_t no_repeat_ngram_size = 0;  // no n tokens occur twice; 0: they may
 
-  std::vector<std::int64_t> eos_token_id;    // each of them ends a sequence
-  std::optional<std::int64_t> pad_token_id;  // follows the end; unset: the first of eos_token_id
+  std::vector<std::int64_t> eos_token_id;  // each of them ends a sequence
+  // The token after the end, which must be one of the model's. Unset: the first of eos_token_id.
+  std::optional<std::int64_t> pad_token_id;
 
   // Called after each step with the next token of each row. Not for a beam search, whose tokens may
   // change until its end.
@@ -96,8 +100,9 @@ HASTEN_API GenerationOutput generate(CausalModel& model, const at::Tensor& ids,
                                      const GenerationOptions& options);
 
 // The options that a model's files set: eos_token_id and pad_token_id of config.json, and then the keys
-// of generation_config.json, if its folder has that. `what` is as load_model takes it. Throws
-// DataError "generation.config" for a key that changes texts and that hasten does not have.
+// of generation_config.json, if its folder has that. A key that is null has its default, and a
+// negative pad_token_id means none. `what` is as load_model takes it. Throws DataError
+// "generation.config" for a key that changes texts and that hasten does not have.
 HASTEN_API GenerationOptions generation_defaults(const std::string& what);
 
 // Throws ConfigError "generation.option" for values that generate() refuses.

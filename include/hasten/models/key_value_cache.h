@@ -46,7 +46,8 @@ class HASTEN_API KeyValueCache {
   };
   KeyValueCache(const CacheShape& shape, const Size& size);
 
-  // Tells which tokens of the prompts count: attention_mask [rows, length], undefined if all do.
+  // Tells which tokens of the prompts count: attention_mask [rows, length], undefined if all do. The
+  // cache has no token then.
   void set_prompt(const at::Tensor& attention_mask);
 
   // The rows now: the prompts, and all copies after spread().
@@ -78,6 +79,8 @@ class HASTEN_API KeyValueCache {
   struct Layer {
     at::Tensor keys, values;
   };
+  void check_prompt(const at::Tensor& attention_mask) const;
+  void check_next(std::int64_t tokens) const;
   std::vector<at::Tensor> keys_and_values() const;
   at::Tensor rows_of(const at::Tensor& all) const;
   std::int64_t& equal_tokens(std::int64_t a, std::int64_t b);

@@ -11,7 +11,7 @@
 // 2023), and the inner layer is gated (Shazeer 2020). Inputs are those of GPT-2 (hasten/models/
 // gpt2.h). Structure, names and arithmetic are those of transformers' classes of the same names.
 // Throws DataError "models.id-out-of-range", "models.label-out-of-range",
-// "models.no-padding-token", "data.missing-tensor". Thread rule: one thread at a time.
+// "models.no-padding-token", "data.labels", "data.missing-tensor". Thread rule: one thread at a time.
 #pragma once
 
 #include "hasten/base/export.h"

@@ -25,8 +25,8 @@
 // PEFT trains a copy of them.
 //
 // A prepared or moved module keeps its adapters. Each A and B takes part wherever the layer's weight is
-// the right operand of linear, matmul, mm or addmm; the weight as a left operand, and copies of it,
-// stay without.
+// the right operand of linear, matmul, mm or addmm. Products with the weight as the left operand, or
+// with a copy of it, do not use the adapter.
 //
 // The Trainer saves the adapter in place of the model (docs/techniques.md).
 //
@@ -66,8 +66,8 @@ HASTEN_API void remove_lora(torch::nn::Module& module);
 
 // Writes adapter_config.json and adapter_model.safetensors.
 HASTEN_API void save_lora(const torch::nn::Module& module, const std::filesystem::path& folder);
-// Reads a folder that save_lora or PEFT has written. If the module has adapters, only their values and
-// those of the modules_to_save are read. Otherwise adapters are added as the file says.
+// Reads a folder of save_lora or PEFT. Reads only values if the module has adapters, which must have the
+// scale of the file. Otherwise adds adapters. If the folder does not fit, the module stays as it is.
 HASTEN_API void load_lora(torch::nn::Module& module, const std::filesystem::path& folder);
 
 }  // namespace hasten

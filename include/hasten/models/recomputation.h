@@ -70,7 +70,7 @@ class HASTEN_API RecomputableLayer {
 
 // Recomputes layers of the module from now on, or none if `wanted` is unset. Returns their paths.
 // Throws UsageError "models.no-recomputation" if the module has no layers that can be recomputed,
-// and "models.recomputed-modules" for a pattern that matches none.
+// and "models.recomputed-modules" for a pattern without a match and for every_n_layers below 1.
 HASTEN_API std::vector<std::string> set_recomputation(torch::nn::Module& module,
                                                       const std::optional<Recomputation>& wanted);
 

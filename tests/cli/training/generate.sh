@@ -18,6 +18,19 @@ hasten generate --model words --prompt "w7 w19 w33" --max_new_tokens 6
 printf 'w7 w19 w33\nw9\n' > prompts.txt
 hasten generate --model words --prompts prompts.txt --max_new_tokens 4 --num_beams 2
 hasten generate --model words --prompts prompts.txt --max_new_tokens 3 --json --batch_size 1
+# Batches draw different samples.
+printf 'w9\nw9\n' > twice.txt
+hasten generate --model words --prompts twice.txt --max_new_tokens 6 --do_sample --seed 4 --batch_size 1
+# A byte that is no character at the end of a text is held back until then.
+cp -r words bytes
+python3 -c '
+import json
+tokenizer = json.load(open("bytes/tokenizer.json"))
+tokenizer["model"]["vocab"]["\u00c3"] = tokenizer["model"]["vocab"].pop("w8")
+tokenizer["decoder"] = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+json.dump(tokenizer, open("bytes/tokenizer.json", "w"))'
+hasten generate --model bytes --prompt "w7 w19 w33" --max_new_tokens 2
+hasten generate --model bytes --prompt "w7 w19 w33" --max_new_tokens 6
 # The folder sets options, and those of the command line win.
 echo '{"max_new_tokens": 2, "eos_token_id": [50, 51], "do_sample": false}' > words/generation_config.json
 hasten generate --model words --prompt "w7 w19 w33"
@@ -31,6 +44,10 @@ hasten generate --model "$model" --prompt x --ids 5
 hasten generate --model "$model" --ids 5 --num_beams 2 --do_sample
 hasten generate --model "$model" --ids 5 --max_new_tokens 400
 hasten generate --model "$model" --ids five
+hasten generate --model "$model" --ids 4294967303
+hasten generate --model "$model" --ids 5 --pad_token_id 61
+# Weights that the folder does not have.
+hasten generate --model "$data/decoders/llama_base" --ids 5 --max_new_tokens 1 --eos_token_id 60 | wc -w
 hasten generate --model "$model" --ids 5 --temperature 0
 hasten generate --model "$data/models/sequence_single_label" --ids 5
 rm words/generation_config.json

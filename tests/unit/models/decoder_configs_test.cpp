@@ -75,6 +75,10 @@ TEST_CASE("decoder configs: rotary positions of every version of transformers ar
   CHECK(llama3.rope_type == "llama3");
   CHECK(llama3.factor == 32);
   CHECK(llama3.original_max_position_embeddings == 8192);
+  CHECK(rope_of(R"("original_max_position_embeddings": 64, "rope_scaling": {"rope_type": "llama3",
+          "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4,
+          "original_max_position_embeddings": 32})")
+            .original_max_position_embeddings == 64);
 }
 
 TEST_CASE("decoder configs: what hasten does not compute is refused by name") {
@@ -92,6 +96,14 @@ TEST_CASE("decoder configs: what hasten does not compute is refused by name") {
       contains(error_of_llama(
                    R"({"model_type": "llama", "rope_parameters": {"partial_rotary_factor": 0.5}})"),
                "partial_rotary_factor"));
+  CHECK(contains(error_of_llama(R"({"model_type": "llama", "partial_rotary_factor": 0.5})"),
+                 "partial_rotary_factor: got 0.5"));
+  CHECK(contains(error_of_llama(R"({"model_type": "llama", "rope_scaling": {"type": "linear"}})"),
+                 "factor: got none"));
+  CHECK(contains(error_of_llama(
+                     R"({"model_type": "llama", "rope_parameters": {"rope_type": "llama3",
+                         "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": null}})"),
+                 "high_freq_factor: got none, expected a number, for the rope_type llama3"));
   CHECK(contains(error_of_llama(R"({"model_type": "gpt2"})"), "models.unknown-type"));
   CHECK(contains(error_of_gpt2(R"({"model_type": "gpt2", "activation_function": "selu"})"),
                  "key activation_function: got selu"));

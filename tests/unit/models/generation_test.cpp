@@ -5,10 +5,14 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
-#include "hasten/anatomy/dry_run.h"
+#include <algorithm>
+#include <limits>
+
 #include "hasten/base/error.h"
+#include "hasten/base/files.h"
 #include "hasten/models/gpt2.h"
 #include "hasten/models/llama.h"
+#include "models/token_scores.h"
 #include "unit/code_of.h"
 
 namespace models_generation_test {
@@ -36,6 +40,29 @@ struct Counter : torch::nn::Module, CausalModel {
   }
   std::int64_t vocabulary, limit = 0, read_tokens = 0;
 };
+
+// Gives the same logits after every token.
+struct Constant : torch::nn::Module, CausalModel {
+  explicit Constant(std::vector<float> logits) : logits(at::tensor(logits)) {}
+  CacheShape cache_shape() const override { return {}; }
+  std::int64_t max_length() const override { return 0; }
+  at::Tensor next_logits(const at::Tensor& ids, KeyValueCache&) override {
+    return logits.expand({ids.size(0), -1});
+  }
+  at::Tensor logits;
+};
+
+// The tokens that a sampling may draw if the last logits are these.
+std::vector<std::int64_t> allowed_tokens(std::vector<float> logits, GenerationOptions options) {
+  options.do_sample = true;
+  const std::vector<std::int64_t> text = {0};
+  ScoreRules(options, 1).apply({.tokens = text}, logits);
+  std::vector<std::int64_t> allowed;
+  for (std::size_t token = 0; token < logits.size(); ++token) {
+    if (logits[token] != kForbidden) allowed.push_back(static_cast<std::int64_t>(token));
+  }
+  return allowed;
+}
 
 std::shared_ptr<GPT2LMHeadModel> tiny_gpt2() {
   torch::manual_seed(4);
@@ -89,6 +116,103 @@ TEST_CASE("generation: the default length is 20 new tokens") {
   CHECK(generate(model, row({1, 2, 3}), {}, {.max_length = 7}).sequences.size(1) == 7);
 }
 
+TEST_CASE("generation: the default length ends at the longest row of the model") {
+  Counter model(1000);
+  model.limit = 10;
+  CHECK(generate(model, row({1, 2, 3}), {}, {}).sequences.size(1) == 10);
+  for (const std::vector<std::int64_t>& prompt :
+       {std::vector<std::int64_t>(10, 1), std::vector<std::int64_t>(11, 1)}) {
+    CHECK(code_of([&] { generate(model, row(prompt), {}, {}); }) == "models.sequence-too-long");
+  }
+}
+
+TEST_CASE("generation: min_new_tokens takes precedence over min_length") {
+  Counter model(20);
+  const auto text = [&](GenerationOptions options) {
+    options.max_new_tokens = 12;
+    options.eos_token_id = {5};
+    return generate(model, row({1, 2}), {}, options).sequences;
+  };
+  const at::Tensor ended = row({1, 2, 3, 4, 5}), on = text({.min_length = 10});
+  CHECK(on.size(1) == 14);
+  CHECK(at::equal(text({.min_length = 10, .min_new_tokens = 1}), ended));
+  CHECK(at::equal(text({.min_length = 2, .min_new_tokens = 8}), on));
+}
+
+TEST_CASE(
+    "generation: filters of probabilities decide like those of transformers at their limits") {
+  using Tokens = std::vector<std::int64_t>;
+  const std::vector<float> equal(10, 0.0F);
+  // Each probability is the float 0.1, which is also the float of 1 - 0.9.
+  CHECK(allowed_tokens(equal, {.top_p = 0.9}) == Tokens{1, 2, 3, 4, 5, 6, 7, 8, 9});
+  CHECK(allowed_tokens({1, 1, 1, 1}, {.top_p = 0.5}) == Tokens{2, 3});
+  CHECK(allowed_tokens({1, 2, 1, 2}, {.top_p = 0}) == Tokens{3});
+  CHECK(allowed_tokens({1, 2, 1, 2}, {.top_p = 1}).size() == 4);
+  CHECK(allowed_tokens({1, 2, 1, 2}, {.min_p = 1.0}) == Tokens{1, 3});
+  CHECK(allowed_tokens({1, 2, 1, 2}, {.min_p = 0.0}).size() == 4);
+  CHECK(allowed_tokens({1, 2, 2, 3}, {.top_k = 2}) == Tokens{1, 2, 3});
+  CHECK(allowed_tokens({1, 2, 2, 3}, {.top_k = 0}).size() == 4);
+  CHECK(allowed_tokens({1, 2, 2, 3}, {.top_k = 100}).size() == 4);
+  // What one filter has forbidden is no part of the next one's probabilities.
+  CHECK(allowed_tokens({3, 3, 0, 3, 3}, {.top_k = 4, .top_p = 0.75}) == Tokens{1, 3, 4});
+}
+
+TEST_CASE("generation: of equal beams the first goes on, with the smallest tokens") {
+  Constant model({0, 0, 0, 0, 0, 0, 1, 0});
+  const GenerationOutput out = generate(
+      model, row({1}), {}, {.max_new_tokens = 1, .num_beams = 3, .num_return_sequences = 3});
+  CHECK(at::equal(out.sequences, at::tensor({1, 6, 1, 0, 1, 1}, at::kLong).view({3, 2})));
+}
+
+TEST_CASE("generation: padding that is no token of the model is refused") {
+  Counter model(20);
+  const at::Tensor prompts = at::tensor({4, 9, 1, 2}, at::kLong).view({2, 2});
+  for (const std::int64_t beams : {1, 2}) {
+    CAPTURE(beams);
+    for (const std::int64_t padding : {-1, 20}) {
+      CAPTURE(padding);
+      std::int64_t steps = 0;
+      GenerationOptions options{.num_beams = beams, .eos_token_id = {11}, .pad_token_id = padding};
+      if (beams == 1) options.on_tokens = [&](const std::vector<std::int64_t>&) { ++steps; };
+      CHECK(code_of([&] { generate(model, prompts, {}, options); }) == "generation.option");
+      CHECK(steps == 0);
+    }
+  }
+}
+
+TEST_CASE("generation: the files of a model set options, and what they cannot mean is refused") {
+  const TemporaryDirectory folder("hasten-generation");
+  const auto defaults = [&](const std::string& config, const std::string& generation) {
+    write_file_atomically(folder.path() / "config.json", config);
+    write_file_atomically(folder.path() / "generation_config.json", generation);
+    return generation_defaults(folder.path().string());
+  };
+  const GenerationOptions null_keys =
+      defaults(R"({"eos_token_id": 2, "pad_token_id": -1})",
+               R"({"temperature": null, "top_k": null, "max_length": null, "early_stopping": null,
+          "bad_words_ids": null, "transformers_version": "5.23.0", "bos_token_id": 1})");
+  CHECK(null_keys.eos_token_id == std::vector<std::int64_t>{2});
+  CHECK_FALSE(null_keys.pad_token_id.has_value());  // -1 is what files write for no padding
+  CHECK(null_keys.temperature == 1);
+  CHECK(null_keys.top_k == 50);
+  CHECK_FALSE(null_keys.max_length.has_value());
+  CHECK((null_keys.early_stopping == EarlyStopping::no));
+  const GenerationOptions keys = defaults(
+      R"({"eos_token_id": 2, "pad_token_id": 3})",
+      R"({"eos_token_id": [4, 5], "early_stopping": "never", "num_beams": 4, "min_p": 0.1})");
+  CHECK(keys.eos_token_id == std::vector<std::int64_t>{4, 5});
+  CHECK(keys.pad_token_id == 3);
+  CHECK((keys.early_stopping == EarlyStopping::never));
+  CHECK(keys.num_beams == 4);
+  CHECK(keys.min_p == 0.1);
+  for (const char* const refused :
+       {R"({"early_stopping": "always"})", R"({"watermarking_config": {"bias": 2.5}})",
+        R"({"typical_p": 0.5})", R"({"remove_invalid_values": true})", R"({"max_time": 3.0})"}) {
+    CAPTURE(refused);
+    CHECK(code_of([&] { defaults("{}", refused); }) == "generation.config");
+  }
+}
+
 TEST_CASE("generation: a seed repeats its samples, and another one draws others") {
   const auto model = tiny_gpt2();
   const auto sample = [&](std::uint64_t seed) {
@@ -133,8 +257,46 @@ TEST_CASE("generation: padding at the left does not change a text") {
   }
 }
 
+TEST_CASE("generation: models of other types have caches of their type") {
+  const at::Tensor prompts = at::tensor({0, 0, 7, 8, 3, 4, 5, 6}, at::kLong).view({2, 4}),
+                   mask = at::tensor({0, 0, 1, 1, 1, 1, 1, 1}, at::kLong).view({2, 4});
+  const auto check = [&](const std::shared_ptr<PreTrainedModel>& model) {
+    auto& causal = dynamic_cast<CausalModel&>(*model);
+    for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16}) {
+      CAPTURE(c10::toString(type));
+      model->to(type);
+      for (const std::int64_t beams : {1, 3}) {
+        std::vector<at::Tensor> memory;
+        const GenerationOutput out =
+            generate(causal, prompts, mask,
+                     {.max_new_tokens = 6,
+                      .num_beams = beams,
+                      .on_memory = [&](const std::vector<at::Tensor>& all) { memory = all; }});
+        const auto caches = std::count_if(
+            memory.begin(), memory.end(),
+            [&](const at::Tensor& each) { return each.dim() == 3 && each.scalar_type() == type; });
+        CHECK(caches == 4);
+        CHECK(out.sequences.size(1) == 10);
+      }
+    }
+  };
+  check(tiny_gpt2());
+  const auto llama = std::make_shared<LlamaForCausalLM>(LlamaConfig{.vocab_size = 37,
+                                                                    .hidden_size = 16,
+                                                                    .intermediate_size = 24,
+                                                                    .num_hidden_layers = 2,
+                                                                    .num_attention_heads = 4,
+                                                                    .num_key_value_heads = 2,
+                                                                    .max_position_embeddings = 32});
+  llama->initialize();
+  llama->eval();
+  check(llama);
+}
+
 TEST_CASE("generation: options that are out of range or exclude each other are refused") {
   const std::vector<GenerationOptions> refused = {
+      {.max_length = std::numeric_limits<std::int64_t>::max()},
+      {.max_new_tokens = std::numeric_limits<std::int64_t>::max()},
       {.max_new_tokens = 0},
       {.max_new_tokens = 3, .min_new_tokens = 4},
       {.num_beams = 0},
@@ -202,6 +364,28 @@ TEST_CASE("cache: it is allocated once, and rows are copied where they differ on
   CHECK(code_of([&] {
           cache.append(0, at::zeros({2, 1, 2}), at::zeros({2, 1, 2}));
         }) == "models.cache");
+}
+
+TEST_CASE("cache: it refuses what does not fit, and a second prompt replaces the first") {
+  const auto error = [](const auto& call) { return code_of(call); };
+  KeyValueCache cache({.layers = 1, .width = 2}, {.rows = 2, .capacity = 4});
+  const at::Tensor padded = at::tensor({0, 1, 1, 1}, at::kLong).view({2, 2});
+  cache.set_prompt(padded);
+  CHECK(error([&] { (void)cache.mask(5); }) == "models.cache");
+  CHECK(error([&] { (void)cache.positions(5); }) == "models.cache");
+  CHECK(error([&] { cache.advance(5); }) == "models.cache");
+  CHECK(error([&] { cache.advance(-1); }) == "models.cache");
+  CHECK(error([&] { cache.set_prompt(at::ones({3, 2})); }) == "models.cache");
+  CHECK(error([&] { cache.set_prompt(at::ones({2, 5})); }) == "models.cache");
+  CHECK(error([&] { cache.set_prompt(at::ones({2})); }) == "models.cache");
+  CHECK(at::equal(cache.positions(2), at::tensor({0, 0, 0, 1}, at::kLong).view({2, 2})));
+  cache.set_prompt(padded.flip(0));
+  CHECK(at::equal(cache.positions(2), at::tensor({0, 1, 0, 0}, at::kLong).view({2, 2})));
+  cache.set_prompt({});
+  CHECK(at::equal(cache.positions(2), row({0, 1})));
+  CHECK_FALSE(cache.mask(2).additive().defined());
+  cache.advance(2);
+  CHECK(error([&] { cache.set_prompt(padded); }) == "models.cache");
 }
 
 TEST_CASE("cache: positions count the tokens that are not padding") {

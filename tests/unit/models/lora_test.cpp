@@ -171,6 +171,30 @@ TEST_CASE("lora: merging and unmerging keep what the module computes") {
   CHECK(near(net->forward(x), y));
 }
 
+TEST_CASE("lora: sums of 16 bits are rounded once, in a product and in a merged weight") {
+  // The weight is so large that the type has even numbers only there. The adapter adds a little more
+  // than 1, which the type cannot tell from 1.
+  struct Case {
+    at::ScalarType type;
+    double weight, adds;
+  };
+  for (const Case& each : {Case{at::kBFloat16, 256, 1.003}, Case{at::kHalf, 2048, 1.0002}}) {
+    CAPTURE(c10::toString(each.type));
+    const auto net = std::make_shared<nn::LinearImpl>(nn::LinearOptions(1, 1).bias(false));
+    net->to(each.type);
+    add_lora(*net, {.r = 1, .alpha = 1, .target_modules = {"all-linear"}});
+    const torch::NoGradGuard no_grad;
+    net->weight.fill_(each.weight);
+    value_of(*net, "lora_A.weight").fill_(1);
+    value_of(*net, "lora_B.weight").fill_(each.adds);
+    const at::Tensor x = at::ones({1, 1}, each.type);
+    CHECK(net->forward(x).item<double>() == each.weight + 2);
+    merge_lora(*net);
+    CHECK(net->weight.item<double>() == each.weight + 2);
+    CHECK(net->forward(x).item<double>() == each.weight + 2);
+  }
+}
+
 TEST_CASE("lora: targets are paths, their last parts, or patterns, as in PEFT") {
   const BertConfig config{.vocab_size = 20,
                           .hidden_size = 8,
@@ -295,9 +319,20 @@ TEST_CASE("lora: files have PEFT's names, and another model reads them") {
   load_lora(*other, folder.path());  // into the adapters that are there
   CHECK(at::equal(other->forward(x), net->forward(x)));
 
-  const auto narrow = std::make_shared<UserNet>();
-  add_lora(*narrow, {.r = 3, .target_modules = {"first", "blocks.0"}});
-  CHECK(code_of([&] { load_lora(*narrow, folder.path()); }) == "models.lora-file");
+  // Adapters of another rank, and of another scale.
+  for (const LoraOptions& options :
+       {LoraOptions{.r = 3, .alpha = 6}, LoraOptions{.r = 2, .alpha = 3},
+        LoraOptions{.r = 2, .alpha = 6, .use_rslora = true}}) {
+    const auto different = std::make_shared<UserNet>();
+    LoraOptions all = options;
+    all.target_modules = {"first", "blocks.0"};
+    all.modules_to_save = {"last"};
+    all.bias = LoraBias::lora_only;
+    add_lora(*different, all);
+    const at::Tensor y = different->forward(x);
+    CHECK(code_of([&] { load_lora(*different, folder.path()); }) == "models.lora-file");
+    CHECK(at::equal(different->forward(x), y));
+  }
   merge_lora(*other);
   CHECK(code_of([&] { load_lora(*other, folder.path()); }) == "models.lora-merged");
   write_file_atomically(folder.path() / "adapter_config.json",
@@ -305,6 +340,46 @@ TEST_CASE("lora: files have PEFT's names, and another model reads them") {
   const auto third = new_net();
   CHECK(code_of([&] { load_lora(*third, folder.path()); }) == "models.lora-file");
   CHECK_FALSE(has_lora(*third));
+}
+
+TEST_CASE("lora: a file that does not fit leaves the module as it was") {
+  const TemporaryDirectory folder("hasten-lora");
+  const auto net = new_net();
+  add_lora(*net, {.r = 2, .target_modules = {"first"}});
+  save_lora(*net, folder.path());
+  TensorDict tensors = load_safetensors(folder.path() / "adapter_model.safetensors");
+  tensors["base_model.model.other.lora_A.weight"] = torch::zeros({2, 4});
+  save_safetensors(folder.path() / "adapter_model.safetensors", tensors);
+  const auto other = new_net();
+  other->last->weight.set_requires_grad(false);
+  const at::Tensor x = torch::randn({5, 4}), y = other->forward(x).detach();
+  CHECK(code_of([&] { load_lora(*other, folder.path()); }) == "models.lora-file");
+  CHECK_FALSE(has_lora(*other));
+  CHECK(at::equal(other->forward(x), y));
+  for (const auto& item : other->named_parameters()) {
+    CAPTURE(item.key());
+    CHECK(item.value().requires_grad() == (item.key() != "last.weight"));
+  }
+}
+
+TEST_CASE("lora: an initialization that changes the model's own weights is refused") {
+  const TemporaryDirectory folder("hasten-lora");
+  const auto net = new_net();
+  add_lora(*net, {.r = 2, .target_modules = {"first"}});
+  save_lora(*net, folder.path());
+  const auto file = folder.path() / "adapter_config.json";
+  auto config = nlohmann::json::parse(read_file(file));
+  const auto code_for = [&](const nlohmann::json& initialization) {
+    config["init_lora_weights"] = initialization;
+    write_file_atomically(file, config.dump());
+    return code_of([&] { load_lora(*new_net(), folder.path()); });
+  };
+  for (const char* const changing :
+       {"pissa", "pissa_niter_16", "olora", "corda", "loftq", "lora_ga"})
+    CHECK(code_for(changing) == "models.lora-file");
+  for (const nlohmann::json& plain :
+       std::vector<nlohmann::json>{true, false, nullptr, "gaussian", "orthogonal", "eva"})
+    CHECK(code_for(plain) == "none");
 }
 
 TEST_CASE("lora: an exported program is adapted by the paths of its modules") {

@@ -113,6 +113,18 @@ void check_model(PreTrainedModel& model, std::int64_t classes) {
   without_mask["labels"] = at::full_like(without_mask["labels"], -100);
   CHECK(std::isnan(step(model, without_mask, true).out.loss.item<double>()));
 
+  // A label for each text, and too few for the tokens.
+  for (const bool loss_only : {false, true}) {
+    CAPTURE(loss_only);
+    CHECK(model.set_loss_only(loss_only));
+    TensorDict wrong = padded(rows);
+    for (const at::Tensor& labels :
+         {at::zeros({4}, at::kLong), at::zeros({4, kLongest - 1}, at::kLong)}) {
+      wrong["labels"] = labels;
+      CHECK(code_of([&] { model.forward(wrong); }) == "data.labels");
+    }
+  }
+
   CHECK(model.set_loss_only(true));
   TensorDict unlabelled = padded(rows);
   unlabelled.erase("labels");
@@ -205,7 +217,7 @@ TEST_CASE("packed batch: bounds that do not fit are refused") {
   };
   CHECK(code(good.at("cu_seq_lens_q")) == "none");
   for (const std::vector<std::int64_t>& bounds : std::vector<std::vector<std::int64_t>>{
-           {0, 7, 10, 22, 26}, {1, 7, 27}, {0, 7, 7, 27}, {0, 10, 7, 27}, {0}}) {
+           {0, 7, 10, 22, 26}, {1, 7, 27}, {0, 7, 7, 27}, {0, 10, 7, 27}, {0}, {0, 1L << 50, 27}}) {
     CHECK(code(at::tensor(bounds)) == "models.packed-batch");
   }
   TensorDict two_rows = good;

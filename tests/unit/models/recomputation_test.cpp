@@ -233,11 +233,45 @@ TEST_CASE("recomputation: what cannot be recomputed is named") {
   BertForSequenceClassification bert(small_bert());
   CHECK(code_of([&] { set_recomputation(bert, Recomputation{.modules = {"encoder.*"}}); }) ==
         "models.recomputed-modules");
+  CHECK(code_of([&] { set_recomputation(bert, Recomputation{.every_n_layers = 0}); }) ==
+        "models.recomputed-modules");
   const auto program = load_exported(kPrograms / "transformer.pt2");
   CHECK(code_of([&] { set_recomputation(*program, Recomputation{.modules = {"layer9"}}); }) ==
         "models.recomputed-modules");
   const auto flat = load_exported(kPrograms / "tied.pt2");
   CHECK(code_of([&] { set_recomputation(*flat, Recomputation{}); }) == "models.no-recomputation");
+}
+
+TEST_CASE("recomputation: a refused choice leaves the layers as they were") {
+  struct Block : torch::nn::Module, RecomputableLayer {
+    Tensor forward(const Tensor& x) {
+      return recomputable(
+          [this](const Tensor& y) {
+            ++runs;
+            return y.sin();
+          },
+          x);
+    }
+    int runs = 0;
+  };
+  struct Net : torch::nn::Module {
+    std::shared_ptr<Block> block = register_module("block", std::make_shared<Block>());
+  };
+  const auto runs_of = [](Net& net) {
+    net.block->runs = 0;
+    net.block->forward(at::ones({2}).requires_grad_()).sum().backward();
+    return net.block->runs;
+  };
+  Net net;
+  set_recomputation(net, Recomputation{});
+  CHECK(runs_of(net) == 2);
+  for (const Recomputation& refused :
+       {Recomputation{.modules = {"layer9"}}, Recomputation{.every_n_layers = -1}}) {
+    CHECK(code_of([&] { set_recomputation(net, refused); }) == "models.recomputed-modules");
+    CHECK(runs_of(net) == 2);
+  }
+  set_recomputation(net, std::nullopt);
+  CHECK(runs_of(net) == 1);
 }
 
 }  // namespace models_recomputation_test
