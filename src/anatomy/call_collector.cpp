@@ -28,6 +28,7 @@ void set_figures(CollectedCall& call, const std::vector<c10::IValue>& arguments,
     for_each_tensor(each, [&](const at::Tensor& tensor) {
       shapes.inputs.push_back(shape_of(tensor));
       bytes += static_cast<double>(shapes.inputs.back().bytes);
+      call.half |= tensor.defined() && at::isReducedFloatingType(tensor.scalar_type());
     });
     const bool tensors = each.isTensor() || each.isTensorList() || each.isOptionalTensorList();
     shapes.values.push_back(tensors ? c10::IValue() : each);

@@ -30,6 +30,7 @@ struct CollectedCall {
   std::int64_t count = 0;
   OperationGroup group = OperationGroup::element_wise;
   double flops = 0, bytes = 0;  // of one call
+  bool half = false;            // an operand has 16-bit numbers
 };
 
 class CallCollector {

@@ -69,9 +69,11 @@ const OperatorPlan& plan_for(const c10::OperatorHandle& op) {
   OperatorPlan& plan = plans[&op.schema()];
   if (!plan.name.empty()) return plan;
   plan.name = op.schema().name();
-  plan.rule = find_shape_rule(plan.name);
   plan.on_cpu = op.hasKernelForDispatchKey(DispatchKey::CPU);
   plan.composite = composite_key_of(op);
+  // An overload that only calls others (aten::where with a number) has their rules.
+  if (plan.on_cpu || plan.composite != DispatchKey::CompositeImplicitAutograd)
+    plan.rule = find_shape_rule(plan.name);
   plan.gpu_rule = find_gpu_shape_rule(plan.name);
   plan.workspace = has_workspace(plan.name);
   plan.gpu_workspace = find_gpu_workspace(plan.name);

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "anatomy/dry_tensor.h"
+#include "anatomy/fitting_rows.h"
 #include "anatomy/step_mark.h"
 #include "base/child_process.h"
 #include "device/device.h"
@@ -129,24 +130,22 @@ class Explanation {
     return std::nullopt;
   }
 
-  // What has fitted for certain is what was held when memory ran out.
+  // The capacity is what was held when memory ran out, because that has fitted for certain.
   std::string rows_that_fit(std::int64_t capacity) const {
     const auto end = SteadyClock::now() + kMostTime / 2;
-    std::int64_t fits = 0, does_not = step_.rows;
-    std::int64_t bytes = 0;
-    while (does_not - fits > 1 && SteadyClock::now() < end) {
-      const std::int64_t middle = fits + (does_not - fits) / 2;
-      if (const std::int64_t needed_now = needed(middle); needed_now <= capacity) {
-        fits = middle;
-        bytes = needed_now;
-      } else {
-        does_not = middle;
-      }
+    const FittingRows found = find_fitting_rows(
+        step_.rows, capacity, [this](std::int64_t rows) { return needed(rows); },
+        [end] { return SteadyClock::now() < end; });
+    const std::string available = human_bytes(capacity);
+    if (found.rows > 0) {
+      return str("a batch of ", found.rows, found.rows == 1 ? " row" : " rows",
+                 " would have fitted (", human_bytes(found.bytes), " of the ", available,
+                 " that were available)");
     }
-    if (fits == 0)
-      return str("not even one row fits the ", human_bytes(capacity), " that were available");
-    return str("a batch of ", fits, fits == 1 ? " row" : " rows", " would have fitted (",
-               human_bytes(bytes), " of the ", human_bytes(capacity), " that were available)");
+    return found.is_complete()
+               ? str("not even one row fits the ", available, " that were available")
+               : str("fewer than ", found.too_many, " rows may fit the ", available,
+                     " that were available");
   }
 
   const ExplainedStep& step_;

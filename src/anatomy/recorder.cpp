@@ -48,6 +48,7 @@ void Anatomy::Recorder::start() {
   }
   active_ = this;
   dry_ = DryRun::active();
+  if (const Gpu* const gpu = DryRun::gpu()) gpu_speed_ = speed_of(*gpu);
   device_ = ProcessState::of({}).device;
   set_saved_tensor_listener([this](const at::Tensor& tensor) { on_saved(tensor); });
   listening_ = true;
@@ -215,6 +216,7 @@ void Anatomy::Recorder::on_step() {
   if (!listening_) return;
   last_step_ended_ = Clock::now();
   set_phase(Phase::other);
+  figures_before_last_ = steps_ > 0 ? std::move(figures_after_) : figures_before_;
   ++steps_;
   figures_after_ = figures();
   samples_in_steps_ = samples_;
@@ -225,7 +227,9 @@ void Anatomy::Recorder::on_step() {
 Anatomy::Recorder::RowFigures Anatomy::Recorder::figures(const Operation& row) {
   return {.flops = row.flops,
           .half_flops = row.half_flops,
-          .bytes = row.bytes_read + row.bytes_written};
+          .bytes = row.bytes_read + row.bytes_written,
+          .kernel_seconds = row.kernel_seconds,
+          .host_seconds = row.host_seconds};
 }
 
 std::map<Anatomy::Recorder::Key, Anatomy::Recorder::RowFigures> Anatomy::Recorder::figures() const {

@@ -15,6 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "anatomy/gpu_speed.h"
 #include "anatomy/ledger.h"
 #include "anatomy/modules.h"
 #include "anatomy/op_rules.h"
@@ -111,15 +112,16 @@ class Anatomy::Recorder : public StepObserver, public std::enable_shared_from_th
   std::unordered_map<const void*, std::unique_ptr<Operator>> operators_;
   std::vector<const Operator*> numbered_;
   std::map<Key, anatomy::Operation> rows_;
-  // The figures of a row at one moment: before the first forward pass, or at the end of the last
-  // step.
+  // The figures of a row at one moment: before the first forward pass, at the end of the last step,
+  // or at the end of the step before it.
   struct RowFigures {
     double flops = 0, half_flops = 0;
     std::int64_t bytes = 0;
+    double kernel_seconds = 0, host_seconds = 0;
   };
   static RowFigures figures(const anatomy::Operation& row);
   std::map<Key, RowFigures> figures() const;
-  std::map<Key, RowFigures> figures_before_, figures_after_;
+  std::map<Key, RowFigures> figures_before_, figures_after_, figures_before_last_;
   struct Call {
     const anatomy::Operation* row;
     std::chrono::steady_clock::time_point began;
@@ -132,7 +134,8 @@ class Anatomy::Recorder : public StepObserver, public std::enable_shared_from_th
   std::vector<std::optional<anatomy::TextbookStates>> textbooks_;  // by optimizer
 
   anatomy::Phase phase_ = anatomy::Phase::other;
-  bool has_float16_ = false;  // an operand was float16
+  bool has_float16_ = false;                    // an operand was float16
+  std::optional<anatomy::GpuSpeed> gpu_speed_;  // of the GPU that a dry run simulates
   Frame* top_ = nullptr;
   std::int64_t call_count_ = 0;       // operator calls so far
   std::int64_t ran_out_at_ = -1;      // the event for which memory ran out

@@ -20,8 +20,9 @@ struct Anatomy::Recorder::Frame : at::ObserverContext {
   anatomy::CallShapes shapes;
   std::int64_t read = 0, written = 0;
   bool copies_weight = false;
-  int exceptions = 0;  // that were being thrown when it began
-  bool half = false;  // an operand has 16-bit numbers
+  int exceptions = 0;   // that were being thrown when it began
+  bool half = false;    // an operand has 16-bit numbers
+  bool on_gpu = false;  // a tensor is on a simulated GPU
 };
 
 }  // namespace hasten

@@ -8,6 +8,8 @@
 #include <exception>
 #include <set>
 
+#include "anatomy/call_time.h"
+#include "anatomy/dry_gpu.h"
 #include "anatomy/recorder.h"
 #include "anatomy/recorder_frame.h"
 #include "anatomy/tensor_shapes.h"
@@ -160,6 +162,7 @@ std::unique_ptr<at::ObserverContext> Anatomy::Recorder::begin_operator(
         frame->half = true;
         has_float16_ = has_float16_ || tensor.scalar_type() == at::kHalf;
       }
+      frame->on_gpu |= tensor.defined() && DryGpu::is_device(tensor.device());
       plain &= is_plain(tensor);
       const TensorShape shape = shape_of(tensor);
       const bool writes = i < op.writes.size() && op.writes[i];
@@ -239,6 +242,7 @@ void Anatomy::Recorder::end_operator(const at::RecordFunction& function, Frame& 
     const bool made = i >= op.returns_argument.size() || !op.returns_argument[i];
     for_each_tensor(outputs[i], [&](const at::Tensor& tensor) {
       frame.shapes.outputs.push_back(shape_of(tensor));
+      frame.on_gpu |= tensor.defined() && DryGpu::is_device(tensor.device());
       if (made) frame.written += frame.shapes.outputs.back().bytes;
     });
   }
@@ -252,8 +256,20 @@ void Anatomy::Recorder::end_operator(const at::RecordFunction& function, Frame& 
     const std::optional<double> known = formula ? formula(frame.shapes) : std::nullopt;
     return known ? static_cast<std::int64_t>(*known) : all;
   };
-  row.bytes_read += bytes_moved(frame.rule ? frame.rule->reads : nullptr, frame.read);
-  row.bytes_written += bytes_moved(frame.rule ? frame.rule->writes : nullptr, frame.written);
+  const std::int64_t read = bytes_moved(frame.rule ? frame.rule->reads : nullptr, frame.read);
+  const std::int64_t written =
+      bytes_moved(frame.rule ? frame.rule->writes : nullptr, frame.written);
+  row.bytes_read += read;
+  row.bytes_written += written;
+  if (!gpu_speed_ || !frame.on_gpu) return;
+  const CallTime time = time_of_call({.name = op.name,
+                                      .shapes = frame.shapes,
+                                      .flops = flops.value_or(0),
+                                      .bytes = static_cast<double>(read + written),
+                                      .tf32 = computes_in_tf32()},
+                                     *gpu_speed_);
+  row.kernel_seconds += time.kernels;
+  row.host_seconds += time.host;
 }
 
 }  // namespace hasten

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <set>
 
+#include "anatomy/call_time.h"
 #include "anatomy/dry_gpu.h"
 #include "anatomy/recorder.h"
 #include "device/device.h"
@@ -188,12 +189,6 @@ void note_placeholders(Report& report) {
                              "; the prediction used 1 and true instead"));
 }
 
-// True if LibTorch rounds the factors of float products on GPUs that have TF32.
-bool computes_in_tf32() {
-  return at::globalContext().float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL) ==
-         at::Float32Precision::TF32;
-}
-
 }  // namespace
 
 Report Anatomy::Recorder::report() {
@@ -252,6 +247,9 @@ void Anatomy::Recorder::fill_operations(Report& report) const {
       operation.outside = {.flops = all.flops - inside.flops + before.flops,
                            .half_flops = all.half_flops - inside.half_flops + before.half_flops,
                            .bytes = all.bytes - inside.bytes + before.bytes};
+      const RowFigures before_last = at(figures_before_last_);
+      operation.kernel_seconds = inside.kernel_seconds - before_last.kernel_seconds;
+      operation.host_seconds = inside.host_seconds - before_last.host_seconds;
     }
     report.operations.push_back(std::move(operation));
   }

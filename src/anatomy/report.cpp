@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "anatomy/roofline.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 
@@ -15,20 +16,6 @@ OperationTotal sum(const Report& report, Belongs belongs) {
     if (belongs(each)) total += each;
   }
   return total;
-}
-
-// The seconds that an operation takes at the roof of its types. Without a roof for 16-bit numbers
-// these are computed at the rate of float.
-double computing_seconds(const Operation& each, const Report& report) {
-  const Roofs& roofs = report.roofs;
-  const double half_roof =
-      report.half_is_float16 ? roofs.fp16_flops_per_second : roofs.bf16_flops_per_second;
-  const bool is_tf32 =
-      roofs.tf32_flops_per_second > 0 && each.group == OperationGroup::tensor_contraction;
-  const double full_roof = is_tf32 ? roofs.tf32_flops_per_second : roofs.flops_per_second;
-  const double half = each.half_flops - each.outside.half_flops;
-  const double full = each.flops - each.outside.flops - half;
-  return full / full_roof + half / (half_roof > 0 ? half_roof : roofs.flops_per_second);
 }
 
 }  // namespace
@@ -53,12 +40,8 @@ double least_step_seconds(const Report& report) {
   const Roofs& roofs = report.roofs;
   if (roofs.flops_per_second <= 0 || roofs.bytes_per_second <= 0 || report.steps == 0) return 0;
   double seconds = 0;
-  for (const Operation& each : report.operations) {
-    const double moving =
-        static_cast<double>(each.bytes_read + each.bytes_written - each.outside.bytes) /
-        roofs.bytes_per_second;
-    seconds += std::max(computing_seconds(each, report), moving);
-  }
+  for (const Operation& each : report.operations)
+    seconds += std::max(computing_seconds(each, report), moving_seconds(each, report));
   return seconds / static_cast<double>(report.steps);
 }
 

@@ -117,6 +117,8 @@ std::string to_json(const Report& report) {
                                  {"bytes_read", each.bytes_read},
                                  {"bytes_written", each.bytes_written},
                                  {"seconds", each.seconds},
+                                 {"kernel_seconds", each.kernel_seconds},
+                                 {"host_seconds", each.host_seconds},
                                  {"outside",
                                   {{"flops", each.outside.flops},
                                    {"half_flops", each.outside.half_flops},
@@ -129,7 +131,14 @@ std::string to_json(const Report& report) {
                     {"tf32_flops_per_second", report.roofs.tf32_flops_per_second},
                     {"bytes_per_second", report.roofs.bytes_per_second}};
   }
+  out["half_is_float16"] = report.half_is_float16;
   if (const double least = least_step_seconds(report); least > 0) out["least_step_seconds"] = least;
+  if (const auto expected = expected_step_time(report)) {
+    out["expected_step"] = {{"seconds", expected->seconds},
+                            {"uncertainty", expected->uncertainty},
+                            {"kernels", expected->kernels},
+                            {"host", expected->host}};
+  }
   if (const double times = backward_to_forward(report); times > 0)
     out["backward_to_forward"] = times;
   if (const double reached = model_flops_utilization(report); reached > 0)

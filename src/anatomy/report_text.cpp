@@ -228,6 +228,16 @@ std::string by_name_text(const Report& report) {
   return table(operation_header("operator", report.dry), rows);
 }
 
+std::string expected_text(const StepTime& expected, double rows) {
+  const auto milliseconds = [](double seconds) { return significant(1000 * seconds, 3); };
+  return str("\nExpected for a step: ", milliseconds(expected.seconds), " ms (",
+             milliseconds(expected.seconds * (1 - expected.uncertainty)), " to ",
+             milliseconds(expected.seconds * (1 + expected.uncertainty)), " ms), ",
+             per_second(rows / expected.seconds, "samples"), "; the GPU works for ",
+             milliseconds(expected.kernels), " ms, the host for ", milliseconds(expected.host),
+             " ms");
+}
+
 std::string headline(const Report& report) {
   std::string text = str(report.dry ? "Predicted" : "Measured", " on ", report.device, ": ",
                          report.steps, report.steps == 1 ? " step" : " steps", ", ",
@@ -245,6 +255,7 @@ std::string headline(const Report& report) {
     text +=
         str("\nLower bound for a step (every operator at its roof): ", significant(1000 * least, 3),
             " ms, ", per_second(rows / least, "samples"));
+    if (const auto expected = expected_step_time(report)) text += expected_text(*expected, rows);
   }
   return text + "\n";
 }

@@ -136,6 +136,8 @@ struct Operation {
   double half_flops = 0;  // The part of `flops` that was computed in 16-bit numbers.
   std::int64_t bytes_read = 0, bytes_written = 0;
   double seconds = 0;  // Excludes the time of nested operators.
+  // Predicted for a GPU, of the last step: the time of the kernels, and of the host to start them.
+  double kernel_seconds = 0, host_seconds = 0;
   // The part that lies outside of Report::seconds: before the first phase, or after the last step.
   struct Outside {
     double flops = 0, half_flops = 0;
@@ -216,6 +218,18 @@ HASTEN_API void add_roofs(Report& report);
 // The seconds of a step in which every operator runs at its roof, a lower bound for any program. 0
 // if the roofs or steps are unknown.
 HASTEN_API double least_step_seconds(const Report& report);
+// The time that a step is expected to take on a GPU that was predicted.
+struct StepTime {
+  double seconds = 0;
+  // In nine of ten cases the measured time is expected within this share of `seconds`, on either
+  // side (docs/gpu.md).
+  double uncertainty = 0;
+  double kernels = 0, host = 0;  // The seconds in which the GPU and the host work.
+};
+// Adds up the kernels of the last step, phase by phase; where the host needs longer to start the
+// kernels of a phase than the GPU to run them, the phase takes the host's time. Nothing unless the
+// report predicts a GPU.
+HASTEN_API std::optional<StepTime> expected_step_time(const Report& report);
 // The FLOP of the backward passes divided by those of the forward passes, or 0 without a forward
 // pass.
 HASTEN_API double backward_to_forward(const Report& report);

@@ -10,6 +10,7 @@ function summary() {
   }
   if (report.model_flops_utilization) figures.push([share(report.model_flops_utilization, 1), "model FLOPs utilization (MFU)"]);
   if (report.dry && report.least_step_seconds) figures.push([(1000 * report.least_step_seconds).toPrecision(3) + " ms", "lower bound for a step"]);
+  if (report.expected_step) figures.push([(1000 * report.expected_step.seconds).toPrecision(3) + " ms", `expected for a step, ± ${share(report.expected_step.uncertainty, 1)}`]);
   if (memory.gpu) figures.push([bytes(memory.gpu.reserved + memory.gpu.context), memory.gpu.capacity ? `of the GPU's ${bytes(memory.gpu.capacity)}` : "memory of the GPU"]);
   heading("Training anatomy", `${report.dry ? "Predicted" : "Measured"} on ${memory.gpu && memory.gpu.title || report.device}, ${report.steps} step${report.steps === 1 ? "" : "s"}.`, figures);
 }

@@ -16,7 +16,7 @@ hasten estimate "$model" --batch 0
 hasten estimate "$model" --bath 4
 hasten estimate
 # Predictions for a GPU; none is needed.
-hasten estimate bert-base --batch 8 --seq 128 --precision bf16 --device cuda:h100-80gb | sed -n '1,20p'
+hasten estimate bert-base --batch 8 --seq 128 --precision bf16 --device cuda:h100-80gb | sed -n '1,21p'
 hasten estimate bert-base --batch 8 --seq 128 --precision fp16 --device cuda:v100-16gb | grep -E '^(model weights|optimizer states|Roofline)'
 hasten estimate bert-base --batch 8 --seq 128 --tf32 true --device cuda:a100-80gb | grep -E '^Roofline'
 hasten estimate bert-base --batch 8 --seq 128 --tf32 true --device cuda:t4
@@ -28,7 +28,7 @@ import json, sys
 report = json.load(sys.stdin)
 print(report["device"], report["memory"]["gpu"]["title"], report["memory"]["peak"], report["memory"]["gpu"]["reserved"])'
 hasten estimate --device cuda:a1000 -- ./train
-hasten estimate "$model" --batch 2 --seq 16 --mode inference --device cuda:t4 | sed -n '1,12p'
+hasten estimate "$model" --batch 2 --seq 16 --mode inference --device cuda:t4 | sed -n '1,13p'
 hasten estimate "$model" --mode testing
 hasten estimate --devices | head -3
 # What is measured equals what is predicted, in each precision.
@@ -64,6 +64,7 @@ import json, sys
 report = json.load(sys.stdin)
 print(report["memory"]["parameters"], {name: size for name, size in report["memory"]["at_peak"].items() if name in ("model_weights", "functionality")})' || true
 done
+hasten estimate "$decoder" --batch 2 --seq 16 --precision bf16 --device cuda:h200 | sed -n '1,3p'
 hasten estimate "$decoder" --batch 2 --seq 16 --mode generate --beams 3 --new_tokens 60
 hasten estimate "$decoder" --beams 3
 hasten estimate "$model" --mode generate --seq 8 --new_tokens 8

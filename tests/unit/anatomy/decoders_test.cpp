@@ -61,6 +61,21 @@ TEST_CASE("decoders: a step is predicted to the byte, also with blocks of causal
   }
 }
 
+TEST_CASE("decoders: a step on a GPU is predicted") {
+  for (const char* config : {kGpt2, kLlama}) {
+    CAPTURE(config);
+    const TemporaryDirectory folder;
+    write_file_atomically(folder.path() / "config.json", config);
+    EstimateOptions options{.model = (folder.path() / "config.json").string(), .length = 40};
+    const anatomy::Memory on_cpu = estimate(options).memory;
+    options.device = "cuda:a100-40gb";
+    const anatomy::Memory on_gpu = estimate(options).memory;
+    CHECK(on_gpu.parameters == on_cpu.parameters);
+    CHECK(on_gpu.peak > 12 * on_gpu.parameters);  // weights and two moments
+    CHECK(bytes_of(on_gpu.at_peak, Component::unknown) == 0);
+  }
+}
+
 TEST_CASE("decoders: other tasks and step-by-step attention are predicted to the byte") {
   for (const char* config : {kGpt2, kLlama}) {
     CAPTURE(config);

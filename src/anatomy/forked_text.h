@@ -1,0 +1,18 @@
+// File: anatomy/forked_text.h (internal)
+// Runs a function in a fork of this process and returns its text, for predictions that a process can
+// make only once, such as a dry run on a TPU.
+//
+//   const std::string bytes = forked_text([] { return str(peak_of_dry_run()); });
+//
+// The fork has as many threads as this process. Throws RankError with what the function has thrown,
+// and IoError "process.fork". Thread rule: one thread at a time.
+#pragma once
+
+#include <functional>
+#include <string>
+
+namespace hasten::anatomy {
+
+std::string forked_text(const std::function<std::string()>& function);
+
+}  // namespace hasten::anatomy

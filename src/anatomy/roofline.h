@@ -1,0 +1,18 @@
+// File: anatomy/roofline.h (internal)
+// The seconds that an operation of a report takes at the roofs of the report: by its arithmetic, at
+// the rate of its types, and by the bytes that it moves. What lies outside of the steps is left out.
+//
+//   std::max(computing_seconds(each, report), moving_seconds(each, report));
+//
+// The roofs of the report must be known. Thread rule: pure functions.
+#pragma once
+
+#include "hasten/anatomy/report.h"
+
+namespace hasten::anatomy {
+
+// Without a roof for 16-bit numbers these are computed at the rate of float.
+double computing_seconds(const Operation& each, const Report& report);
+double moving_seconds(const Operation& each, const Report& report);
+
+}  // namespace hasten::anatomy

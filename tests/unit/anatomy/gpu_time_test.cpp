@@ -1,0 +1,207 @@
+// The predicted times of products, of operators and of steps on a GPU.
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include <cmath>
+
+#include "anatomy/call_time.h"
+#include "anatomy/product_time.h"
+#include "hasten/anatomy/dry_run.h"
+#include "hasten/trainer/estimate.h"
+
+namespace anatomy_gpu_time_test {
+
+using namespace hasten;
+using anatomy::CallShapes;
+using anatomy::GpuSpeed;
+using anatomy::NumberFormat;
+using anatomy::Product;
+using anatomy::TensorShape;
+
+namespace {
+
+// The PCIe cards with which NeuSight measured.
+const GpuSpeed kV100 = {.compute_capability = 70,
+                        .multiprocessors = 80,
+                        .float32_products = 13.33e12,
+                        .bytes_per_second = 810e9};
+const GpuSpeed kA100 = {.compute_capability = 80,
+                        .multiprocessors = 108,
+                        .float32_products = 16.92e12,
+                        .bytes_per_second = 1400e9};
+
+GpuSpeed speed(const char* gpu) { return anatomy::speed_of(find_gpu(gpu)); }
+
+Product batched(double batch, double rows, double columns, double inner) {
+  return {.batch = batch, .rows = rows, .columns = columns, .inner = inner, .batched = true};
+}
+
+anatomy::Report step_of(const char* model, const char* device, bool bf16 = false,
+                        std::int64_t rows = 2, std::int64_t length = 128) {
+  return estimate({.model = model,
+                   .length = length,
+                   .arguments = {.per_device_train_batch_size = rows, .bf16 = bf16},
+                   .device = device});
+}
+
+}  // namespace
+
+TEST_CASE("GPU time: products take the time that was measured on V100 and A100") {
+  struct Measured {
+    GpuSpeed gpu;
+    Product product;
+    double milliseconds;
+  };
+  // From NeuSight's data set; each measurement includes about 25 microseconds of the host.
+  const Measured all[] = {
+      {kV100, {.rows = 2048, .columns = 6144, .inner = 1536}, 2.948},
+      {kV100, {.rows = 8192, .columns = 4608, .inner = 1536}, 8.574},
+      {kV100, {.rows = 1024, .columns = 30522, .inner = 16384}, 73.77},
+      {kV100, batched(96, 512, 512, 64), 0.306},
+      {kV100, batched(24, 2048, 2048, 64), 1.192},
+      {kA100, {.rows = 4096, .columns = 12288, .inner = 2048}, 12.386},
+      {kA100, {.rows = 16384, .columns = 1024, .inner = 4096}, 8.524},
+      {kA100, {.rows = 65536, .columns = 4096, .inner = 12288}, 413.6},
+      {kA100, batched(1024, 1024, 1024, 64), 8.179},
+      {kA100, batched(128, 64, 4096, 4096), 31.29},
+      {kA100, batched(1024, 1024, 128, 1024), 15.41},
+  };
+  for (const Measured& each : all) {
+    const double predicted = 1e3 * (seconds_of(each.product, each.gpu) + 25e-6);
+    CAPTURE(each.milliseconds);
+    CAPTURE(predicted);
+    CHECK(std::abs(predicted / each.milliseconds - 1) < 0.10);
+  }
+}
+
+TEST_CASE("GPU time: a wave that begins costs more than its share") {
+  // 108 multiprocessors: one tile of 128 x 128 for each, then one more.
+  const Product full = batched(108, 128, 128, 4096), one_more = batched(109, 128, 128, 4096);
+  const double ratio = seconds_of(one_more, kA100) / seconds_of(full, kA100);
+  CHECK(ratio > 1.4);
+  CHECK(ratio <= 2);
+  // From Ampere on, a batched product of float fills whole tiles.
+  CHECK(seconds_of(batched(32, 1024, 64, 1024), kA100) ==
+        doctest::Approx(seconds_of(batched(32, 1024, 128, 1024), kA100)));
+}
+
+TEST_CASE("GPU time: a small product with a long inner dimension is divided along it") {
+  const Product wide = {.rows = 128, .columns = 128, .inner = 65536};
+  const double undivided = seconds_of(batched(1, 128, 128, 65536), kA100);
+  CHECK(seconds_of(wide, kA100) < 0.5 * undivided);
+}
+
+TEST_CASE("GPU time: the rate depends on the format of the factors") {
+  const auto time = [](const char* gpu, NumberFormat format, double columns = 8192) {
+    return seconds_of({.rows = 8192, .columns = columns, .inner = 8192, .format = format},
+                      speed(gpu));
+  };
+  for (const char* gpu : {"cuda:a100-80gb", "cuda:h200", "cuda:l4"}) {
+    CAPTURE(gpu);
+    CHECK(time(gpu, NumberFormat::bfloat16) < time(gpu, NumberFormat::tf32));
+    CHECK(time(gpu, NumberFormat::tf32) < time(gpu, NumberFormat::float32));
+  }
+  // A V100 has no tensor cores for bfloat16.
+  CHECK(time("cuda:v100-16gb", NumberFormat::bfloat16) >=
+        time("cuda:v100-16gb", NumberFormat::float32) / 2);
+  CHECK(time("cuda:v100-16gb", NumberFormat::float16) <
+        time("cuda:v100-16gb", NumberFormat::float32) / 3);
+  // An odd number of columns does without the wide loads of tensor cores.
+  CHECK(time("cuda:h200", NumberFormat::bfloat16, 8191) >
+        1.5 * time("cuda:h200", NumberFormat::bfloat16));
+  CHECK(time("cuda:h200", NumberFormat::float32, 8191) ==
+        doctest::Approx(time("cuda:h200", NumberFormat::float32)).epsilon(0.01));
+}
+
+TEST_CASE("GPU time: every known GPU sustains less than it could, and not much less") {
+  for (const Gpu& gpu : gpus()) {
+    CAPTURE(gpu.name);
+    const GpuSpeed sustained = anatomy::speed_of(gpu);
+    CHECK(sustained.bytes_per_second > 0.7 * gpu.bytes_per_second);
+    CHECK(sustained.bytes_per_second < gpu.bytes_per_second);
+    CHECK(sustained.float32_products > 0.3 * gpu.flops_per_second);
+    CHECK(sustained.float32_products < gpu.flops_per_second);
+    CHECK((sustained.bfloat16_products > 0) == (gpu.bf16_flops_per_second > 0));
+    // GeForce cards boost above the clock of NVIDIA's figure.
+    CHECK(sustained.bfloat16_products <= 1.05 * gpu.bf16_flops_per_second);
+  }
+}
+
+TEST_CASE("GPU time: an operator that moves numbers takes the time of moving them") {
+  const CallShapes none;
+  const auto time = [&](std::string_view name, double bytes) {
+    return time_of_call({.name = name, .shapes = none, .bytes = bytes}, kA100).kernels;
+  };
+  CHECK(time("aten::gelu", 1.4e9) == doctest::Approx(1e-3 + anatomy::kKernelStart));
+  CHECK(time("aten::gelu", 0) == doctest::Approx(anatomy::kKernelStart));
+  // The gradient of softmax is two kernels.
+  CHECK(time("aten::_softmax_backward_data", 1.4e9) > 2 * time("aten::gelu", 1.4e9));
+}
+
+TEST_CASE("GPU time: causal attention computes about half of the scores") {
+  const TensorShape heads{
+      .sizes = {8, 16, 2048, 64}, .numel = 16777216, .bytes = 33554432, .type = at::kBFloat16};
+  CallShapes shapes{.inputs = {heads, heads, heads}, .first = {0, 1, 2, 3, 3, 3}};
+  const auto time = [&](bool causal) {
+    shapes.values = {{}, {}, {}, 0.0, causal};
+    return time_of_call({.name = "aten::_scaled_dot_product_flash_attention",
+                         .shapes = shapes,
+                         .flops = 4.0 * 8 * 16 * 2048 * 2048 * 64,
+                         .bytes = 1},
+                        speed("cuda:a100-80gb"))
+               .kernels -
+           anatomy::kKernelStart;
+  };
+  CHECK(time(true) / time(false) == doctest::Approx(0.5 + 64.0 / 2048));
+}
+
+TEST_CASE("GPU time: a predicted step has an expected time, a step on the CPU has none") {
+  const anatomy::Report report = step_of("bert-base", "cuda:h200", /*bf16=*/true, 64, 128);
+  const auto expected = expected_step_time(report);
+  REQUIRE(expected.has_value());
+  CHECK(expected->kernels > anatomy::least_step_seconds(report));
+  CHECK(expected->seconds >= std::max(expected->kernels, expected->host));
+  CHECK(expected->seconds <= expected->kernels + expected->host);
+  CHECK(expected->uncertainty > 0);
+  CHECK(expected->uncertainty < 1);
+  CHECK(to_text(report).find("Expected for a step: ") != std::string::npos);
+  CHECK(to_json(report).find("\"expected_step\"") != std::string::npos);
+  const anatomy::Report on_cpu = step_of("bert-base", "cpu");
+  CHECK_FALSE(expected_step_time(on_cpu).has_value());
+  CHECK(to_text(on_cpu).find("Expected for a step") == std::string::npos);
+}
+
+TEST_CASE("GPU time: a faster GPU, fewer rows and tensor cores shorten a step") {
+  const auto seconds = [](const char* device, bool bf16, std::int64_t rows) {
+    return expected_step_time(step_of("bert-base", device, bf16, rows, 512))->kernels;
+  };
+  CHECK(seconds("cuda:h200", false, 8) < seconds("cuda:a100-80gb", false, 8));
+  CHECK(seconds("cuda:a100-80gb", false, 8) < seconds("cuda:t4", false, 8));
+  CHECK(seconds("cuda:h200", true, 8) < 0.5 * seconds("cuda:h200", false, 8));
+  CHECK(seconds("cuda:h200", false, 4) < 0.7 * seconds("cuda:h200", false, 8));
+}
+
+TEST_CASE("GPU time: what only the first step does is not in the expected time") {
+  const anatomy::Report report = step_of("bert-base", "cuda:h200");
+  std::int64_t fills = 0;
+  double seconds = 0;
+  for (const anatomy::Operation& each : report.operations) {
+    if (each.name != "aten::zero_" || each.phase != anatomy::Phase::optimizer) continue;
+    fills += each.count;
+    seconds += each.kernel_seconds;
+  }
+  // The first step makes the moments of AdamW and fills them with zeros.
+  CHECK(fills > 0);
+  CHECK(seconds == doctest::Approx(0));
+}
+
+TEST_CASE("GPU time: decoders are predicted for a GPU") {
+  for (const char* model : {"gpt2", "llama-3.2-1b"}) {
+    CAPTURE(model);
+    const anatomy::Report report = step_of(model, "cuda:h200", /*bf16=*/true, 1, 64);
+    CHECK(report.without_formula.empty());
+    CHECK(expected_step_time(report).has_value());
+  }
+}
+
+}  // namespace anatomy_gpu_time_test
