@@ -1,7 +1,9 @@
-// `hasten plan`: chooses the techniques with which a step fits a limit of memory and is fastest.
+// `hasten plan`: chooses the techniques with which a step fits a limit of memory and is fastest, or
+// shows what each technique changes.
 #include "hasten/plan/plan.h"
 
 #include <iostream>
+#include <utility>
 
 #include "commands/plan_options.h"
 #include "hasten/base/files.h"
@@ -12,6 +14,31 @@
 #include "torch_commands.h"
 
 namespace hasten::cli {
+namespace {
+
+// `hasten` is the command that this process was called as.
+PlanOptions options_of(const PlanConfiguration& run, const std::string& hasten) {
+  PlanOptions options{.memory = run.memory_bytes,
+                      .keep_effective_batch = run.keep_effective_batch,
+                      .exactness = run.exactness,
+                      .use = run.use,
+                      .avoid = run.avoid};
+  std::int64_t resident = host_memory().resident;
+  if (run.program.empty()) {
+    options.step = step_of(run.step);
+  } else {
+    PlannedProgram program = inspect_program(hasten, run.program, run.step.device);
+    options.step.model = run.program.front();
+    options.step.device = run.step.device;
+    options.step.arguments = std::move(program.arguments);
+    options.predictor = std::move(program.predictor);
+    resident = program.resident;
+  }
+  if (run.step.device == "cpu") options.process = resident;
+  return options;
+}
+
+}  // namespace
 
 int plan(int argc, char** argv) {
   const PlanConfiguration run = parse_plan({argv + 2, argv + argc}, config::process_environment());
@@ -19,17 +46,11 @@ int plan(int argc, char** argv) {
     std::cout << techniques_text();
     return 0;
   }
-  const bool on_cpu = run.step.device == "cpu";
-  PlanOptions options{.step = step_of(run.step),
-                      .memory = run.memory_bytes,
-                      .process = on_cpu ? host_memory().resident : 0,
-                      .keep_effective_batch = run.keep_effective_batch,
-                      .exactness = run.exactness,
-                      .use = run.use,
-                      .avoid = run.avoid};
-  if (!run.program.empty()) {
-    options.step.model = run.program.front();
-    options.predictor = program_predictor(argv[0], run.program, run.step.device);
+  PlanOptions options = options_of(run, argv[0]);
+  if (run.step.what_if) {
+    const TechniqueComparison comparison = compare_techniques(options);
+    std::cout << (run.step.json ? to_json(comparison) : to_text(comparison));
+    return 0;
   }
   const StepPlan plan = plan_step(options);
   std::cout << (run.step.json ? to_json(plan) : to_text(plan));

@@ -3,15 +3,21 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "base/child_process.h"
+#include "commands/observe_options.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
+#include "plan/techniques.h"
 
 namespace hasten::cli {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 // Replaces this process; its output goes to the file.
 void exec_quietly(const std::vector<std::string>& words, const std::filesystem::path& output) {
@@ -24,42 +30,92 @@ void exec_quietly(const std::vector<std::string>& words, const std::filesystem::
   execvp(arguments[0], arguments.data());
 }
 
-std::vector<std::string> flags_of(const PlanSettings& settings, std::int64_t rows,
-                                  std::int64_t accumulation) {
-  std::vector<std::string> flags = {str("--per_device_train_batch_size=", rows),
-                                    str("--gradient_accumulation_steps=", accumulation)};
-  for (const auto& [name, value] : settings) flags.push_back(str("--", name, "=", value));
-  return flags;
+// Why the program made no step: the message of an exception that ended it, or else its last output.
+std::string reason_in(const std::filesystem::path& output) {
+  constexpr std::size_t kMost = 600;
+  constexpr std::string_view kMessage = "what():";
+  const std::string text = std::filesystem::exists(output) ? read_file(output) : "";
+  const std::size_t message = text.rfind(kMessage);
+  if (message != std::string::npos) {
+    const std::string rest = text.substr(message + kMessage.size());
+    return std::string(trim(rest.substr(0, rest.find('\n'))));
+  }
+  const std::string end(trim(text.substr(text.size() - std::min(text.size(), kMost))));
+  return end.empty() ? "a program that ended without a step" : end;
 }
 
-// The last lines that the program has printed.
-std::string end_of(const std::filesystem::path& file) {
-  const std::string text = std::filesystem::exists(file) ? read_file(file) : "";
-  return std::string(trim(text.substr(text.size() - std::min<std::size_t>(text.size(), 300))));
+[[noreturn]] void throw_no_step(const std::string& program, const std::string& got) {
+  throw UsageError("plan.program",
+                   {.what = program,
+                    .got = got,
+                    .expected = "optimizer steps of a hasten::Trainer, whose TrainingArguments a "
+                                "plan changes",
+                    .hint = "`hasten estimate -- PROGRAM` predicts a step of any Accelerator"});
 }
+
+// Dry runs of a program, each in a folder of its own.
+class ProgramRuns {
+ public:
+  ProgramRuns(const std::string& hasten, const std::vector<std::string>& program,
+              const std::string& device)
+      : hasten_(hasten), program_(program), device_(device) {}
+
+  struct Run {
+    StepNeeds needs;
+    TrainingArguments arguments;  // before the settings
+    std::int64_t resident = 0;
+  };
+  // `settings` is a JSON object. Throws UsageError with the reason if the program makes no step.
+  Run run(const std::string& settings) const {
+    const TemporaryDirectory folder("hasten-plan");
+    const auto report = folder.path() / "report.json", output = folder.path() / "output",
+               program = folder.path() / kPlanProgram;
+    write_file_atomically(folder.path() / kPlanSettings, settings);
+    std::vector<std::string> words = {hasten_, "estimate", "--steps",       "2", "--device",
+                                      device_, "--output", report.string(), "--"};
+    words.insert(words.end(), program_.begin(), program_.end());
+    ChildProcess child({}, [&] {
+      setenv(kPlanFolderVariable, folder.path().c_str(), 1);
+      exec_quietly(words, output);
+    });
+    (void)child.reap();
+    if (!std::filesystem::exists(report))
+      throw UsageError("plan.program", {.what = reason_in(output)});
+    if (!std::filesystem::exists(program))
+      throw UsageError("plan.program", {.what = "steps of an Accelerator, without a Trainer"});
+    const Json facts = Json::parse(read_file(program));
+    return {.needs = read_step_needs(read_file(report)),
+            .arguments = training_arguments_from_json(facts.at("arguments").dump()),
+            .resident = facts.at("resident")};
+  }
+
+ private:
+  std::string hasten_;
+  std::vector<std::string> program_;
+  std::string device_;
+};
 
 }  // namespace
 
-StepPredictor program_predictor(const std::string& hasten, const std::vector<std::string>& program,
-                                const std::string& device) {
-  return [=](const PlanSettings& settings, std::int64_t rows, std::int64_t accumulation) {
-    const TemporaryDirectory folder("hasten-plan");
-    const auto report = folder.path() / "report.json", output = folder.path() / "output";
-    std::vector<std::string> words = {hasten, "estimate", "--steps",       "2", "--device",
-                                      device, "--output", report.string(), "--"};
-    words.insert(words.end(), program.begin(), program.end());
-    for (std::string& flag : flags_of(settings, rows, accumulation))
-      words.push_back(std::move(flag));
-    ChildProcess child({}, [&] { exec_quietly(words, output); });
-    (void)child.reap();
-    if (std::filesystem::exists(report)) return read_step_needs(read_file(report));
-    throw IoError("plan.program",
-                  {.what = program.front(),
-                   .got = end_of(output),
-                   .expected = "an optimizer step with an Accelerator or a Trainer",
-                   .hint = "a plan adds --per_device_train_batch_size and other options of hasten "
-                           "train to the program's arguments, which it has to read"});
-  };
+PlannedProgram inspect_program(const std::string& hasten, const std::vector<std::string>& program,
+                               const std::string& device) {
+  const ProgramRuns runs(hasten, program, device);
+  const ProgramRuns::Run asked = [&] {
+    try {
+      return runs.run("{}");
+    } catch (const UsageError& error) {
+      throw_no_step(program.front(), error.what());
+    }
+  }();
+  if (asked.arguments.use_cpu && device != "cpu")
+    throw_no_step(program.front(), "a Trainer with use_cpu, although --device names a GPU");
+  return {.arguments = asked.arguments,
+          .resident = asked.resident,
+          .predictor = [runs](PlanSettings settings, std::int64_t rows, std::int64_t accumulation) {
+            settings.emplace_back("per_device_train_batch_size", str(rows));
+            settings.emplace_back("gradient_accumulation_steps", str(accumulation));
+            return runs.run(argument_changes(settings)).needs;
+          }};
 }
 
 }  // namespace hasten::cli

@@ -1,14 +1,14 @@
 // File: attach/attach.h (internal)
-// The functions between libhasten and the two libraries that `hasten anatomy PROGRAM` and
-// `hasten estimate -- PROGRAM` inject into an unmodified program. A program that is started in any
+// The functions between libhasten and the two libraries that `hasten anatomy PROGRAM`,
+// `hasten estimate -- PROGRAM` and `hasten plan -- PROGRAM` inject into an unmodified program. A program that is started in any
 // other way has neither of them, and nothing in libhasten reads their variables
 // (commands/observe_options.h).
 //
 //   libhasten_preload.so   is in LD_PRELOAD, so it is loaded into the program and into everything
 //                          that the program starts, such as a shell. It links the C library alone
 //                          and does nothing in a process without libhasten; in others it loads
-//   libhasten_attach.so    which begins the requested dry run, reports on the first Accelerator,
-//                          and ends the process.
+//   libhasten_attach.so    which begins the requested dry run, changes the arguments of Trainers,
+//                          reports on the first Accelerator, and ends the process.
 //
 // Thread rule: the training thread.
 #pragma once
@@ -19,17 +19,20 @@
 
 namespace hasten {
 class StepObservers;
-}
+struct TrainingArguments;
+}  // namespace hasten
 
 extern "C" {
 
-// libhasten_preload.so defines these two, which are null in any other process. The constructor of
-// every Accelerator calls them: before it chooses its device, and when it has its observers.
+// libhasten_preload.so defines these three, which are null in any other process. The constructor of
+// every Accelerator calls the first two: before it chooses its device, and when it has its
+// observers. The constructor of every Trainer calls the third before it reads its arguments.
 [[gnu::weak]] HASTEN_INTERNAL_API void hasten_accelerator_begins();
 [[gnu::weak]] HASTEN_INTERNAL_API void hasten_accelerator_constructed(
     const std::shared_ptr<hasten::StepObservers>& observers);
+[[gnu::weak]] HASTEN_INTERNAL_API void hasten_trainer_begins(hasten::TrainingArguments& arguments);
 
-// libhasten_attach.so has the two functions below.
+// libhasten_attach.so has the three functions below.
 //
 // Begins the requested dry run, if any, at the first call. Prints an error and ends the process,
 // because nobody could catch it before main().
@@ -37,5 +40,10 @@ HASTEN_INTERNAL_API void hasten_begin_dry_run();
 
 // Reports the requested steps of the first of these Accelerators and ends the process after them.
 HASTEN_INTERNAL_API void hasten_report_on(const std::shared_ptr<hasten::StepObservers>& observers);
+
+// Writes down the arguments that the program's first Trainer has, and gives each Trainer the
+// settings of the requested plan, if any. Throws ConfigError "config.*" for settings that are no
+// arguments.
+HASTEN_INTERNAL_API void hasten_change_arguments(hasten::TrainingArguments& arguments);
 
 }  // extern "C"

@@ -84,3 +84,8 @@ void hasten_accelerator_begins() { begin_dry_run(); }
 void hasten_accelerator_constructed(const std::shared_ptr<hasten::StepObservers>& observers) {
   function_of_attach_library<decltype(hasten_report_on)>("hasten_report_on")(observers);
 }
+
+void hasten_trainer_begins(hasten::TrainingArguments& arguments) {
+  function_of_attach_library<decltype(hasten_change_arguments)>("hasten_change_arguments")(
+      arguments);
+}

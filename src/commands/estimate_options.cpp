@@ -59,7 +59,7 @@ void describe_estimate(config::OptionTable& table, EstimateConfiguration& run,
       "Run the steps and measure them instead of predicting them.");
   own("what_if", &EstimateConfiguration::what_if,
       "Also report the peak with one thing changed: precision, batch, length, recomputation or "
-      "optimizer.");
+      "optimizer. `hasten plan --what_if` reports the time of every technique, too.");
   own("html", &EstimateConfiguration::html, "Also write an HTML page with charts and tables.");
   own("output", &EstimateConfiguration::output,
       "Also write to this file: .json, .html, .trace.json, .pickle (a memory snapshot for "
@@ -154,6 +154,10 @@ EstimateConfiguration parse_estimate(
         "remove one of them");
   }
   estimate.train = resolve_train(train, environment);
+  if (!estimate.train.options.lora_adapter.empty()) {
+    config::throw_conflict("--lora_adapter: a prediction reads no adapter",
+                           "name its rank and its modules: --lora_r 8 --lora_target_modules ...");
+  }
   return estimate;
 }
 

@@ -19,14 +19,13 @@ void describe_plan(config::OptionTable& table, PlanConfiguration& plan) {
   config::Describer d(table, plan);
   d("memory", &PlanConfiguration::memory,
     "Set the limit of memory, with a unit: 16GiB, 16GB. On the CPU it includes the program. Unset: "
-    "the memory of the GPU that --device names.");
+    "the memory of the GPU that --device names, which is the most.");
   d("keep_effective_batch", &PlanConfiguration::keep_effective_batch,
     "Keep the rows of a step: batch times gradient_accumulation_steps. Otherwise a step may have "
-    "fewer rows.");
+    "fewer rows if that is faster.");
   d("exactness", &PlanConfiguration::exactness,
-    "Consider techniques that are at least as exact: exact (nothing but the order of sums "
-    "changes), "
-    "rounding, or other (another algorithm).");
+    "Consider techniques that are at least as exact: exact (the order of sums and the numbers of "
+    "dropout change), rounding (numbers have fewer bits), or other (another algorithm).");
   d("use", &PlanConfiguration::use, "Use these techniques in any case.");
   d("avoid", &PlanConfiguration::avoid, "Do not use these techniques.");
   d("yaml", &PlanConfiguration::yaml,
@@ -34,27 +33,65 @@ void describe_plan(config::OptionTable& table, PlanConfiguration& plan) {
   d("techniques", &PlanConfiguration::techniques, "List the techniques.");
 }
 
+// The options of `hasten estimate` that a plan for a program takes.
+void describe_for_program(config::OptionTable& table, EstimateConfiguration& step) {
+  config::Describer d(table, step);
+  d("device", &EstimateConfiguration::device,
+    "Plan for cpu, or for a GPU that need not be installed: cuda:v100-16gb ...");
+  d("devices", &EstimateConfiguration::devices, "List these GPUs.");
+  d("what_if", &EstimateConfiguration::what_if,
+    "Report what each technique changes alone, without a plan.");
+  d("json", &EstimateConfiguration::json, "Print everything as JSON, in bytes.");
+}
+
+void refuse(bool is_set, const std::string& option, const char* command = "hasten plan") {
+  if (is_set) config::throw_conflict(option + " has no meaning for " + command, "leave it out");
+}
+
 void refuse_options_of_estimate(const EstimateConfiguration& step) {
-  const auto refuse = [](bool is_set, const char* option) {
-    if (is_set)
-      config::throw_conflict(str(option, " has no meaning for hasten plan"), "leave it out");
-  };
   refuse(step.measure, "--measure");
-  refuse(step.what_if, "--what_if");
   refuse(!step.html.empty(), "--html");
   refuse(!step.output.empty(), "--output");
-  refuse(step.mode == EstimateMode::inference, "--mode inference");
+  refuse(step.steps != EstimateConfiguration{}.steps, "--steps");
+  refuse(step.mode != EstimateMode::training, str("--mode ", name_of(step.mode)));
   refuse(starts_with(step.device, kTpuDevice), "--tpu");
 }
 
+// A report on each technique alone has no use for a choice among them.
+void refuse_choices(const PlanConfiguration& plan) {
+  constexpr const char* kCommand = "hasten plan --what_if, which reports all techniques";
+  refuse(!plan.use.empty(), "--use", kCommand);
+  refuse(!plan.avoid.empty(), "--avoid", kCommand);
+  refuse(plan.keep_effective_batch, "--keep_effective_batch", kCommand);
+  refuse(plan.exactness != PlanConfiguration{}.exactness, "--exactness", kCommand);
+}
+
 void set_limit(PlanConfiguration& plan) {
-  if (!plan.memory.empty()) {
-    plan.memory_bytes = parse_memory(plan.memory);
-  } else if (plan.step.device == "cpu") {
-    config::throw_missing("hasten plan: no limit of memory", "name one: --memory 16GiB");
-  } else {
-    plan.memory_bytes = find_gpu(plan.step.device).memory;
+  const std::string& device = plan.step.device;
+  const std::int64_t most = device == "cpu" ? 0 : find_gpu(device).memory;
+  if (plan.memory.empty()) {
+    if (most == 0 && !plan.step.what_if)
+      config::throw_missing("hasten plan: no limit of memory", "name one: --memory 16GiB");
+    plan.memory_bytes = most;
+    return;
   }
+  plan.memory_bytes = parse_memory(plan.memory);
+  if (most == 0 || plan.memory_bytes <= most) return;
+  throw ConfigError("config.out-of-range",
+                    {.what = "--memory",
+                     .got = plan.memory,
+                     .expected = str("at most the memory of ", device, ", ", human_bytes(most))});
+}
+
+// Reads the options of a plan for a program, which has training arguments of its own.
+void read_for_program(PlanConfiguration& plan, const std::vector<std::string>& words) {
+  plan.step.help = config::asks_for_help(words);
+  if (plan.step.help) return;
+  config::OptionTable table;
+  describe_plan(table, plan);
+  describe_for_program(table, plan.step);
+  config::apply_flags(table, config::read_flags(table, words));
+  if (plan.step.device != "cpu") find_gpu(plan.step.device);
 }
 
 }  // namespace
@@ -92,21 +129,23 @@ std::int64_t parse_memory(const std::string& text) {
 PlanConfiguration parse_plan(const std::vector<std::string>& words,
                              const config::Environment& environment) {
   PlanConfiguration plan;
-  // The list needs no model.
-  plan.techniques = std::find(words.begin(), words.end(), "--techniques") != words.end();
-  if (plan.techniques) return plan;
   const auto program = std::find(words.begin(), words.end(), "--");
-  std::vector<std::string> own(words.begin(), program);
-  if (program != words.end()) {
+  const std::vector<std::string> own(words.begin(), program);
+  // The list needs no model.
+  plan.techniques = std::find(own.begin(), own.end(), "--techniques") != own.end();
+  if (plan.techniques) return plan;
+  if (program == words.end()) {
+    plan.step = parse_estimate(own, environment,
+                               [&](config::OptionTable& table) { describe_plan(table, plan); });
+  } else {
     plan.program.assign(program + 1, words.end());
-    if (plan.program.empty() && !config::asks_for_help(own))
-      config::throw_missing("hasten plan: no program after --", "name one: -- ./train");
-    own.insert(own.begin(), "bert-base");  // stands for the program, of which nothing is known
+    read_for_program(plan, own);
   }
-  plan.step = parse_estimate(own, environment,
-                             [&](config::OptionTable& table) { describe_plan(table, plan); });
   if (plan.step.help || plan.step.devices) return plan;
+  if (program != words.end() && plan.program.empty())
+    config::throw_missing("hasten plan: no program after --", "name one: -- ./train");
   refuse_options_of_estimate(plan.step);
+  if (plan.step.what_if) refuse_choices(plan);
   set_limit(plan);
   return plan;
 }
@@ -116,12 +155,15 @@ std::string plan_help(int width) {
   config::OptionTable table;
   describe_plan(table, plan);
   return "usage: hasten plan --memory LIMIT MODEL [--NAME VALUE ...]\n"
-         "       hasten plan --memory LIMIT [--NAME VALUE ...] -- PROGRAM [ARGUMENT ...]\n\n"
+         "       hasten plan --memory LIMIT [--NAME VALUE ...] -- PROGRAM [ARGUMENT ...]\n"
+         "       hasten plan --what_if MODEL [--NAME VALUE ...]\n\n"
          "Finds the techniques with which a training step fits the limit and is fastest, by dry\n"
-         "runs of the step, and prints the memory and the time of each change on the way. The\n"
-         "step is described by the options of `hasten estimate` and `hasten train`: --batch,\n"
-         "--seq, --device, --optim, --gradient_accumulation_steps ... A PROGRAM has to read the\n"
-         "options of `hasten train` from its own command line.\n\n" +
+         "runs of the step, and prints the memory and the time of each change on the way. With\n"
+         "--what_if it prints what each technique changes alone. The step is described by the\n"
+         "options of `hasten estimate` and `hasten train`: --batch, --seq, --device, --optim,\n"
+         "--gradient_accumulation_steps ... A PROGRAM trains with a hasten::Trainer, and the plan\n"
+         "starts from its TrainingArguments: of the options it takes those below, --device,\n"
+         "--what_if and --json.\n\n" +
          config::help_text(table, width);
 }
 

@@ -4,7 +4,8 @@
 //
 //   $ hasten plan --memory 4GiB bert-base --batch 32 --seq 128
 //   $ hasten plan --memory 16GiB --device cuda:v100-16gb bert-large --batch 8 --keep_effective_batch
-//   $ hasten plan --memory 4GiB -- ./train --epochs 3
+//   $ hasten plan --memory 4GiB -- ./train --epochs 3        # a program with a Trainer
+//   $ hasten plan --what_if bert-base --batch 32             # each technique alone
 //
 // Needs no torch. Throws ConfigError and IoError like parse_estimate. Thread rule: pure functions,
 // except that configuration files are read.
@@ -21,15 +22,16 @@
 namespace hasten {
 
 struct PlanConfiguration {
+  // With a program only its device, json, what_if, devices and help are set.
   EstimateConfiguration step;
   std::string memory;             // As it was written: 16GiB.
-  std::int64_t memory_bytes = 0;  // 0: the memory of the GPU.
+  std::int64_t memory_bytes = 0;  // 0: none, for what_if on the CPU.
   bool keep_effective_batch = false;
   Exactness exactness = Exactness::rounding;
   std::vector<std::string> use, avoid;
-  std::string yaml = "memory_plan.yaml";    // File of the training arguments; empty: none.
-  bool techniques = false;           // List the techniques.
-  std::vector<std::string> program;  // With its arguments; empty: a model.
+  std::string yaml = "memory_plan.yaml";  // File of the training arguments; empty: none.
+  bool techniques = false;                // List the techniques.
+  std::vector<std::string> program;       // With its arguments; empty: a model.
 };
 
 // Parses the words after `plan`.

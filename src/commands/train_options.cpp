@@ -76,19 +76,23 @@ void check_evaluation_has_data(const TrainOptions& options, const TrainingArgume
 }
 
 // An exported program has its head, its dropout and its attention built in.
-void check_exported(const TrainOptions& options, const config::OptionTable& table) {
+void check_exported(const TrainOptions& options, const TrainingArguments& arguments,
+                    const config::OptionTable& table) {
   if (!is_exported_model(options.model)) {
     if (!options.library.empty())
       throw_conflict("library is only for an exported model: model is '" + options.model + "'",
                      "remove --library");
     return;
   }
-  for (const char* name : {"task", "num_labels", "ignore_mismatched_sizes", "hidden_dropout",
-                           "attention_dropout", "classifier_dropout", "attn_implementation"}) {
-    if (table.find(name)->is_default()) continue;
+  const auto refuse = [&](const char* name) {
     throw_conflict(str(name, " cannot change an exported model: model is '", options.model, "'"),
                    "set it in Python before the export");
+  };
+  for (const char* name : {"task", "num_labels", "ignore_mismatched_sizes", "hidden_dropout",
+                           "attention_dropout", "classifier_dropout", "attn_implementation"}) {
+    if (!table.find(name)->is_default()) refuse(name);
   }
+  if (arguments.weights_dtype != TrainingArguments{}.weights_dtype) refuse("weights_dtype");
 }
 
 void check_dummy(const TrainOptions& options, const config::OptionTable& table) {
@@ -338,7 +342,7 @@ void validate(const TrainOptions& options, const TrainingArguments& arguments) {
   }
   check_evaluation_has_data(options, arguments);
   check_dummy(options, table);
-  check_exported(options, table);
+  check_exported(options, arguments, table);
   check_task(options, table);
   check_adapter(options, table);
 }

@@ -3,6 +3,7 @@
 #include "base/did_you_mean.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "machine/host_links.h"
 
 namespace hasten {
 namespace {
@@ -60,12 +61,12 @@ std::string gpus_text() {
                     fixed(static_cast<double>(gpu.memory) / (1 << 30), 2) + " GiB",
                     str(gpu.context >> 20, " MiB"), tera(gpu.flops_per_second),
                     tera(gpu.tf32_flops_per_second), tera(gpu.bf16_flops_per_second),
-                    tera(gpu.fp16_flops_per_second),
-                    fixed(gpu.bytes_per_second / 1e9, 0) + " GB/s"});
+                    tera(gpu.fp16_flops_per_second), fixed(gpu.bytes_per_second / 1e9, 0) + " GB/s",
+                    fixed(host_link_bytes_per_second(gpu) / 1e9, 0) + " GB/s"});
   }
-  return table(
-      {"device", "", "sm", "memory", "context", "float", "tf32", "bf16", "fp16", "bandwidth"},
-      rows);
+  return table({"device", "", "sm", "memory", "context", "float", "tf32", "bf16", "fp16",
+                "bandwidth", "host link"},
+               rows);
 }
 
 const Gpu& find_gpu(std::string_view device) {

@@ -12,6 +12,10 @@ using Json = nlohmann::ordered_json;
 
 anatomy::Operation operation_of(const Json& json) {
   anatomy::Operation out;
+  out.kernel_seconds = json.at("kernel_seconds");
+  out.host_seconds = json.at("host_seconds");
+  out.phase = from_name<anatomy::Phase>(json.at("phase").get<std::string>())
+                  .value_or(anatomy::Phase::other);
   out.group = from_name<anatomy::OperationGroup>(json.at("group").get<std::string>())
                   .value_or(anatomy::OperationGroup::element_wise);
   out.count = json.at("count");
@@ -36,23 +40,30 @@ anatomy::Report report_of(const Json& json) {
                                            .reserved = memory.at("gpu").at("reserved")};
   }
   for (const Json& each : json.at("operations")) report.operations.push_back(operation_of(each));
+  report.half_is_float16 = json.at("half_is_float16");
   if (json.contains("roofs")) {
     const Json& roofs = json.at("roofs");
     report.roofs = {.flops_per_second = roofs.at("flops_per_second"),
                     .bf16_flops_per_second = roofs.at("bf16_flops_per_second"),
+                    .fp16_flops_per_second = roofs.at("fp16_flops_per_second"),
+                    .tf32_flops_per_second = roofs.at("tf32_flops_per_second"),
                     .bytes_per_second = roofs.at("bytes_per_second")};
   }
   return report;
 }
 
+const anatomy::Roofs& own_roofs() {
+  static const anatomy::Roofs roofs = anatomy::measure_roofs();
+  return roofs;
+}
+
 }  // namespace
 
 StepNeeds read_step_needs(const std::string& report_json) {
-  static const anatomy::Roofs own_roofs = anatomy::measure_roofs();
   try {
     anatomy::Report report = report_of(Json::parse(report_json));
-    if (report.roofs.flops_per_second <= 0) report.roofs = own_roofs;
-    return {.bytes = needed_bytes(report.memory), .seconds = roofline_seconds(report)};
+    if (report.roofs.flops_per_second <= 0) report.roofs = own_roofs();
+    return {.bytes = needed_bytes(report.memory), .seconds = reported_seconds(report)};
   } catch (const Json::exception& error) {
     throw DataError("plan.report", {.what = "the anatomy of a program",
                                     .got = error.what(),

@@ -1,58 +1,172 @@
-// The search of a plan. Sets of techniques are ranked by sums of single effects, which need two dry
-// runs for each technique; the best of them are then predicted exactly, until no other set can
+// The search of a plan. Sets of techniques are ranked by sums of single effects, which need a few
+// dry runs for each technique; the best of them are then predicted exactly, until no other set can
 // be faster.
 #include <algorithm>
 #include <chrono>
-#include <deque>
-#include <limits>
 #include <map>
 #include <optional>
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/plan/plan.h"
-#include "plan/step_time.h"
+#include "plan/model_settings.h"
+#include "plan/predictions.h"
 #include "plan/techniques.h"
 
 namespace hasten {
 namespace {
 
 // The most sets of techniques that are predicted exactly.
-constexpr std::size_t kMostExact = 16;
+constexpr std::size_t kMostExact = 24;
 // A sum of single effects is this share too high or too low, at most, so a set whose estimate is
 // worse than the best prediction by more cannot be better.
 constexpr double kTolerance = 1.15;
-// The bytes of a step that cannot be made.
-constexpr std::int64_t kImpossible = std::numeric_limits<std::int64_t>::max();
 // Between batches whose times for a row differ by less, the larger one is taken.
 constexpr double kSameTime = 1.02;
-
-struct Batch {
-  std::int64_t rows = 0, accumulation = 1;
-  double all() const { return static_cast<double>(rows * accumulation); }
-};
+// A plan that is less exact has to be faster by this factor, because predicted times are not more
+// accurate.
+constexpr double kWorthRounding = 1.1;
+// The bytes of a step about which nothing is known.
+constexpr double kUnknown = 1e18;
+// The least share of the time of a step with all layers recomputed that one with fewer takes: the
+// second forward pass is a quarter of the products.
+constexpr double kWithoutRecomputation = 0.75;
 
 struct Prediction {
   TechniqueSet techniques;
-  Batch batch;
+  StepBatch batch;
   StepNeeds needs;
-  double seconds_per_row() const { return needs.seconds / batch.all(); }
+  Exactness exactness = Exactness::exact;
+  double seconds_per_row() const { return needs.seconds / static_cast<double>(batch.all()); }
 };
+
+bool has_technique(const TechniqueSet& set, const char* name) {
+  return std::any_of(set.begin(), set.end(),
+                     [&](const Technique* each) { return each->name == name; });
+}
+
+// The batches to choose from: those that are accumulated, and then those that are a whole step, each
+// ascending.
+std::vector<StepBatch> batches_for(const StepBatch& asked, bool keeps_rows) {
+  std::vector<StepBatch> accumulated, whole;
+  const std::int64_t all = asked.all();
+  for (std::int64_t rows = 1; rows <= all; ++rows) {
+    const std::int64_t accumulation = all / rows;
+    if (keeps_rows) {
+      if (all % rows != 0) continue;
+    } else {
+      // Powers of two and halfway between them.
+      const std::int64_t odd = rows / (rows & -rows);
+      if (odd != 1 && odd != 3 && rows != all && rows != asked.rows) continue;
+    }
+    if (accumulation > 1) accumulated.push_back({.rows = rows, .accumulation = accumulation});
+    if (!keeps_rows || accumulation == 1) whole.push_back({.rows = rows, .accumulation = 1});
+  }
+  accumulated.insert(accumulated.end(), whole.begin(), whole.end());
+  return accumulated;
+}
+
+using Batch = StepBatch;
 
 class Search {
  public:
   explicit Search(const PlanOptions& options)
       : options_(options),
-        time_(options.budget),
+        predictions_(options),
         limit_(options.memory - options.process),
         asked_{.rows = options.step.arguments.per_device_train_batch_size,
                .accumulation = options.step.arguments.gradient_accumulation_steps},
-        batches_(batches()) {}
+        batches_(batches_for(asked_, options.keep_effective_batch)) {}
 
   StepPlan run() {
     sets_ = combinations(options_);
     measure_singles();
-    std::optional<Prediction> best;
+    predict(sets_.front());  // the step as it was asked for
+    predict_fastest();
+    if (found_.empty()) predict_leanest();
+    if (found_.empty()) throw_too_small();
+    return plan_of(chosen());
+  }
+
+ private:
+  const StepNeeds& predict(const TechniqueSet& techniques, const Batch& batch) {
+    return predictions_.of(techniques, batch);
+  }
+
+  // The batches that the techniques take: some exclude accumulation.
+  std::vector<Batch> batches_of(const TechniqueSet& techniques) const {
+    std::vector<Batch> valid;
+    for (const Batch& each : batches_) {
+      if (predictions_.are_valid(techniques, each)) valid.push_back(each);
+    }
+    return valid;
+  }
+
+  bool fits(const StepNeeds& needs) const { return needs.bytes <= limit_; }
+
+  // What a set of techniques needs: the memory with the smallest micro-batches and that of a step
+  // without accumulation, and the time for a row. The memory is unset if the techniques exclude such a
+  // step. Smaller micro-batches may need more memory, since accumulation makes the gradient of an
+  // embedding dense, which has only the rows of the batch otherwise.
+  struct Effect {
+    std::optional<double> smallest, whole;
+    double seconds_per_row = 0;
+  };
+  std::optional<Effect> effect_of(const TechniqueSet& techniques) {
+    const std::vector<Batch> batches = batches_of(techniques);
+    if (batches.empty()) return std::nullopt;
+    // No smaller batch takes less time for a row, with rare exceptions.
+    const Batch largest = batches.back();
+    const StepNeeds& needs = predict(techniques, largest);
+    if (is_impossible(needs)) return std::nullopt;
+    Effect effect{.seconds_per_row = needs.seconds / static_cast<double>(largest.all())};
+    const auto bytes_with = [&](const Batch& batch) {
+      return static_cast<double>(predict(techniques, batch).bytes);
+    };
+    if (batches.front().rows == batches_.front().rows)
+      effect.smallest = bytes_with(batches.front());
+    if (batches_.front().accumulation > 1 && batches.back().accumulation == 1)
+      effect.whole = bytes_with(batches.back());
+    return effect;
+  }
+
+  // Predicts every technique alone, next to those that every set has.
+  void measure_singles() {
+    const TechniqueSet used = sets_.front();
+    base_ = effect_of(used).value_or(Effect{});
+    for (const TechniqueSet& set : sets_) {
+      if (set.size() != used.size() + 1) continue;
+      for (const Technique* each : set) {
+        if (std::count(used.begin(), used.end(), each) == 0) singles_[each] = effect_of(set);
+      }
+    }
+  }
+
+  // The time for a row by the single effects of the techniques; unset: by their sum, no batch fits.
+  std::optional<double> estimated_seconds_per_row(const TechniqueSet& set) const {
+    Effect sum = base_;
+    const auto add = [](std::optional<double>& to, const std::optional<double>& single,
+                        const std::optional<double>& base) {
+      to = to && single && base ? std::optional(*to + *single - *base) : std::nullopt;
+    };
+    for (const Technique* each : set) {
+      const auto found = singles_.find(each);
+      if (found == singles_.end()) continue;  // every set has it
+      if (!found->second) return std::nullopt;
+      const Effect& single = *found->second;
+      add(sum.smallest, single.smallest, base_.smallest);
+      add(sum.whole, single.whole, base_.whole);
+      if (base_.seconds_per_row > 0)
+        sum.seconds_per_row *= single.seconds_per_row / base_.seconds_per_row;
+    }
+    const double most = kTolerance * static_cast<double>(limit_);
+    const bool may_fit =
+        (sum.smallest && *sum.smallest <= most) || (sum.whole && *sum.whole <= most);
+    return may_fit ? std::optional(sum.seconds_per_row) : std::nullopt;
+  }
+
+  // Predicts the sets that may be the fastest, and leaves out what cannot be faster.
+  void predict_fastest() {
     std::vector<std::pair<double, const TechniqueSet*>> ranked;
     for (const TechniqueSet& each : sets_) {
       if (const auto seconds = estimated_seconds_per_row(each))
@@ -60,137 +174,96 @@ class Search {
     }
     std::stable_sort(ranked.begin(), ranked.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
-    for (std::size_t i = 0; i < ranked.size(); ++i) {
-      const auto& [estimate, set] = ranked[i];
-      if (best && (i >= kMostExact || estimate > kTolerance * best->seconds_per_row())) break;
-      const std::optional<Prediction> exact = best_batch(*set);
-      if (exact && (!best || is_better(*exact, *best))) best = exact;
+    std::size_t predicted = 0;
+    for (const auto& [seconds, set] : ranked) {
+      const double share = has_technique(*set, "recompute") ? kWithoutRecomputation : 1;
+      if (!found_.empty() && share * seconds > kTolerance * fastest_) continue;
+      if (!found_.empty() && predicted >= kMostExact) break;
+      predict(*set);
+      ++predicted;
     }
-    if (!best) throw_too_small();
-    if (const auto fewer = with_fewer_layers(*best)) best = fewer;
-    return plan_of(*best);
   }
 
- private:
-  // The batches to choose from, ascending: with the same rows in a step, or with fewer.
-  std::vector<Batch> batches() const {
-    const std::int64_t all = asked_.rows * asked_.accumulation;
-    std::vector<Batch> out;
-    for (std::int64_t rows = 1; rows <= all; ++rows) {
-      if (options_.keep_effective_batch) {
-        if (all % rows == 0) out.push_back({.rows = rows, .accumulation = all / rows});
-      } else {
-        // Powers of two and halfway between them.
-        const std::int64_t odd = rows / (rows & -rows);
-        if (odd == 1 || odd == 3 || rows == all) out.push_back({.rows = rows, .accumulation = 1});
-      }
-    }
+  // Predicts the sets that need the least memory, for a limit that the sums of the single effects
+  // exceed by mistake.
+  void predict_leanest() {
+    for (const TechniqueSet* set : leanest()) predict(*set);
+  }
+
+  // The sets that need the least memory by the sums of their single effects.
+  std::vector<const TechniqueSet*> leanest() const {
+    std::vector<std::pair<double, const TechniqueSet*>> ranked;
+    for (const TechniqueSet& each : sets_)
+      if (const auto bytes = estimated_bytes(each)) ranked.emplace_back(*bytes, &each);
+    std::stable_sort(ranked.begin(), ranked.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::vector<const TechniqueSet*> out;
+    for (std::size_t i = 0; i < std::min(kMostExact, ranked.size()); ++i)
+      out.push_back(ranked[i].second);
     return out;
   }
 
-  const StepNeeds& predict(const TechniqueSet& techniques, const Batch& batch) {
-    const auto key = std::pair(techniques, std::pair(batch.rows, batch.accumulation));
-    if (const auto known = predictions_.find(key); known != predictions_.end())
-      return known->second;
-    return predictions_[key] = make_prediction(techniques, batch);
-  }
-
-  StepNeeds make_prediction(const TechniqueSet& techniques, const Batch& batch) {
-    if (options_.predictor)
-      return options_.predictor(settings_of(techniques), batch.rows, batch.accumulation);
-    EstimateOptions step = step_with(techniques, batch);
-    step.dry = true;
-    // Every micro-batch after the second one is like the second.
-    step.arguments.gradient_accumulation_steps = std::min<std::int64_t>(2, batch.accumulation);
-    StepNeeds needs;
-    try {
-      needs = time_.predict(step);
-    } catch (const UsageError&) {
-      if (techniques.empty()) throw;
-      return {.bytes = kImpossible};  // the model does not take a technique
-    } catch (const ConfigError&) {
-      if (techniques.empty()) throw;
-      return {.bytes = kImpossible};
-    }
-    if (batch.accumulation > 2) {
-      const StepNeeds one = predict(techniques, {.rows = batch.rows, .accumulation = 1});
-      needs.seconds +=
-          static_cast<double>(batch.accumulation - 2) * std::max(0.0, needs.seconds - one.seconds);
-    }
-    return needs;
-  }
-
-  EstimateOptions step_with(const TechniqueSet& techniques, const Batch& batch) const {
-    EstimateOptions step = with_settings(options_.step, settings_of(techniques));
-    step.arguments.per_device_train_batch_size = batch.rows;
-    step.arguments.gradient_accumulation_steps = batch.accumulation;
-    return step;
-  }
-
-  // The batches that the techniques take: some exclude accumulation.
-  std::vector<Batch> batches_of(const TechniqueSet& techniques) const {
-    std::vector<Batch> valid;
-    for (const Batch& each : batches_) {
-      if (is_valid(step_with(techniques, each).arguments)) valid.push_back(each);
-    }
-    return valid;
-  }
-
-  bool fits(const StepNeeds& needs) const { return needs.bytes <= limit_; }
-
-  // What a set of techniques needs, as functions of the rows of a micro-batch.
-  struct Line {
-    double bytes = 0, bytes_per_row = 0, seconds = 0, seconds_per_row = 0;
-  };
-  std::optional<Line> line_of(const TechniqueSet& techniques) {
-    const std::vector<Batch> batches = batches_of(techniques);
-    if (batches.empty()) return std::nullopt;
-    const Batch one = batches.front(), many = batches[batches.size() / 2];
-    const StepNeeds a = predict(techniques, one), b = predict(techniques, many);
-    if (a.bytes == kImpossible || b.bytes == kImpossible) return std::nullopt;
-    const auto rows = static_cast<double>(std::max<std::int64_t>(1, many.rows - one.rows));
-    Line line;
-    line.bytes_per_row = static_cast<double>(b.bytes - a.bytes) / rows;
-    line.bytes = static_cast<double>(a.bytes) - line.bytes_per_row * static_cast<double>(one.rows);
-    line.seconds_per_row = b.seconds / many.all();
-    return line;
-  }
-
-  // Predicts every technique alone, next to those that every set has.
-  void measure_singles() {
-    const TechniqueSet used = sets_.front();
-    base_ = line_of(used).value_or(Line{});
-    for (const TechniqueSet& set : sets_) {
-      if (set.size() != used.size() + 1) continue;
-      for (const Technique* each : set) {
-        if (std::count(used.begin(), used.end(), each) == 0) singles_[each] = line_of(set);
-      }
-    }
-  }
-
-  // The time for a row with the largest batch that fits by the sum of the single effects; unset: not
-  // even the smallest does.
-  std::optional<double> estimated_seconds_per_row(const TechniqueSet& set) const {
-    Line line = base_;
+  // Unset: the model does not take one of the techniques.
+  std::optional<double> estimated_bytes(const TechniqueSet& set) const {
+    const auto least = [](const Effect& effect) {
+      return std::min(effect.smallest.value_or(kUnknown), effect.whole.value_or(kUnknown));
+    };
+    double sum = least(base_);
     for (const Technique* each : set) {
       const auto found = singles_.find(each);
       if (found == singles_.end()) continue;  // every set has it
       if (!found->second) return std::nullopt;
-      const Line& single = *found->second;
-      line.bytes += single.bytes - base_.bytes;
-      line.bytes_per_row += single.bytes_per_row - base_.bytes_per_row;
-      if (base_.seconds_per_row > 0)
-        line.seconds_per_row *= single.seconds_per_row / base_.seconds_per_row;
+      sum += least(*found->second) - least(base_);
     }
-    const double smallest =
-        line.bytes + line.bytes_per_row * static_cast<double>(batches_.front().rows);
-    if (smallest > kTolerance * static_cast<double>(limit_)) return std::nullopt;
-    return line.seconds_per_row;
+    return sum;
   }
 
-  // The fastest batch that fits; unset: none does.
-  std::optional<Prediction> best_batch(const TechniqueSet& set) {
-    const std::vector<Batch> batches = batches_of(set);
+  Prediction prediction_of(const TechniqueSet& set, const StepBatch& batch) {
+    // Fewer rows in a step are another algorithm.
+    Exactness exactness = batch.all() < asked_.all() ? Exactness::other : Exactness::exact;
+    for (const Technique* each : set)
+      exactness = std::max(exactness, exactness_of(options_.step, *each));
+    return {.techniques = set,
+            .batch = batch,
+            .needs = predictions_.of(set, batch),
+            .exactness = exactness};
+  }
+
+  void add(const Prediction& found) {
+    fastest_ =
+        found_.empty() ? found.seconds_per_row() : std::min(fastest_, found.seconds_per_row());
+    found_.push_back(found);
+  }
+
+  // Adds the fastest batch of the set that fits, with as few layers recomputed as possible. If its step
+  // has fewer rows, the fastest one with the rows that were asked for is added too.
+  void predict(const TechniqueSet& set) {
+    std::vector<Batch> batches = batches_of(set);
+    const std::optional<Prediction> best = best_batch(set, batches);
+    if (!best) return;
+    add_with_fewer_layers(*best);
+    if (best->batch.all() == asked_.all()) return;
+    std::erase_if(batches, [&](const Batch& each) { return each.all() != asked_.all(); });
+    if (const auto same_rows = best_batch(set, batches)) add_with_fewer_layers(*same_rows);
+  }
+
+  void add_with_fewer_layers(const Prediction& best) {
+    const std::optional<Prediction> fewer = with_fewer_layers(best);
+    add(fewer ? *fewer : best);
+  }
+
+  // The fastest of the batches that fits; unset: none does. Those that are accumulated come first.
+  std::optional<Prediction> best_batch(const TechniqueSet& set, const std::vector<Batch>& batches) {
+    const auto single = std::partition_point(
+        batches.begin(), batches.end(), [](const Batch& each) { return each.accumulation > 1; });
+    const auto accumulated = best_of(set, {batches.begin(), single}),
+               best = best_of(set, {single, batches.end()});
+    if (!best || (accumulated && is_faster(*accumulated, *best))) return accumulated;
+    return best;
+  }
+
+  // The fastest of batches whose memory grows with their rows.
+  std::optional<Prediction> best_of(const TechniqueSet& set, const std::vector<Batch>& batches) {
     std::size_t fitting = 0, end = batches.size();  // all before `fitting` fit
     while (fitting < end) {
       const std::size_t middle = fitting + (end - fitting) / 2;
@@ -204,10 +277,15 @@ class Search {
     // Smaller batches are slower, with rare exceptions by a little; four are compared.
     for (std::size_t i = 0; i < 4 && i < fitting; ++i) {
       const Batch& batch = batches[fitting - 1 - i];
-      const Prediction each{.techniques = set, .batch = batch, .needs = predict(set, batch)};
-      if (!best || each.seconds_per_row() * kSameTime < best->seconds_per_row()) best = each;
+      const Prediction each = prediction_of(set, batch);
+      if (!best || is_faster(each, *best)) best = each;
     }
     return best;
+  }
+
+  // Whether a smaller batch is worth it.
+  static bool is_faster(const Prediction& smaller, const Prediction& larger) {
+    return smaller.seconds_per_row() * kSameTime < larger.seconds_per_row();
   }
 
   // Recomputes as few layers as fit, in place of all or of every second one. Layers at the beginning
@@ -218,17 +296,14 @@ class Search {
     for (const Technique* each : best.techniques)
       if (each->group != "recomputation") set.push_back(each);
     if (set.size() == best.techniques.size() || options_.predictor) return std::nullopt;
-    const std::vector<std::string> layers = recomputable_layers(options_.step);
     std::optional<Prediction> found;
-    std::size_t too_few = 0, enough = layers.size();
+    std::size_t too_few = 0, enough = layers().size();
     while (enough - too_few > 1) {
       const std::size_t middle = too_few + (enough - too_few) / 2;
       TechniqueSet with = set;
-      with.push_back(&own_.emplace_back(recomputation_of(
-          {layers.begin(), layers.begin() + static_cast<std::ptrdiff_t>(middle)})));
-      const StepNeeds needs = predict(with, best.batch);
-      if (fits(needs)) {
-        found = Prediction{.techniques = with, .batch = best.batch, .needs = needs};
+      with.push_back(&first_layers(middle));
+      if (const Prediction each = prediction_of(with, best.batch); fits(each.needs)) {
+        found = each;
         enough = middle;
       } else {
         too_few = middle;
@@ -237,22 +312,59 @@ class Search {
     return found && found->seconds_per_row() < best.seconds_per_row() ? found : std::nullopt;
   }
 
-  // A faster set, or one that is as fast and changes less.
+  const std::vector<std::string>& layers() {
+    if (!layers_) layers_ = recomputable_layers(options_.step);
+    return *layers_;
+  }
+
+  // The recomputation of so many layers.
+  const Technique& first_layers(std::size_t count) {
+    const auto known = first_layers_.find(count);
+    if (known != first_layers_.end()) return known->second;
+    const auto end = layers().begin() + static_cast<std::ptrdiff_t>(count);
+    return first_layers_[count] = recomputation_of({layers().begin(), end});
+  }
+
+  // The fastest of what fits. Each less exact one has to be worth it.
+  const Prediction& chosen() const {
+    const Prediction* best = nullptr;
+    for (const Exactness level : {Exactness::exact, Exactness::rounding, Exactness::other}) {
+      const Prediction* of_level = nullptr;
+      for (const Prediction& each : found_) {
+        if (each.exactness == level && (of_level == nullptr || is_better(each, *of_level)))
+          of_level = &each;
+      }
+      const bool is_worth_it =
+          of_level != nullptr && (best == nullptr || kWorthRounding * of_level->seconds_per_row() <
+                                                         best->seconds_per_row());
+      if (is_worth_it) best = of_level;
+    }
+    return *best;
+  }
+
+  // A faster prediction, or one that is as fast and changes less.
   static bool is_better(const Prediction& a, const Prediction& b) {
     const double ratio = a.seconds_per_row() / b.seconds_per_row();
     if (ratio < 1 / kSameTime || ratio > kSameTime) return ratio < 1;
-    return a.techniques.size() < b.techniques.size();
+    if (a.techniques.size() != b.techniques.size())
+      return a.techniques.size() < b.techniques.size();
+    return a.batch.all() > b.batch.all() ||
+           (a.batch.all() == b.batch.all() && a.batch.rows > b.batch.rows);
   }
 
   [[noreturn]] void throw_too_small() {
     std::optional<Prediction> least;
-    for (const TechniqueSet& set : sets_) {
-      const Prediction each{
-          .techniques = set, .batch = batches_.front(), .needs = predict(set, batches_.front())};
-      if (!least || each.needs.bytes < least->needs.bytes) least = each;
+    for (const TechniqueSet* const each_set : leanest()) {
+      const TechniqueSet& set = *each_set;
+      const std::vector<Batch> batches = batches_of(set);
+      if (batches.empty()) continue;
+      for (const Batch& batch : {batches.front(), batches.back()}) {
+        const Prediction each = prediction_of(set, batch);
+        if (!least || each.needs.bytes < least->needs.bytes) least = each;
+      }
     }
-    std::vector<std::string> names;
-    for (const Technique* each : least->techniques) names.push_back(each->name);
+    if (!least || is_impossible(least->needs)) throw_impossible();
+    const std::vector<std::string> names = names_of(*least);
     throw MemoryError(
         "plan.too-small",
         {.what = "--memory",
@@ -265,47 +377,40 @@ class Search {
                      : "--exactness other considers techniques that change the training, too"});
   }
 
+  // The model takes none of the sets, all of which have the techniques of `use`.
+  [[noreturn]] void throw_impossible() {
+    const TechniqueSet& used = sets_.front();
+    std::string reason;
+    for (const Batch& each : batches_)
+      if (reason.empty()) reason = predictions_.refusal(used, each);
+    throw ConfigError("plan.contradiction", {.what = "techniques of a plan",
+                                             .got = join(options_.use, ", "),
+                                             .expected = "techniques that the step takes",
+                                             .hint = reason.empty() ? "leave one out" : reason});
+  }
+
+  static std::vector<std::string> names_of(const Prediction& prediction) {
+    std::vector<std::string> names;
+    for (const Technique* each : prediction.techniques) names.push_back(each->name);
+    return names;
+  }
+
   // The way from the step as it was asked for to the plan.
   StepPlan plan_of(const Prediction& best) {
     StepPlan plan;
-    TechniqueSet so_far;
-    const auto add = [&](std::string change, std::string effect, Exactness exactness,
-                         const Batch& batch) {
-      plan.stages.push_back({.change = std::move(change),
-                             .effect = std::move(effect),
-                             .exactness = exactness,
-                             .needs = predict(so_far, batch),
-                             .rows = batch.rows,
-                             .accumulation = batch.accumulation});
-    };
-    add("as asked", "", Exactness::exact, asked_);
-    for (const Technique* each : best.techniques) {
-      so_far.push_back(each);
-      add(each->name, each->effect, each->exactness, asked_);
-      plan.techniques.push_back(each->name);
-    }
-    if (best.batch.rows != asked_.rows || best.batch.accumulation != asked_.accumulation) {
-      add(str("batches of ", best.batch.rows, ", ", best.batch.accumulation, " in a step"),
-          options_.keep_effective_batch
-              ? "The step has the same rows; sums over them have another order."
-              : "The step has fewer rows, so the learning rate has to be chosen anew.",
-          options_.keep_effective_batch ? Exactness::exact : Exactness::other, best.batch);
-    }
+    add_stages(plan, best);
+    plan.techniques = names_of(best);
     plan.settings = settings_of(best.techniques);
     plan.rows = best.batch.rows;
     plan.accumulation = best.batch.accumulation;
     plan.needs = best.needs;
-    for (const Batch& larger : batches_of(best.techniques)) {
-      if (larger.rows <= best.batch.rows) continue;
-      plan.next_rows = larger.rows;
-      plan.next_bytes = predict(best.techniques, larger).bytes + options_.process;
-      break;
-    }
+    add_next_batch(plan, best);
     plan.memory = options_.memory;
     plan.process = options_.process;
     plan.combinations = static_cast<std::int64_t>(sets_.size());
-    plan.predictions = static_cast<std::int64_t>(predictions_.size());
+    plan.predictions = predictions_.runs();
     plan.model = options_.step.model;
+    plan.model_settings = options_.predictor ? PlanSettings{} : model_settings_of(options_.step);
     plan.arguments = with_settings(options_.step, plan.settings).arguments;
     plan.arguments.per_device_train_batch_size = plan.rows;
     plan.arguments.gradient_accumulation_steps = plan.accumulation;
@@ -313,16 +418,61 @@ class Search {
     return plan;
   }
 
+  void add_stages(StepPlan& plan, const Prediction& best) {
+    TechniqueSet so_far;
+    StepBatch batch = asked_;
+    const auto add_stage = [&](std::string change, std::string effect, Exactness exactness) {
+      plan.stages.push_back({.change = std::move(change),
+                             .effect = std::move(effect),
+                             .exactness = exactness,
+                             .needs = predictions_.of(so_far, batch),
+                             .rows = batch.rows,
+                             .accumulation = batch.accumulation});
+    };
+    const auto change_batch = [&] {
+      if (batch == best.batch) return;
+      batch = best.batch;
+      const bool is_same = batch.all() == asked_.all();
+      add_stage(to_text(batch),
+                is_same
+                    ? "The step has the same rows; sums over them have another order, and dropout "
+                      "draws other numbers."
+                    : "The step has fewer rows, so the learning rate has to be chosen anew.",
+                is_same ? Exactness::exact : Exactness::other);
+    };
+    add_stage("as asked", "", Exactness::exact);
+    // Some techniques take no accumulation, so they follow the change that ends it.
+    if (!predictions_.are_valid(best.techniques, asked_)) change_batch();
+    for (const Technique* each : best.techniques) {
+      so_far.push_back(each);
+      add_stage(each->name, each->effect, exactness_of(options_.step, *each));
+    }
+    change_batch();
+  }
+
+  // The next larger batch is one that is accumulated as well, if there is one, or else a whole step.
+  void add_next_batch(StepPlan& plan, const Prediction& best) {
+    for (const Batch& each : batches_of(best.techniques)) {
+      const bool is_comparable = each.accumulation == 1 || best.batch.accumulation > 1;
+      if (each.rows <= best.batch.rows || !is_comparable) continue;
+      plan.next_rows = each.rows;
+      plan.next_bytes = predict(best.techniques, each).bytes + options_.process;
+      return;
+    }
+  }
+
   const PlanOptions& options_;
-  StepTime time_;
+  StepPredictions predictions_;
   const std::int64_t limit_;  // for what is predicted
   const Batch asked_;
   const std::vector<Batch> batches_;
   std::vector<TechniqueSet> sets_;
-  std::map<std::pair<TechniqueSet, std::pair<std::int64_t, std::int64_t>>, StepNeeds> predictions_;
-  std::deque<Technique> own_;  // techniques that are not in the table
-  Line base_;
-  std::map<const Technique*, std::optional<Line>> singles_;  // unset: impossible
+  Effect base_;
+  std::map<const Technique*, std::optional<Effect>> singles_;  // unset: impossible
+  std::vector<Prediction> found_;                              // what fits
+  double fastest_ = 0;                                         // seconds for a row
+  std::optional<std::vector<std::string>> layers_;             // that can be recomputed
+  std::map<std::size_t, Technique> first_layers_;
 };
 
 }  // namespace

@@ -4,7 +4,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 #include <vector>
+
+#include "anatomy/expected_step.h"
+#include "anatomy/roofline.h"
+#include "device/host_traffic.h"
+#include "hasten/machine/gpus.h"
+#include "machine/host_links.h"
 
 namespace hasten {
 namespace {
@@ -12,55 +19,106 @@ namespace {
 using Steady = std::chrono::steady_clock;
 using anatomy::CollectedCall;
 using anatomy::OperationGroup;
+using anatomy::Phase;
 
 double seconds_since(Steady::time_point start) {
   return std::chrono::duration<double>(Steady::now() - start).count();
 }
 
-// The time that LibTorch's dispatcher and autograd add to an operator, in seconds.
-double measure_call_overhead() {
-  const at::Tensor x = at::ones({1}).requires_grad_();
+// Returns the seconds of one of the calls that a chain of operators and its backward pass make.
+template <class Operator>
+double seconds_of_chain(Operator op) {
+  const at::Tensor x = at::ones({1, 1}).requires_grad_();
   at::Tensor y = x;
   constexpr int kCalls = 400;
   const double start = anatomy::working_seconds();
-  for (int i = 0; i < kCalls; ++i) y = y + x;
+  for (int i = 0; i < kCalls; ++i) y = op(y, x);
   y.backward();
   return (anatomy::working_seconds() - start) / (2 * kCalls);
 }
 
-// The share of its roof that an operator of a GPU reaches. The roofs are those of large products
-// and copies; 71 % of the step's roofline is what docs/anatomy.md finds for a published step.
-double gpu_efficiency(OperationGroup group) {
+// The share of its roof that an operator reaches on a machine about which only the roofs are known,
+// which are those of large products and copies.
+double usual_share(OperationGroup group) {
   return group == OperationGroup::tensor_contraction ? 0.7 : 0.75;
 }
 
-// The time to start a kernel, during which a GPU may wait.
-constexpr double kKernelStart = 4e-6;
+// The share of its rate that a link reaches with copies from and to pinned memory.
+constexpr double kLinkShare = 0.8;
+// The bytes per second that the steps of an optimizer in host memory read and write: the part of a
+// server's memory bandwidth that belongs to one of its GPUs.
+constexpr double kHostBytesPerSecond = 50e9;
+
+// By phase, of one step.
+using PhaseSeconds = std::array<double, anatomy::kPhases>;
+double& seconds_of(PhaseSeconds& all, Phase phase) { return all[static_cast<std::size_t>(phase)]; }
+
+// The times if every operator runs at a usual share of its roof; zeros without roofs.
+PhaseSeconds roofline_phases(const anatomy::Report& report) {
+  PhaseSeconds all{};
+  if (report.roofs.flops_per_second <= 0 || report.steps == 0) return all;
+  for (const anatomy::Operation& each : report.operations) {
+    if (each.group == OperationGroup::none) continue;
+    const double roofline = std::max(computing_seconds(each, report), moving_seconds(each, report));
+    seconds_of(all, each.phase) +=
+        roofline / usual_share(each.group) / static_cast<double>(report.steps);
+  }
+  return all;
+}
+
+// The times that are expected of a GPU, or else those at the roofs.
+PhaseSeconds phase_seconds(const anatomy::Report& report) {
+  const auto expected = anatomy::expected_phases(report);
+  const bool is_gpu = std::any_of(expected.begin(), expected.end(),
+                                  [](const anatomy::PhaseTime& each) { return each.kernels > 0; });
+  if (!is_gpu) return roofline_phases(report);
+  PhaseSeconds all{};
+  std::transform(expected.begin(), expected.end(), all.begin(),
+                 [](const anatomy::PhaseTime& each) { return each.seconds(); });
+  return all;
+}
+
+// The bytes that the operators of an optimizer read and write in a step, without copies.
+double stepped_bytes(const anatomy::Report& report) {
+  double bytes = 0;
+  for (const anatomy::Operation& each : report.operations) {
+    if (each.phase == Phase::optimizer && each.name != "aten::copy_")
+      bytes += static_cast<double>(each.bytes_read + each.bytes_written - each.outside.bytes);
+  }
+  return bytes / static_cast<double>(report.steps);
+}
+
+// The time of a step on a GPU. Copies of activations run beside the passes, and those of gradients
+// and weights beside the optimizer's step in host memory.
+double gpu_seconds(const anatomy::Report& report, const HostTraffic& traffic, const Gpu& gpu) {
+  PhaseSeconds all = phase_seconds(report);
+  const double link =
+      kLinkShare * host_link_bytes_per_second(gpu) * static_cast<double>(report.steps);
+  const auto copying = [&](std::int64_t bytes) { return static_cast<double>(bytes) / link; };
+  const auto activations = traffic.bytes(HostTraffic::Purpose::activations),
+             states = traffic.bytes(HostTraffic::Purpose::optimizer_states);
+  double &forward = seconds_of(all, Phase::forward), &backward = seconds_of(all, Phase::backward);
+  forward = std::max(forward, copying(activations.to_host));
+  backward = std::max(backward, copying(activations.to_device));
+  if (states.to_host > 0) {
+    seconds_of(all, Phase::optimizer) =
+        std::max({copying(states.to_host), copying(states.to_device),
+                  stepped_bytes(report) / kHostBytesPerSecond});
+  }
+  return std::accumulate(all.begin(), all.end(), 0.0);
+}
 
 }  // namespace
 
-double roofline_seconds(const anatomy::Report& report) {
-  const anatomy::Roofs& roofs = report.roofs;
-  if (roofs.flops_per_second <= 0 || report.steps == 0) return 0;
-  const double half_roof =
-      roofs.bf16_flops_per_second > 0 ? roofs.bf16_flops_per_second : roofs.flops_per_second;
-  double seconds = 0;
-  for (const anatomy::Operation& each : report.operations) {
-    if (each.group == OperationGroup::none) continue;
-    const double half = each.half_flops - each.outside.half_flops;
-    const double full = each.flops - each.outside.flops - half;
-    const double computing = full / roofs.flops_per_second + half / half_roof;
-    const double moving =
-        static_cast<double>(each.bytes_read + each.bytes_written - each.outside.bytes) /
-        roofs.bytes_per_second;
-    seconds += std::max(std::max(computing, moving) / gpu_efficiency(each.group),
-                        kKernelStart * static_cast<double>(each.count));
-  }
-  return seconds / static_cast<double>(report.steps);
+double reported_seconds(const anatomy::Report& report) {
+  const PhaseSeconds phases = phase_seconds(report);
+  return std::accumulate(phases.begin(), phases.end(), 0.0);
 }
 
 double StepTime::roofline(const CollectedCall& call) const {
-  return std::max(call.flops / roofs_.flops_per_second, call.bytes / roofs_.bytes_per_second);
+  const bool has_half_roof = call.half && roofs_.bf16_flops_per_second > 0;
+  const double rate = has_half_roof ? roofs_.bf16_flops_per_second : roofs_.flops_per_second;
+  return std::max(call.flops / rate, call.bytes / roofs_.bytes_per_second);
 }
 
 // Measures the calls that take longest, by the roofline, while the budget lasts.
@@ -88,13 +146,20 @@ void StepTime::measure(const anatomy::CallCollector& calls) {
   }
 }
 
-double StepTime::cpu_seconds(const anatomy::CallCollector& calls, std::int64_t steps) {
+double StepTime::cpu_seconds(const anatomy::CallCollector& calls, const anatomy::Report& report) {
   if (roofs_.flops_per_second <= 0) {
     roofs_ = anatomy::measure_roofs();
-    call_overhead_ = measure_call_overhead();
+    call_overhead_ =
+        seconds_of_chain([](const at::Tensor& y, const at::Tensor& x) { return y + x; });
+    view_seconds_ =
+        seconds_of_chain([](const at::Tensor& y, const at::Tensor&) { return y.transpose(0, 1); });
   }
   measure(calls);
   double seconds = 0;
+  for (const anatomy::Operation& each : report.operations) {
+    if (each.group == OperationGroup::none)
+      seconds += static_cast<double>(each.count) * view_seconds_;
+  }
   for (const auto& [signature, call] : calls.calls()) {
     const auto known = measured_.find(signature);
     const Efficiency& group = groups_[static_cast<std::size_t>(call.group)];
@@ -102,18 +167,19 @@ double StepTime::cpu_seconds(const anatomy::CallCollector& calls, std::int64_t s
     const double once = known != measured_.end() ? known->second : slower * roofline(call);
     seconds += static_cast<double>(call.count) * (once + call_overhead_);
   }
-  return seconds / static_cast<double>(steps);
+  return seconds / static_cast<double>(std::max<std::int64_t>(1, report.steps));
 }
 
 StepNeeds StepTime::predict(const EstimateOptions& options) {
   if (options.device != "cpu") {
+    const HostTraffic traffic;
     const anatomy::Report report = estimate(options);
-    return {.bytes = needed_bytes(report.memory), .seconds = roofline_seconds(report)};
+    return {.bytes = needed_bytes(report.memory),
+            .seconds = gpu_seconds(report, traffic, find_gpu(options.device))};
   }
   const anatomy::CallCollector calls;
   const anatomy::Report report = estimate(options);
-  return {.bytes = needed_bytes(report.memory),
-          .seconds = cpu_seconds(calls, std::max<std::int64_t>(1, report.steps))};
+  return {.bytes = needed_bytes(report.memory), .seconds = cpu_seconds(calls, report)};
 }
 
 }  // namespace hasten

@@ -7,7 +7,9 @@
 // On the CPU each distinct operator call is timed once on operands of its shapes, the longest
 // first, as long as the budget lasts; the times are kept for all predictions. A call without a
 // measurement takes the time of its roofline divided by the efficiency that measured calls of its
-// group had. For a GPU every operator takes a share of its roof. Thread rule: one thread.
+// group had. For a GPU the step takes the time that its report expects; copies to host memory and
+// back run beside the computation at a share of the link's rate, and an optimizer that steps in host
+// memory takes the time to read and write its operands there. Thread rule: one thread.
 #pragma once
 
 #include <array>
@@ -19,8 +21,9 @@
 
 namespace hasten {
 
-// The seconds of a step in which every operator runs at a usual share of its roof; 0 without roofs.
-double roofline_seconds(const anatomy::Report& report);
+// The seconds of a step that a report alone tells: those that are expected of a GPU, or those in which
+// every operator runs at a usual share of its roof; 0 without roofs.
+double reported_seconds(const anatomy::Report& report);
 
 class StepTime {
  public:
@@ -29,15 +32,16 @@ class StepTime {
   StepNeeds predict(const EstimateOptions& options);
 
  private:
-  double cpu_seconds(const anatomy::CallCollector& calls, std::int64_t steps);
+  double cpu_seconds(const anatomy::CallCollector& calls, const anatomy::Report& report);
   double roofline(const anatomy::CollectedCall& call) const;
   void measure(const anatomy::CallCollector& calls);
 
   double budget_;
   anatomy::Roofs roofs_;  // of this machine, measured when first needed
-  double call_overhead_ = 0;
+  // What LibTorch's dispatcher and autograd take for each operator, and all that a view takes.
+  double call_overhead_ = 0, view_seconds_ = 0;
   std::map<std::string, double> measured_;  // seconds by signature
-  // Of the measured calls of each group: the sums of their seconds and of their roofline's.
+  // The sums over the measured calls of each group: their seconds, and those of their rooflines.
   struct Efficiency {
     double seconds = 0, roofline = 0;
   };

@@ -7,6 +7,7 @@
 #include "hasten/base/text.h"
 #include "hasten/machine/gpus.h"
 #include "hasten/prepare/precision.h"
+#include "options/changed_arguments.h"
 
 namespace hasten {
 namespace {
@@ -27,18 +28,37 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// 16-bit numbers are fast on GPUs and on some CPUs; elsewhere a step takes some 20 times as long.
-bool is_fast(const EstimateOptions& step, const Technique& technique) {
-  if (technique.group != "precision" && technique.group != "weights") return true;
-  if (step.device == "cpu") return technique.name != "fp16" && bf16_is_fast(at::kCPU);
-  return technique.name == "fp16" || find_gpu(step.device).bf16_flops_per_second > 0;
+bool sets(const Technique& technique, const std::string& name) {
+  return std::any_of(technique.sets.begin(), technique.sets.end(),
+                     [&](const auto& setting) { return setting.first == name; });
 }
 
-// True if the device and the arguments take all of these techniques together.
+// True if the technique copies between the device and host memory.
+bool is_offloading(const Technique& technique) {
+  return sets(technique, "activation_offloading") || sets(technique, "offload_optimizer_states") ||
+         technique.name == "recompute_offload";
+}
+
+// Returns why 16-bit numbers make the step slower, by a factor of 20 or so; empty: they do not.
+std::string why_slow(const EstimateOptions& step, const Technique& technique) {
+  if (technique.group != "precision" && technique.group != "weights") return "";
+  const bool is_fp16 = technique.name == "fp16";
+  if (step.device == "cpu") {
+    const bool is_fast = is_fp16 ? fp16_is_fast(at::kCPU) : bf16_is_fast(at::kCPU);
+    return is_fast ? "" : "this CPU has no fast instructions for it";
+  }
+  const bool is_fast = is_fp16 || find_gpu(step.device).bf16_flops_per_second > 0;
+  return is_fast ? "" : str(step.device, " has no bfloat16");
+}
+
+// True if the arguments take all of these techniques together.
 bool are_possible(const EstimateOptions& step, const TechniqueSet& set) {
-  return std::all_of(set.begin(), set.end(),
-                     [&](const Technique* each) { return is_fast(step, *each); }) &&
-         is_valid(with_settings(step, settings_of(set)).arguments);
+  return is_valid(with_settings(step, settings_of(set)).arguments);
+}
+
+// True if the options have chosen something in the technique's group that a plan keeps.
+bool is_chosen(const EstimateOptions& step, const Technique& technique) {
+  return technique.group == "recomputation" && step.arguments.activation_checkpointing;
 }
 
 [[noreturn]] void throw_contradiction(const std::string& got, const std::string& expected) {
@@ -58,18 +78,19 @@ void check_pair(const EstimateOptions& step, const Technique& one, const Techniq
     throw_contradiction(both, "one of them, because the training arguments exclude both together");
 }
 
-void check_use(const PlanOptions& options) {
+// Batches are left out of `step`.
+void check_use(const PlanOptions& options, const EstimateOptions& step) {
   for (const std::string& name : options.avoid) (void)find_technique(name);
   for (const std::string& name : options.use) {
     const Technique& one = find_technique(name);
     if (contains(options.avoid, name))
       throw_contradiction(name + ", used and avoided", "one of both");
-    if (!is_set(options.step, one) && !are_possible(options.step, {&one})) {
-      throw_contradiction(name, str("techniques that ", options.step.device,
-                                    " and the other training arguments allow"));
-    }
-    for (const std::string& other : options.use)
-      check_pair(options.step, one, find_technique(other));
+    if (is_set(step, one)) continue;
+    if (const std::string reason = obstacle_to(options, one); !reason.empty())
+      throw_contradiction(str(name, ", although ", reason), "other techniques");
+    if (!are_possible(step, {&one}))
+      throw_contradiction(name, "techniques that the other training arguments allow");
+    for (const std::string& other : options.use) check_pair(step, one, find_technique(other));
   }
 }
 
@@ -85,23 +106,24 @@ const std::vector<Technique>& techniques() {
       {"bf16",
        "precision",
        Exactness::rounding,
-       "Products and activations are rounded to 8 bits; weights and optimizer states stay float.",
+       "Products and activations are bfloat16; weights and optimizer states stay float.",
        {{"bf16", "true"}}},
       {"fp16",
        "precision",
        Exactness::rounding,
-       "Products and activations are rounded to 11 bits, with a loss scale; weights stay float.",
+       "Products and activations are float16, with a loss scale; weights stay float.",
        {{"fp16", "true"}}},
       {"bf16_weights",
        "weights",
        Exactness::rounding,
-       "Weights, gradients and moments have 8 bits; AdamW rounds its updates stochastically.",
+       "Weights and gradients are bfloat16, moments float; AdamW rounds updates stochastically.",
        {{"weights_dtype", "bfloat16"}}},
       {"adamw_8bit",
        "optimizer",
        Exactness::rounding,
        "The moments of AdamW have 8 bits, with a scale for each block.",
-       {{"optim", "adamw_8bit"}}},
+       {{"optim", "adamw_8bit"}},
+       {OptimizerName::adamw_torch, OptimizerName::adamw_torch_fused}},
       {"adafactor",
        "optimizer",
        Exactness::other,
@@ -110,13 +132,14 @@ const std::vector<Technique>& techniques() {
       {"lion",
        "optimizer",
        Exactness::other,
-       "Lion keeps one moment and steps by its sign; its learning rate is 3 to 10 times smaller.",
+       "Lion keeps one moment and steps by its sign, at 1/3 to 1/10 of AdamW's learning rate.",
        {{"optim", "lion_32bit"}}},
       {"lion_8bit",
        "optimizer",
-       Exactness::other,
-       "Lion with a moment of 8 bits; its learning rate is 3 to 10 times smaller.",
-       {{"optim", "lion_8bit"}}},
+       Exactness::rounding,
+       "Lion with a moment of 8 bits, at 1/3 to 1/10 of AdamW's learning rate.",
+       {{"optim", "lion_8bit"}},
+       {OptimizerName::lion_32bit}},
       {"sgd", "optimizer", Exactness::other, "SGD keeps no states.", {{"optim", "sgd"}}},
       {"recompute",
        "recomputation",
@@ -133,6 +156,21 @@ const std::vector<Technique>& techniques() {
        Exactness::exact,
        "The backward pass computes norms, dropout and activation functions again.",
        {{kRecomputation, "true"}, {kRecomputationOptions, R"({"policy": "selective"})"}}},
+      {"recompute_offload",
+       "recomputation",
+       Exactness::exact,
+       "Every layer runs again in the backward pass, and its input waits in host memory.",
+       {{kRecomputation, "true"}, {kRecomputationOptions, R"({"offload": true})"}}},
+      {"offload_activations",
+       "activations",
+       Exactness::exact,
+       "Activations wait in host memory for the backward pass; the host needs the memory.",
+       {{"activation_offloading", "true"}}},
+      {"offload_states",
+       "optimizer states",
+       Exactness::exact,
+       "The states of the optimizer are in host memory, and the CPU makes its steps.",
+       {{"offload_optimizer_states", "true"}}},
       {"step_in_backward",
        "gradients",
        Exactness::exact,
@@ -179,18 +217,24 @@ PlanSettings settings_of(const TechniqueSet& set) {
   return all;
 }
 
-EstimateOptions with_settings(EstimateOptions options, const PlanSettings& settings) {
-  Json arguments = Json::parse(to_json(options.arguments));
+std::string argument_changes(const PlanSettings& settings) {
+  Json changes = Json::object();
   for (const auto& [name, value] : settings) {
-    if (name == kAttention) {
-      options.attn_implementation = from_name<AttentionImplementation>(value).value();
-      continue;
-    }
-    arguments[name] = json_value(value);
+    if (name == kAttention) continue;
+    changes[name] = json_value(value);
     // The options of one optimizer mean nothing to another.
-    if (name == "optim") arguments["optim_args"] = nullptr;
+    if (name == "optim") changes["optim_args"] = nullptr;
   }
-  options.arguments = training_arguments_from_json(arguments.dump(), "a plan");
+  return changes.dump();
+}
+
+EstimateOptions with_settings(EstimateOptions options, const PlanSettings& settings) {
+  for (const auto& [name, value] : settings) {
+    if (name == kAttention)
+      options.attn_implementation = from_name<AttentionImplementation>(value).value();
+  }
+  if (!settings.empty())
+    options.arguments = with_changes(options.arguments, argument_changes(settings));
   return options;
 }
 
@@ -204,24 +248,39 @@ bool is_valid(const TrainingArguments& arguments) {
 }
 
 bool is_set(const EstimateOptions& options, const Technique& technique) {
-  const Json arguments = Json::parse(to_json(options.arguments));
-  return std::all_of(technique.sets.begin(), technique.sets.end(), [&](const auto& setting) {
-    const auto& [name, value] = setting;
-    if (name == kAttention) return name_of(options.attn_implementation) == value;
-    return arguments.contains(name) && arguments[name] == json_value(value);
-  });
+  const EstimateOptions with = with_settings(options, technique.sets);
+  return with.attn_implementation == options.attn_implementation &&
+         to_json(with.arguments) == to_json(options.arguments);
+}
+
+Exactness exactness_of(const EstimateOptions& step, const Technique& technique) {
+  const auto& known = technique.optimizers;
+  const bool holds =
+      known.empty() || std::find(known.begin(), known.end(), step.arguments.optim) != known.end();
+  return holds ? technique.exactness : Exactness::other;
+}
+
+std::string obstacle_to(const PlanOptions& options, const Technique& technique) {
+  if (is_offloading(technique)) {
+    if (options.step.device == "cpu") return "the CPU has no memory but the host's";
+    if (options.predictor) return "the time of its copies is not known for a program";
+  }
+  if (options.predictor && sets(technique, kAttention)) return "a program chooses it by itself";
+  return why_slow(options.step, technique);
 }
 
 std::vector<TechniqueSet> combinations(const PlanOptions& options) {
-  check_use(options);
   // Accumulation is the search's: what excludes it has batches of all rows.
   EstimateOptions step = options.step;
   step.arguments.gradient_accumulation_steps = 1;
+  check_use(options, step);
   std::vector<TechniqueSet> all = {{}};
   for (const Technique& each : techniques()) {
     const bool is_used = contains(options.use, each.name);
     if (is_set(step, each) || contains(options.avoid, each.name)) continue;
-    if (!is_used && each.exactness > options.exactness) continue;
+    if (!is_used && (exactness_of(step, each) > options.exactness || is_chosen(step, each) ||
+                     !obstacle_to(options, each).empty()))
+      continue;
     std::vector<TechniqueSet> with;
     for (const TechniqueSet& set : all) {
       if (has_group(set, each.group)) continue;
@@ -231,6 +290,10 @@ std::vector<TechniqueSet> combinations(const PlanOptions& options) {
     }
     if (!is_used) with.insert(with.begin(), all.begin(), all.end());
     all = std::move(with);
+  }
+  if (all.empty()) {
+    throw_contradiction(join(options.use, ", "),
+                        "techniques that the training arguments take together");
   }
   return all;
 }

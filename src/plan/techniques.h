@@ -20,6 +20,9 @@ struct Technique {
   Exactness exactness = Exactness::exact;
   std::string effect;  // a sentence
   PlanSettings sets;   // training arguments as JSON, or attn_implementation
+  // The optimizers for which `exactness` holds; in place of another one it is Exactness::other.
+  // Empty: it does not depend on the optimizer.
+  std::vector<OptimizerName> optimizers = {};
 };
 
 using TechniqueSet = std::vector<const Technique*>;  // in the order of the table
@@ -31,12 +34,19 @@ const Technique& find_technique(const std::string& name);
 Technique recomputation_of(const std::vector<std::string>& layers);
 
 HASTEN_INTERNAL_API PlanSettings settings_of(const TechniqueSet& set);
+// Returns the changes of training arguments as a JSON object.
+HASTEN_INTERNAL_API std::string argument_changes(const PlanSettings& settings);
 HASTEN_INTERNAL_API EstimateOptions with_settings(EstimateOptions options,
                                                   const PlanSettings& settings);
 // False if the arguments contradict each other.
 HASTEN_INTERNAL_API bool is_valid(const TrainingArguments& arguments);
 // True if the options already have what the technique sets.
 bool is_set(const EstimateOptions& options, const Technique& technique);
+// The exactness of the technique as a change of this step.
+Exactness exactness_of(const EstimateOptions& step, const Technique& technique);
+// Returns the reason why a plan does not consider the technique for the device or the program; empty:
+// there is none.
+std::string obstacle_to(const PlanOptions& options, const Technique& technique);
 
 // Sets of techniques that the arguments take together, as exact as PlanOptions::exactness, with all
 // of `use` and none of `avoid`. Throws ConfigError "plan.contradiction" if two of `use` exclude each

@@ -7,12 +7,15 @@
 //                                    .memory = std::int64_t{4} << 30});
 //   std::cout << to_text(plan);
 //   write_file_atomically("memory_plan.yaml", to_yaml(plan));      // hasten train --config_file memory_plan.yaml
+//   std::cout << to_text(compare_techniques({.step = {.model = "bert-base"}}));   // each technique alone
 //
 // The search combines the techniques of a table (src/plan/techniques.cpp): at most one of each
 // group, and none that contradicts the options. Memory comes from dry runs of the very step. Time
 // comes from a model: on the CPU each distinct operator call of the step is timed on operands of
 // its shapes, until the budget is used up, and the others get the efficiency of their group; for a
-// GPU every operator runs at a share of its roof. docs/plan.md explains the search and its accuracy.
+// GPU every operator runs at a share of its roof, and copies to host memory at a share of its link.
+// A less exact plan is chosen only if it is faster by more than the model's error. docs/plan.md
+// explains the search and its accuracy.
 //
 // Units: bytes, seconds. Throws ConfigError "plan.contradiction", "plan.unknown-technique",
 // MemoryError "plan.too-small" if no combination fits even one row, and what estimate() throws.
@@ -35,7 +38,7 @@ namespace hasten {
 using PlanSettings = std::vector<std::pair<std::string, std::string>>;
 
 struct StepNeeds {
-  std::int64_t bytes = 0;  // Of tensors on the CPU; of everything on a GPU.
+  std::int64_t bytes = 0;  // The memory of tensors on the CPU, or of everything on a GPU.
   double seconds = 0;      // The time of an optimizer step; 0: unknown.
 };
 
@@ -47,7 +50,7 @@ struct PlanOptions {
   EstimateOptions step;              // The model and the arguments to start from.
   std::int64_t memory = 0;           // The limit.
   std::int64_t process = 0;          // The part of it that the program takes without tensors.
-  bool keep_effective_batch = true;  // False: a step may have fewer rows.
+  bool keep_effective_batch = true;  // False: a step may have fewer rows, if that is faster.
   Exactness exactness = Exactness::rounding;  // The least exact techniques that are considered.
   std::vector<std::string> use, avoid;        // Names of techniques.
   double budget = 2;  // Seconds in which operators are timed, about; CPU only.
@@ -67,6 +70,8 @@ struct PlanStage {
 struct StepPlan {
   std::vector<PlanStage> stages;  // The first is the step as it was asked for.
   PlanSettings settings;          // The changes of the plan, without the batches.
+  // Options of `hasten train` that make the model and the rows of the step, as JSON.
+  PlanSettings model_settings;
   std::vector<std::string> techniques;
   std::int64_t rows = 0, accumulation = 1;
   StepNeeds needs;
@@ -83,8 +88,31 @@ HASTEN_API StepPlan plan_step(const PlanOptions& options);
 // The table of stages for a terminal.
 HASTEN_API std::string to_text(const StepPlan& plan);
 HASTEN_API std::string to_json(const StepPlan& plan);
-// The training arguments that the plan sets, as a file for `hasten train --config_file`.
+// The training arguments of the plan and what makes its model, as a file for `hasten train
+// --config_file`. Defaults are left out.
 HASTEN_API std::string to_yaml(const StepPlan& plan);
+
+// A technique alone, beside the step as it was asked for.
+struct TechniqueEffect {
+  std::string name, effect;
+  Exactness exactness = Exactness::exact;
+  StepNeeds needs;      // The needs of the step with the technique.
+  std::string refused;  // The reason why the step cannot be made with it; empty: it can.
+};
+
+struct TechniqueComparison {
+  StepNeeds asked;
+  std::int64_t rows = 0, accumulation = 1;
+  std::int64_t memory = 0, process = 0;  // As in PlanOptions; memory 0: there is no limit.
+  std::string model, device;
+  std::vector<TechniqueEffect> effects;  // All techniques, in the order of their table.
+};
+
+// Predicts the step with each technique alone. `use`, `avoid`, `exactness` and `keep_effective_batch`
+// have no meaning here.
+HASTEN_API TechniqueComparison compare_techniques(const PlanOptions& options);
+HASTEN_API std::string to_text(const TechniqueComparison& comparison);
+HASTEN_API std::string to_json(const TechniqueComparison& comparison);
 
 // Returns the needs of the step in an anatomy's JSON (to_json of a Report), such as that of
 // `hasten estimate --output FILE.json -- PROGRAM`. Its time is that of the roofline, divided by usual

@@ -40,11 +40,78 @@ TEST_CASE("plan options: a GPU's memory is the limit unless another is named") {
   CHECK_THROWS_AS(parse_plan({"bert-base", "--memory", "1GiB", "--measure"}, {}), ConfigError);
 }
 
-TEST_CASE("plan options: a program comes after two dashes") {
-  const PlanConfiguration run =
-      parse_plan({"--memory", "1GiB", "--batch", "4", "--", "./train", "--epochs", "3"}, {});
+TEST_CASE("plan options: what has no meaning for a plan is refused") {
+  const auto refused = [](Words words) {
+    words.insert(words.begin(), {"bert-base", "--memory", "4GiB"});
+    return error_of([&] { parse_plan(words, {}); });
+  };
+  for (const Words& words : std::vector<Words>{{"--measure"},
+                                               {"--html", "page.html"},
+                                               {"--output", "report.json"},
+                                               {"--steps", "1"},
+                                               {"--mode", "inference"},
+                                               {"--mode", "generate"},
+                                               {"--tpu", "v5e:2x2"}}) {
+    CAPTURE(words.front());
+    const Caught error = refused(words);
+    CHECK(error.code == "config.contradiction");
+    CHECK_MESSAGE(contains(error.text, "has no meaning for hasten plan"), error.text);
+  }
+  CHECK(refused({"--lora_adapter", "folder"}).code == "config.contradiction");
+  CHECK(refused({"--exactness", "rough"}).code == "config.bad-value");
+  CHECK(refused({"--memry", "1GiB"}).code == "config.unknown-key");
+  CHECK(refused({"--batch", "0"}).code == "config.out-of-range");
+}
+
+TEST_CASE("plan options: a limit above the GPU's memory is refused") {
+  const Caught error = error_of([] {
+    parse_plan({"bert-base", "--device", "cuda:t4", "--memory", "16GiB"}, {});
+  });
+  CHECK(error.code == "config.out-of-range");
+  CHECK_MESSAGE(contains(error.text, "--memory: got 16GiB, expected at most the memory of cuda:t4"),
+                error.text);
+  CHECK(parse_plan({"bert-base", "--device", "cuda:t4", "--memory", "14GiB"}, {}).memory_bytes ==
+        std::int64_t{14} << 30);
+}
+
+TEST_CASE("plan options: what_if needs no limit and no choice of techniques") {
+  const PlanConfiguration run = parse_plan({"--what_if", "bert-base", "--batch", "4"}, {});
+  CHECK(run.step.what_if);
+  CHECK(run.memory_bytes == 0);
+  CHECK(parse_plan({"--what_if", "bert-base", "--device", "cuda:t4"}, {}).memory_bytes > 0);
+  for (const Words& words : std::vector<Words>{{"--use", "bf16"},
+                                               {"--avoid", "bf16"},
+                                               {"--exactness", "exact"},
+                                               {"--keep_effective_batch"}}) {
+    CAPTURE(words.front());
+    Words all = {"--what_if", "bert-base"};
+    all.insert(all.end(), words.begin(), words.end());
+    CHECK(error_of([&] { parse_plan(all, {}); }).code == "config.contradiction");
+  }
+}
+
+TEST_CASE("plan options: a program comes after two dashes, and has arguments of its own") {
+  const PlanConfiguration run = parse_plan(
+      {"--memory", "1GiB", "--use", "bf16", "--json", "--", "./train", "--epochs", "3"}, {});
   CHECK(run.program == std::vector<std::string>{"./train", "--epochs", "3"});
-  CHECK_THROWS_AS(parse_plan({"--memory", "1GiB", "--"}, {}), ConfigError);
+  CHECK(run.memory_bytes == 1 << 30);
+  CHECK(run.step.json);
+  CHECK(run.step.device == "cpu");
+  const PlanConfiguration on_gpu = parse_plan({"--device=cuda:t4", "--", "./train"}, {});
+  CHECK(on_gpu.step.device == "cuda:t4");
+  CHECK(on_gpu.memory_bytes == find_gpu("cuda:t4").memory);
+  CHECK(parse_plan({"--what_if", "--", "./train"}, {}).step.what_if);
+  CHECK(parse_plan({"--help", "--", "./train"}, {}).step.help);
+  CHECK_FALSE(parse_plan({"--memory", "1GiB", "--", "./train", "--techniques"}, {}).techniques);
+  CHECK(parse_plan({"--techniques"}, {}).techniques);
+  const auto code = [](const Words& words) {
+    return error_of([&] { parse_plan(words, {}); }).code;
+  };
+  CHECK(code({"--memory", "1GiB", "--"}) == "config.missing");
+  CHECK(code({"--", "./train"}) == "config.missing");
+  CHECK(code({"--memory", "1GiB", "--batch", "4", "--", "./train"}) == "config.unknown-key");
+  CHECK(code({"--device", "cuda:abacus", "--", "./train"}) == "config.unknown-device");
+  CHECK(code({"bert-base", "--memory", "1GiB", "--", "./train"}) != "no error");
 }
 
 }  // namespace commands_plan_options_test
