@@ -63,11 +63,11 @@ void print_plan(const TrainingArguments& args, std::int64_t rows, std::int64_t p
   print_line(str("***** Running training *****\n  Num examples = ", grouped(rows),
                  "\n  Processes = ", processes,
                  args.elastic_ranks > 0 ? str("\n  Virtual ranks = ", args.elastic_ranks) : "",
-                 "\n  Instantaneous batch size per device = ", args.per_device_train_batch_size,
+                 "\n  Instantaneous batch size per device = ",
+                 rows_of_rank(args, args.per_device_train_batch_size, data_ranks(args, processes)),
                  "\n  Total train batch size (with processes and accumulation) = ",
-                 args.per_device_train_batch_size * args.gradient_accumulation_steps *
-                     data_ranks(args, processes),
-                 "\n  Matrix products by ", ops::matrix_product_engine()));
+                 rows_of_step(args, data_ranks(args, processes)), "\n  Matrix products by ",
+                 ops::matrix_product_engine()));
 }
 
 void print_evaluation(const Metrics& metrics) {

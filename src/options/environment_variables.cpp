@@ -30,6 +30,7 @@ const std::vector<std::string>& internal_variables() {
                                                  "HASTEN_SHARED_MEMORY",
                                                  "HASTEN_ENCRYPT",
                                                  "HASTEN_LISTEN_BESIDE",
+                                                 "HASTEN_PLAN_FOLDER",
                                                  "HASTEN_LIBTPU",
                                                  "HASTEN_DRY_TPU_COMPILER",
                                                  "HASTEN_DRY_TPU_TOPOLOGY",

@@ -45,7 +45,7 @@ Value value_in(const YAML::Node& node, const std::string& name, const std::strin
     const std::string key = scalar(entry.first), place = yaml_place(entry.first, name);
     const auto [first, fresh] = places.emplace(key, place);
     if (!fresh) throw_duplicate(place, key, first->second);
-    kwargs.set(key, scalar(entry.second));
+    if (!entry.second.IsNull()) kwargs.set(key, scalar(entry.second));
   }
   return kwargs;
 }
@@ -89,7 +89,9 @@ Value value_in(const nlohmann::ordered_json& value) {
   }
   if (!value.is_object()) return json_scalar(value);
   Kwargs kwargs;
-  for (const auto& [key, item] : value.items()) kwargs.set(key, json_scalar(item));
+  for (const auto& [key, item] : value.items()) {
+    if (!item.is_null()) kwargs.set(key, json_scalar(item));
+  }
   return kwargs;
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "hasten/base/text.h"
+#include "options/kwarg_rules.h"
 #include "options/training_rules.h"
 #include "options/value.h"
 
@@ -138,6 +139,7 @@ std::string of_status(const OptionTable& table, Status status, const std::string
 }
 
 std::string takes(const KwargRule& rule) {
+  if (rule.is_text) return "text";
   if (!rule.words.empty()) return join(rule.words, ", ");
   const std::string range = str(rule.above ? " > " : " ≥ ", rule.least);
   const std::string limit = rule.below ? ", < " + str(*rule.below) : "";
@@ -245,6 +247,7 @@ std::string reference_text(const OptionTable& table) {
   out += "\n`linear`, `constant` and `constant_with_warmup` take none.\n";
   out += kwargs("Keys of optim_args", "optim", optimizer_rules());
   out += kwargs("Keys of activation_checkpointing_kwargs", "argument", recomputation_rules());
+  out += kwargs("Keys of accelerator_config", "argument", sharing_rules());
   out +=
       "\n`adamw_torch`, `adamw_torch_fused`, `lion_32bit` and `adamax` take none. `adafactor` uses "
       "learning_rate, not\na rate of its own.\n";

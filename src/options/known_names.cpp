@@ -37,9 +37,6 @@ void describe_refused_names(ArgumentDescriber& d) {
   d.refused<Words>("include_for_metrics",
                    "metrics receive predictions and labels; override Trainer::prediction_step to "
                    "compute from the inputs");
-  d.refused<AnyText>("accelerator_config",
-                     "the Trainer divides batches itself; write a loop with hasten::Accelerator "
-                     "to choose how");
   d.refused<AnyText>("debug", "use stop_on_nonfinite_loss to end a run at its first bad loss");
 }
 

@@ -309,6 +309,8 @@ void data(ArgumentDescriber& d) {
 
 void several_processes(ArgumentDescriber& d) {
   d.group("Several processes");
+  d("accelerator_config", &TrainingArguments::accelerator_config,
+    "Set how processes share batches: name=value,... or a JSON object, or a map in files.");
   d("ddp_find_unused_parameters", &TrainingArguments::ddp_find_unused_parameters,
     "Allow steps that do not use every parameter. If unset, false, and such a step is an error "
     "that names the parameters.");

@@ -178,7 +178,8 @@ std::optional<Kwargs> parse_object(std::string_view text) {
   if (is_repeated || !object.is_object()) return std::nullopt;
   Kwargs kwargs;
   for (const auto& [name, value] : object.items()) {
-    if (!value.is_primitive() || value.is_null()) return std::nullopt;
+    if (!value.is_primitive()) return std::nullopt;
+    if (value.is_null()) continue;  // keeps the default
     kwargs.set(name, value.is_string() ? value.get<std::string>() : value.dump());
   }
   return kwargs;

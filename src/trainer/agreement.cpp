@@ -6,7 +6,7 @@
 #include <array>
 #include <vector>
 
-#include "prepare/tree_sum.h"
+#include "hasten/accelerator.h"
 
 namespace hasten {
 namespace {
@@ -20,12 +20,10 @@ at::Tensor tensor_of(const std::vector<double>& values) { return at::tensor(valu
 constexpr std::array kTotals = {&StepTotals::loss, &StepTotals::items, &StepTotals::tokens,
                                 &StepTotals::flos};
 
-// Returns one of the totals of each process, in rank order: [ranks, own].
-at::Tensor gathered(const Group& group, const std::vector<StepTotals>& own,
-                    double StepTotals::*total) {
+std::vector<double> each_of(const std::vector<StepTotals>& all, double StepTotals::*total) {
   std::vector<double> values;
-  for (const StepTotals& each : own) values.push_back(each.*total);
-  return group.gather(tensor_of(values).unsqueeze(0));
+  for (const StepTotals& each : all) values.push_back(each.*total);
+  return values;
 }
 
 std::vector<double> values_of(const at::Tensor& tensor) {
@@ -36,9 +34,9 @@ std::vector<double> values_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-StepTotals sum_of_turns(const Group& group, const std::vector<StepTotals>& own) {
+StepTotals sum_of_turns(const Accelerator& accelerator, const std::vector<StepTotals>& own) {
   StepTotals sums;
-  for (const auto total : kTotals) sums.*total = tree_sum(values_of(gathered(group, own, total)));
+  for (const auto total : kTotals) sums.*total = accelerator.elastic_sum(each_of(own, total));
   return sums;
 }
 
@@ -46,7 +44,8 @@ StepTotals sum_of_turns(const Group& group, const std::vector<StepTotals>& own) 
 StepTotals sum_of_batches(const Group& group, const std::vector<StepTotals>& own) {
   StepTotals sums;
   for (const auto total : kTotals) {
-    for (const double value : values_of(gathered(group, own, total).t())) sums.*total += value;
+    const at::Tensor of_ranks = group.gather(tensor_of(each_of(own, total)).unsqueeze(0));
+    for (const double value : values_of(of_ranks.t())) sums.*total += value;
   }
   return sums;
 }

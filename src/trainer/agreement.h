@@ -12,6 +12,8 @@
 
 namespace hasten {
 
+class Accelerator;
+
 // The sums that a process contributes to an optimizer step.
 struct StepTotals {
   double loss = 0;   // the sum over the items
@@ -24,7 +26,7 @@ StepTotals sum_over(const Group& group, StepTotals own);
 
 // Returns the sums over all virtual ranks of a run with elastic ranks, of which each process gives its
 // own, in order: the same bits for any number of processes.
-StepTotals sum_of_turns(const Group& group, const std::vector<StepTotals>& own);
+StepTotals sum_of_turns(const Accelerator& accelerator, const std::vector<StepTotals>& own);
 
 // Returns the sums over the batches of an evaluation, of which each process gives its own, in the order
 // of the data: the same bits for any number of processes.

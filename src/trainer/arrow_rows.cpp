@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kLabels = "labels";
+constexpr const char *kLabels = "labels", *kMask = "attention_mask", *kTypes = "token_type_ids";
 
 std::optional<std::string> label_column_in(const detail::ArrowFiles& files,
                                            const std::string& given) {
@@ -31,7 +31,7 @@ std::vector<std::string> id_columns(const std::string& file,
                                     const std::optional<std::string>& labels) {
   const detail::ArrowFiles files(file);
   std::vector<std::string> names = {"input_ids"};
-  for (const char* name : {"attention_mask", "token_type_ids"}) {
+  for (const char* name : {kMask, kTypes}) {
     if (files.has(name)) names.emplace_back(name);
   }
   if (labels) names.push_back(*labels);
@@ -54,6 +54,19 @@ std::string split_of(const std::string& name, const std::vector<std::string>& sp
 void require_arrow_rows(std::int64_t rows, const std::string& source) {
   if (rows == 0)
     throw DataError("data.empty", {.what = source, .got = "no rows", .expected = "at least one"});
+}
+
+// Checks that a column, if the row has it, has a whole number or a boolean for each token.
+void check_of_tokens(const TensorDict& row, const char* name, const std::string& source,
+                     std::int64_t index) {
+  const auto found = row.find(name);
+  if (found == row.end()) return;
+  const at::Tensor &values = found->second, &ids = row.at("input_ids");
+  if (values.sizes() == ids.sizes() && !values.is_floating_point()) return;
+  throw DataError("data.lengths",
+                  {.what = str(source, ": ", name, " of row ", index),
+                   .got = str(c10::toString(values.scalar_type()), " ", c10::str(values.sizes())),
+                   .expected = c10::str("a whole number for each token, ", ids.sizes())});
 }
 
 [[noreturn]] void fail_arrow_labels(const std::string& source, std::int64_t row, std::string got,
@@ -119,8 +132,7 @@ TensorDict ArrowRows::get(std::int64_t index) const {
     row.insert(std::move(labels));
   } else if (!label_column_) {
     for (const std::string& name : rows_.columns()) {
-      if (name != "input_ids" && name != "attention_mask" && name != "token_type_ids")
-        row.erase(name);
+      if (name != "input_ids" && name != kMask && name != kTypes) row.erase(name);
     }
   }
   return row;
@@ -133,7 +145,8 @@ std::vector<std::string> ArrowRows::class_names() const {
 void ArrowRows::check(const PreTrainedModel& model) const {
   require_arrow_rows(size(), source_);
   for (std::int64_t index = 0; index < size(); ++index) {
-    const at::Tensor ids = rows_.get(index).at("input_ids");
+    const TensorDict row = rows_.get(index);
+    const at::Tensor& ids = row.at("input_ids");
     const auto fail = [&](const char* code, std::string got, std::string expected) {
       throw DataError(code, {.what = str(source_, ": input_ids of row ", index),
                              .got = std::move(got),
@@ -152,6 +165,7 @@ void ArrowRows::check(const PreTrainedModel& model) const {
     if (outside != first + ids.numel())
       fail("data.ids", str(*outside),
            str("0 to ", model.vocab_size() - 1, ", the ids of the vocabulary"));
+    for (const char* name : {kMask, kTypes}) check_of_tokens(row, name, source_, index);
   }
 }
 

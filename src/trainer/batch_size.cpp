@@ -5,7 +5,7 @@
 #include "hasten/base/text.h"
 #include "hasten/device/memory.h"
 #include "hasten/process/once.h"
-#include "process/consensus/comparison.h"
+#include "hasten/process/same_text.h"
 #include "trainer/batch_size_search.h"
 
 namespace hasten {

@@ -69,7 +69,7 @@ class CausalLmFiles : public TaskData {
   TrainerDataset of_rows(const std::string& file, const PreTrainedModel& model) const {
     const ArrowRows rows(file, "labels");
     rows.check(model);
-    if (!rows.has_labels()) return TrainerDataset(rows, collator());
+    if (!rows.has_labels()) return TrainerDataset(rows, collator(model));
     rows.check_token_labels(model.vocab_size());
     return TrainerDataset(rows, DataCollatorForTokenClassification{});
   }
@@ -85,25 +85,23 @@ class CausalLmFiles : public TaskData {
                           const PreTrainedModel& model) const {
     const std::int64_t length = longest_row(options_, model);
     std::vector<Encoding> encoded = tokenizer_->encode_batch(texts, {}, at::get_num_threads());
-    for (Encoding& text : encoded) end_text(text);
-    TokenDataset rows;
-    if (options_.line_by_line) {
-      for (Encoding& text : encoded) {
-        if (text.input_ids.size() > static_cast<std::size_t>(length))
-          text.input_ids.resize(static_cast<std::size_t>(length));
-        if (!text.input_ids.empty()) rows.push_back(text.input_ids);
-      }
-    } else {
-      rows = rows_of_length(encoded, length, file);
+    for (Encoding& text : encoded) {
+      end_text(text);
+      const bool is_long = text.input_ids.size() > static_cast<std::size_t>(length);
+      if (options_.line_by_line && is_long) text.input_ids.resize(static_cast<std::size_t>(length));
     }
+    TokenDataset rows =
+        options_.line_by_line ? row_for_each(encoded, file) : rows_of_length(encoded, length, file);
     check_ids(rows, model.vocab_size(), file);
-    return TrainerDataset(std::move(rows), collator());
+    return TrainerDataset(std::move(rows), collator(model));
   }
 
-  // Pads rows to the longest one of a batch. The padding has no labels, so its ids do not matter.
-  DataCollatorForLanguageModeling collator() const {
+  // Pads rows to the longest one of a batch. The padding has no labels, so any id of the model will
+  // do.
+  DataCollatorForLanguageModeling collator(const PreTrainedModel& model) const {
     DataCollatorForLanguageModeling out{.mlm = false};
-    if (tokenizer_) out.vocabulary.pad_token_id = tokenizer_->pad_id().value_or(0);
+    const std::int64_t id = tokenizer_ ? tokenizer_->pad_id().value_or(0) : 0;
+    if (id < model.vocab_size()) out.vocabulary.pad_token_id = id;
     return out;
   }
 

@@ -89,7 +89,7 @@ struct ClassificationFiles::Impl {
       check_labels(tokens, model.num_labels(), file.name, model.problem_type());
     }
     return TrainerDataset(std::move(tokens),
-                          DataCollatorWithPadding{.pad_token_id = tokenizer->pad_id()});
+                          DataCollatorWithPadding{.pad_token_id = padding_id(*tokenizer, model)});
   }
 
   TrainerDataset of_rows(const DataFile& file, const PreTrainedModel& model) const {

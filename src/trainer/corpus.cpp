@@ -1,5 +1,6 @@
 #include "trainer/corpus.h"
 
+#include <algorithm>
 #include <span>
 
 #include "hasten/base/error.h"
@@ -10,6 +11,20 @@ namespace hasten {
 namespace {
 
 bool has_lines(const std::string& file) { return ends_with(lower(file), ".txt"); }
+
+// Appends the words of a text, numbered from `next` on, and sets `next` to the number after them. The
+// numbers begin anew before they become too large, because only neighbours are compared.
+void append_words(const std::vector<std::int32_t>& text, std::int32_t& next,
+                  std::vector<std::int32_t>& words) {
+  constexpr std::int32_t kMostWords = 1 << 30;
+  if (next >= kMostWords) next = 0;
+  std::int32_t count = 0;
+  for (const std::int32_t word : text) {
+    words.push_back(word < 0 ? word : next + word);
+    count = std::max(count, word + 1);
+  }
+  next += count;
+}
 
 }  // namespace
 
@@ -26,9 +41,12 @@ std::vector<std::string> read_corpus(const std::string& file, const std::string&
 
 TokenDataset rows_of_length(const std::vector<Encoding>& texts, std::int64_t length,
                             const std::string& file) {
-  std::vector<std::int32_t> ids;
-  for (const Encoding& text : texts)
+  std::vector<std::int32_t> ids, words;
+  std::int32_t next_word = 0;
+  for (const Encoding& text : texts) {
     ids.insert(ids.end(), text.input_ids.begin(), text.input_ids.end());
+    append_words(text.word_ids, next_word, words);
+  }
   const auto size = static_cast<std::size_t>(length);
   if (ids.size() < size) {
     throw DataError("data.empty", {.what = file,
@@ -37,9 +55,25 @@ TokenDataset rows_of_length(const std::vector<Encoding>& texts, std::int64_t len
                                    .hint = "use --line_by_line, or a smaller --max_length"});
   }
   TokenDataset rows;
-  for (std::size_t at = 0; at + size <= ids.size(); at += size)
-    rows.push_back(std::span<const std::int32_t>(ids).subspan(at, size));
+  for (std::size_t at = 0; at + size <= ids.size(); at += size) {
+    const auto part = [&](const std::vector<std::int32_t>& column) {
+      return column.empty() ? TokenDataset::Ids() : TokenDataset::Ids(column).subspan(at, size);
+    };
+    rows.push_back(part(ids), {}, part(words));
+  }
   return rows;
+}
+
+TokenDataset row_for_each(const std::vector<Encoding>& texts, const std::string& file) {
+  TokenDataset rows;
+  for (const Encoding& text : texts) {
+    if (text.size() > 0) rows.push_back(text.input_ids, {}, text.word_ids);
+  }
+  if (rows.size() > 0) return rows;
+  throw DataError("data.empty", {.what = file,
+                                 .got = "texts of which the tokenizer keeps nothing",
+                                 .expected = "at least one token",
+                                 .hint = "check that the tokenizer belongs to the texts"});
 }
 
 }  // namespace hasten

@@ -19,6 +19,7 @@
 #include "track/dashboard.h"
 #include "track/terminal_restore.h"
 #include "trainer/agreement.h"
+#include "trainer/plan.h"
 
 namespace hasten {
 namespace {
@@ -197,8 +198,8 @@ class DashboardCallback::Impl {
       f.title = event.args.output_dir;
       f.activity = "training";
       f.num_train_epochs = event.state.num_train_epochs;
-      f.rows_per_step = static_cast<double>(event.args.per_device_train_batch_size *
-                                            event.args.gradient_accumulation_steps * group.size());
+      f.rows_per_step =
+          static_cast<double>(rows_of_step(event.args, data_ranks(event.args, group.size())));
       f.roof = roof;
       f.ranks.resize(hosts.size());
       for (std::size_t i = 0; i < hosts.size(); ++i) f.ranks[i].host = hosts[i];

@@ -31,10 +31,6 @@ fs::path tokenizer_folder(const TrainOptions& options) {
                              "token ids need none"});
 }
 
-BertTokenizer tokenizer_for(const TrainOptions& options) {
-  return BertTokenizer::from_pretrained(tokenizer_folder(options));
-}
-
 std::vector<fs::path> tokenizer_files_in(const fs::path& folder) {
   std::vector<fs::path> found;
   for (const char* name :
@@ -82,6 +78,16 @@ TokenDataset encode_texts(const RowTokenizer& tokenizer, const TextTable& table,
   TokenDataset tokens;
   for (const Encoding& row : rows) tokens.push_back(row);
   return tokens;
+}
+
+std::int64_t padding_id(const RowTokenizer& tokenizer, const PreTrainedModel& model) {
+  const std::int64_t id = tokenizer.pad_id();
+  if (id < model.vocab_size()) return id;
+  throw DataError("data.ids",
+                  {.what = "the id of the padding token",
+                   .got = str(id),
+                   .expected = str("0 to ", model.vocab_size() - 1, ", the ids of the model"),
+                   .hint = "set pad_token in tokenizer_config.json to a token of the model"});
 }
 
 ColumnDataset open_columns(const std::string& file, const TrainOptions& options,

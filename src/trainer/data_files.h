@@ -1,7 +1,7 @@
 // File: trainer/data_files.h (internal)
-// What the tasks of `hasten train` share about their data files and their model folder.
+// Functions for the data files and the model folder that the tasks of `hasten train` share.
 //
-//   if (is_text_file(options.data)) tokenizer = tokenizer_for(options);
+//   if (is_text_file(options.data)) tokenizer.emplace(tokenizer_folder(options));
 //   check_rows(columns, model, options.data);
 //
 // Throws ConfigError "train.no-tokenizer", and DataError "data.*". Thread rule: pure functions.
@@ -16,7 +16,6 @@
 #include "hasten/data/token_dataset.h"
 #include "hasten/models/pretrained_model.h"
 #include "hasten/options/train_options.h"
-#include "hasten/tokenizers/bert_tokenizer.h"
 #include "trainer/row_tokenizer.h"
 
 namespace hasten {
@@ -25,8 +24,6 @@ namespace hasten {
 bool is_text_file(const std::string& file);
 // Returns the folder of the model, which must be a folder because texts need its tokenizer.
 std::filesystem::path tokenizer_folder(const TrainOptions& options);
-// Returns BERT's tokenizer of the model's folder.
-BertTokenizer tokenizer_for(const TrainOptions& options);
 // Returns the tokenizer's files in a model folder.
 std::vector<std::filesystem::path> tokenizer_files_in(const std::filesystem::path& folder);
 
@@ -43,6 +40,9 @@ bool has_filled_column(const TextTable& table, const std::string& name);
 // to max_length tokens.
 TokenDataset encode_texts(const RowTokenizer& tokenizer, const TextTable& table,
                           const TrainOptions& options, std::int64_t max_length);
+
+// Returns the id of padding. Throws unless the model has it.
+std::int64_t padding_id(const RowTokenizer& tokenizer, const PreTrainedModel& model);
 
 // Opens the columns of a file, or makes dummy rows of the model's ids.
 ColumnDataset open_columns(const std::string& file, const TrainOptions& options,

@@ -1,10 +1,10 @@
 #include "hasten/trainer/estimate.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <optional>
 
+#include "anatomy/fitting_rows.h"
+#include "anatomy/forked_text.h"
 #include "data/padding.h"
 #include "exported/exported_parts.h"
 #include "exported/recomputed_graph.h"
@@ -22,12 +22,10 @@
 #include "hasten/models/pretrained_model.h"
 #include "hasten/models/recomputation.h"
 #include "hasten/options/train_options.h"
+#include "hasten/prepare/convert_weights.h"
 #include "hasten/tpu/anatomy/dry_tpu.h"
 #include "hasten/tpu/machine/tpus.h"
 #include "hasten/trainer/trainer.h"
-#include "prepare/placement.h"
-#include "process/fork/fork_safety.h"
-#include "process/fork/forked_rank.h"
 #include "tpu/device/opened_tpu.h"
 #include "trainer/exported_rows.h"
 
@@ -291,18 +289,13 @@ const char* why_stopped(const anatomy::TpuAccount& account) {
 
 // Runs in a forked process, because a process has only one account.
 anatomy::Alternative alternative_for_tpu(const std::string& name, const EstimateOptions& options) {
-  const TemporaryDirectory scratch("hasten-estimate");
-  const auto needed = scratch.path() / "needed", stopped = scratch.path() / "stopped";
-  const auto run = [&] {
+  const std::string found = anatomy::forked_text([&] {
     const anatomy::TpuAccount account = estimate_for_tpu(options);
-    write_file_atomically(needed, str(account.peak.total()));
-    write_file_atomically(stopped, why_stopped(account));
-  };
-  pause_openmp();
-  ForkedRank process(run, {}, at::get_num_threads());
-  process.wait_for_end();
-  if (process.failed()) throw process.error(0);
-  return {.name = name, .needed = std::stoll(read_file(needed)), .stopped = read_file(stopped)};
+    return str(account.peak.total(), '\n', why_stopped(account));
+  });
+  const std::size_t line = found.find('\n');
+  return {
+      .name = name, .needed = std::stoll(found.substr(0, line)), .stopped = found.substr(line + 1)};
 }
 
 // True if the model has layers that can be recomputed; null: a model of hasten.
@@ -382,23 +375,11 @@ FittingBatch largest_fitting_batch(const EstimateOptions& options, std::int64_t 
     changed.arguments.per_device_train_batch_size = rows;
     return needed_bytes(estimate(changed).memory);
   };
-  const std::int64_t most = options.arguments.per_device_train_batch_size;
-  FittingBatch fits{.rows = most, .needed = needed(most)};
-  if (fits.needed <= limit) return fits;
-  fits = {.rows = 0, .needed = needed(1)};
-  if (fits.needed > limit) return fits;
-  fits.rows = 1;
-  std::int64_t does_not = most;
-  while (does_not - fits.rows > 1) {
-    const std::int64_t middle = fits.rows + (does_not - fits.rows) / 2;
-    const std::int64_t bytes = needed(middle);
-    if (bytes <= limit) {
-      fits = {.rows = middle, .needed = bytes};
-    } else {
-      does_not = middle;
-    }
-  }
-  return fits;
+  const std::int64_t most = options.arguments.per_device_train_batch_size, all = needed(most);
+  if (all <= limit) return {.rows = most, .needed = all};
+  const anatomy::FittingRows found = anatomy::find_fitting_rows(most, limit, needed);
+  if (found.rows > 0) return {.rows = found.rows, .needed = found.bytes};
+  return {.rows = 0, .needed = most == 1 ? all : found.too_many_bytes};
 }
 
 std::vector<anatomy::Alternative> what_if(const EstimateOptions& options,

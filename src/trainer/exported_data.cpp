@@ -353,11 +353,12 @@ void ExportedFiles::check_batches(const TrainingArguments& arguments,
     if (rest != 0 && rest <= (ranks - 1) * batch) impl_->check_rows(data, 1, last, hint);
   };
   const std::string dynamic = "export the model for batches of every size from 1";
-  check(impl_->train, arguments.per_device_train_batch_size, data_ranks(arguments, processes),
+  const std::int64_t ranks = data_ranks(arguments, processes);
+  check(impl_->train, rows_of_rank(arguments, arguments.per_device_train_batch_size, ranks), ranks,
         arguments.dataloader_drop_last, impl_->options.data,
         "set --dataloader_drop_last, or " + dynamic);
-  check(impl_->eval, arguments.per_device_eval_batch_size, processes, false,
-        impl_->options.eval_data,
+  check(impl_->eval, rows_of_rank(arguments, arguments.per_device_eval_batch_size, processes),
+        processes, false, impl_->options.eval_data,
         "set --per_device_eval_batch_size to a divisor of the number of rows, or " + dynamic);
 }
 

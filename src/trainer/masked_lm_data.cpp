@@ -7,6 +7,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/data/language_modeling.h"
+#include "hasten/data/views.h"
 #include "hasten/machine/arrow_data.h"
 #include "hasten/machine/model_folder.h"
 #include "hasten/metrics/classification.h"
@@ -18,9 +19,9 @@
 namespace hasten {
 namespace {
 
-// Returns the facts for masking. The masks and random tokens must be ids of the model.
-MaskingVocabulary masking_vocabulary(const BertTokenizer& tokenizer, const PreTrainedModel& model) {
-  MaskingVocabulary vocabulary(tokenizer);
+// Returns the facts for masking. The masks, random tokens and padding must be ids of the model.
+MaskingVocabulary masking_vocabulary(const RowTokenizer& tokenizer, const PreTrainedModel& model) {
+  MaskingVocabulary vocabulary = tokenizer.masking_vocabulary();
   if (vocabulary.mask_token_id >= model.vocab_size()) {
     throw DataError("data.ids",
                     {.what = "the id of the mask token",
@@ -29,7 +30,27 @@ MaskingVocabulary masking_vocabulary(const BertTokenizer& tokenizer, const PreTr
                      .hint = "check that the tokenizer belongs to this model"});
   }
   vocabulary.size = std::min(vocabulary.size, model.vocab_size());
+  // The model does not attend to padding, so any of its ids will do.
+  if (vocabulary.pad_token_id >= model.vocab_size()) vocabulary.pad_token_id = 0;
   return vocabulary;
+}
+
+// Returns a row with the numbers of its words, which rows_of_texts keeps as the labels of its tokens.
+TensorDict with_words(const TokenRow& row) {
+  const auto tensor = [](TokenDataset::Ids values) {
+    return at::tensor(at::ArrayRef<std::int32_t>(values.data(), values.size()), at::kInt);
+  };
+  return {{"input_ids", tensor(row.input_ids)}, {"word_ids", tensor(row.token_labels)}};
+}
+
+// Whole words are masked by the numbers of their words, or by tokens that say that they continue one.
+void require_words(const DataCollatorForLanguageModeling& collator, bool has_words,
+                   const std::string& source) {
+  if (!collator.whole_word_mask || has_words || !collator.vocabulary.continues_word.empty()) return;
+  throw DataError("data.words", {.what = source + ": --whole_word_mask for rows of ids",
+                                 .got = "neither word_ids nor BERT's tokenizer",
+                                 .expected = "one of them, which says where words begin",
+                                 .hint = "pass texts, or leave out --whole_word_mask"});
 }
 
 // One of the two data files: texts, columns of tensors, rows of ids, dummy rows, or none.
@@ -46,7 +67,8 @@ class MaskedLmFiles : public TaskData {
  public:
   explicit MaskedLmFiles(const TrainOptions& options)
       : options_(options), train_(read(options.data)), eval_(read(options.eval_data)) {
-    if (train_.needs_tokenizer() || eval_.needs_tokenizer()) tokenizer_ = tokenizer_for(options);
+    if (train_.needs_tokenizer() || eval_.needs_tokenizer())
+      tokenizer_.emplace(tokenizer_folder(options));
   }
 
   ModelOptions model_options() const override {
@@ -100,25 +122,31 @@ class MaskedLmFiles : public TaskData {
     return file.texts.empty() ? of_columns(file, model) : of_texts(file, model);
   }
 
-  TrainerDataset of_texts(const CorpusFile& file, const PreTrainedModel& model) const {
-    const std::int64_t length = longest_row(options_, model);
+  // Returns the tokens of the texts, and the numbers of their words as labels if words are masked.
+  TokenDataset rows_of_texts(const CorpusFile& file, std::int64_t length) const {
     const bool cut = options_.line_by_line;
     const EncodeOptions encode{.truncation = cut ? Truncation::longest_first : Truncation::none,
-                               .max_length = cut ? length : 0};
+                               .max_length = cut ? length : 0,
+                               .offsets = options_.whole_word_mask};
     const auto encoded = tokenizer_->encode_batch(file.texts, encode, at::get_num_threads());
-    TokenDataset rows;
-    if (cut) {
-      for (const Encoding& row : encoded) rows.push_back(row.input_ids);
-    } else {
-      rows = rows_of_length(encoded, length, file.name);
-    }
+    return cut ? row_for_each(encoded, file.name) : rows_of_length(encoded, length, file.name);
+  }
+
+  TrainerDataset of_texts(const CorpusFile& file, const PreTrainedModel& model) const {
+    const DataCollatorForLanguageModeling masking = collator(model);
+    TokenDataset rows = rows_of_texts(file, longest_row(options_, model));
     check_ids(rows, model.vocab_size(), file.name);
-    return TrainerDataset(std::move(rows), collator(model));
+    if (!options_.whole_word_mask) return TrainerDataset(std::move(rows), masking);
+    return TrainerDataset(map_rows(std::move(rows), with_words), masking);
   }
 
   TrainerDataset of_rows(const CorpusFile& file, const PreTrainedModel& model) const {
     file.rows->check(model);
-    if (!file.is_masked) return TrainerDataset(*file.rows, collator(model));
+    if (!file.is_masked) {
+      const DataCollatorForLanguageModeling masking = collator(model);
+      require_words(masking, false, file.name);
+      return TrainerDataset(*file.rows, masking);
+    }
     file.rows->check_token_labels(model.vocab_size());
     return TrainerDataset(*file.rows, DataCollatorForTokenClassification{});
   }
@@ -132,12 +160,14 @@ class MaskedLmFiles : public TaskData {
       return TrainerDataset(ColumnDataset(std::move(tensors)));
     }
     tensors.erase("labels");  // those of dummy rows
-    return TrainerDataset(ColumnDataset(std::move(tensors)), collator(model));
+    const DataCollatorForLanguageModeling masking = collator(model);
+    require_words(masking, tensors.contains("word_ids"), file.name);
+    return TrainerDataset(ColumnDataset(std::move(tensors)), masking);
   }
 
   TrainOptions options_;
   CorpusFile train_, eval_;
-  std::optional<BertTokenizer> tokenizer_;
+  std::optional<RowTokenizer> tokenizer_;
 };
 
 }  // namespace

@@ -87,6 +87,12 @@ void MemoryTracker::stop(Stage stage, Metrics& metrics) {
   add(stage, metrics);
 }
 
+void MemoryTracker::abandon(Stage stage) {
+  if (is_other(stage)) return;
+  end_watching();
+  current_.reset();
+}
+
 void MemoryTracker::add(Stage stage, Metrics& metrics) const {
   const StageUse& use = stages_.at(stage);
   const auto add_use = [&](const char* where, const Use& of) {

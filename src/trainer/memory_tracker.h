@@ -44,6 +44,30 @@ class MemoryTracker {
   void stop(Stage stage);
   // The same, and adds them to the metrics.
   void stop(Stage stage, Metrics& metrics);
+  // Ends a stage that has failed, without figures.
+  void abandon(Stage stage);
+
+  // A stage that is abandoned unless it is stopped.
+  class StageScope {
+   public:
+    StageScope(MemoryTracker& tracker, Stage stage) : tracker_(tracker), stage_(stage) {
+      tracker_.start(stage_);
+    }
+    StageScope(const StageScope&) = delete;
+    StageScope& operator=(const StageScope&) = delete;
+    ~StageScope() {
+      if (!is_stopped_) tracker_.abandon(stage_);
+    }
+    void stop(Metrics& metrics) {
+      tracker_.stop(stage_, metrics);
+      is_stopped_ = true;
+    }
+
+   private:
+    MemoryTracker& tracker_;
+    Stage stage_;
+    bool is_stopped_ = false;
+  };
 
  private:
   struct Use {

@@ -28,23 +28,35 @@ Recomputation recomputation_of(const Kwargs& kwargs) {
 
 Trainer::Impl::ModelSetup::ModelSetup(Impl& trainer, torch::optim::Optimizer& optimizer)
     : trainer_(trainer) {
-  const TrainingArguments& args = trainer.args;
-  // Sparse gradients are exact in the optimizers that take them. Over an accumulation window and over
-  // virtual ranks dense ones add up faster, and some devices have no sparse tensors.
+  try {
+    set(optimizer);
+  } catch (...) {
+    reset();
+    throw;
+  }
+}
+
+Trainer::Impl::ModelSetup::~ModelSetup() { reset(); }
+
+void Trainer::Impl::ModelSetup::set(torch::optim::Optimizer& optimizer) {
+  const TrainingArguments& args = trainer_.args;
+  // Sparse gradients are exact in the optimizers that take them, and sums of them over an accumulation
+  // window have the same bits as dense ones. Virtual ranks add up dense ones, and some devices have no
+  // sparse tensors.
   const auto* const own = dynamic_cast<const StatefulOptimizer*>(&optimizer);
   const bool takes_sparse =
       own != nullptr ? own->takes_sparse_gradients() : dynamic_cast<AdamW*>(&optimizer) != nullptr;
-  set_sparse_gradients(takes_sparse && args.gradient_accumulation_steps == 1 &&
-                       !trainer.is_elastic() && trainer.traits().has_sparse_tensors);
-  trainer.averaging = dynamic_cast<AveragesWeights*>(&optimizer);
-  if (trainer.averaging != nullptr) check_rate_of_averaging();
+  set_sparse_gradients(takes_sparse && !trainer_.is_elastic() &&
+                       trainer_.traits().has_sparse_tensors);
+  trainer_.averaging = dynamic_cast<AveragesWeights*>(&optimizer);
+  if (trainer_.averaging != nullptr) check_rate_of_averaging();
   if (args.neftune_noise_alpha.value_or(0) > 0) set_embedding_noise(*args.neftune_noise_alpha);
   if (args.activation_checkpointing) set_recomputation();
   check_offloading();
   set_loss_only();
 }
 
-Trainer::Impl::ModelSetup::~ModelSetup() {
+void Trainer::Impl::ModelSetup::reset() {
   set_sparse_gradients(false);  // other optimizers do not take them
   trainer_.averaging = nullptr;
   if (TrainingTraits* const traits = traits_of(*trainer_.model)) {

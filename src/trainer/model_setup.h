@@ -16,13 +16,15 @@ class Trainer::Impl::ModelSetup {
  public:
   // Throws ConfigError "trainer.embedding-noise" if the module takes no noise, "trainer.recomputation"
   // if the device does not recompute, and "trainer.loss-only" if use_liger_kernel cannot be done; and
-  // what set_recomputation() and ActivationOffload throw.
+  // what set_recomputation() and ActivationOffload throw. The module is then as it was before.
   ModelSetup(Impl& trainer, torch::optim::Optimizer& optimizer);
   ~ModelSetup();
   ModelSetup(const ModelSetup&) = delete;
   ModelSetup& operator=(const ModelSetup&) = delete;
 
  private:
+  void set(torch::optim::Optimizer& optimizer);
+  void reset();
   void set_sparse_gradients(bool sparse);
   void set_embedding_noise(double alpha);
   void set_recomputation();

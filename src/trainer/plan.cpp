@@ -28,8 +28,7 @@ Plan plan_of(const TrainingArguments& args, std::optional<std::int64_t> rows,
     plan.max_steps = args.max_steps;
     plan.epochs = batches ? (plan.max_steps + plan.steps_per_epoch - 1) / plan.steps_per_epoch
                           : std::numeric_limits<std::int64_t>::max();
-    plan.samples = static_cast<double>(plan.max_steps * args.per_device_train_batch_size *
-                                       args.gradient_accumulation_steps * processes);
+    plan.samples = static_cast<double>(plan.max_steps * rows_of_step(args, processes));
   } else {
     plan.max_steps = static_cast<std::int64_t>(
         std::ceil(args.num_train_epochs * static_cast<double>(plan.steps_per_epoch)));

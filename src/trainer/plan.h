@@ -21,6 +21,18 @@ inline std::int64_t data_ranks(const TrainingArguments& args, std::int64_t proce
   return args.elastic_ranks > 0 ? args.elastic_ranks : processes;
 }
 
+// The rows of a batch of one of `ranks` ranks, if per_device_train_batch_size or
+// per_device_eval_batch_size is `batch_size`. With split_batches the ranks share such a batch.
+inline std::int64_t rows_of_rank(const TrainingArguments& args, std::int64_t batch_size,
+                                 std::int64_t ranks) {
+  return args.accelerator_config.flag("split_batches", false) ? batch_size / ranks : batch_size;
+}
+// The rows of an optimizer step of `ranks` ranks.
+inline std::int64_t rows_of_step(const TrainingArguments& args, std::int64_t ranks) {
+  return rows_of_rank(args, args.per_device_train_batch_size, ranks) * ranks *
+         args.gradient_accumulation_steps;
+}
+
 // `rows` and `batches` are the numbers in one epoch, the latter in each of `processes` processes or
 // virtual ranks. They are unset for a stream of unknown size: then max_steps says how long the run is,
 // for as many epochs as that takes, and ConfigError "trainer.max-steps" is thrown without it.

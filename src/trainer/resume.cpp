@@ -111,9 +111,9 @@ Trainer::Impl::Resume::Resumed Trainer::Impl::Resume::restore() {
   }
   if (!has_training_state(from)) throw_no_training_state(from);
   const CheckpointToResume checkpoint(from);
-  trainer_.restore_elastic(checkpoint.position.elastic, from);
-  check_resumable(checkpoint, trainer_.args, trainer_.data_ranks(),
-                  rows_or_unknown(trainer_.parts.train_dataset));
+  trainer_.accelerator.restore_elastic_position(checkpoint.position.elastic, from);
+  check_resumable(checkpoint, trainer_.args, trainer_.data_ranks(), run_.rows());
+  if (run_.loader->reads_part()) check_same_parts(checkpoint, trainer_.args, trainer_.data_ranks());
   restore_parts(checkpoint);
   TrainerState before = checkpoint.state;
   find_best_checkpoint(before, from);

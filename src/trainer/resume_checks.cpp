@@ -10,6 +10,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
+#include "trainer/plan.h"
 
 namespace hasten {
 namespace {
@@ -92,7 +93,8 @@ void check_rows_of_a_step(const CheckpointToResume& checkpoint, const TrainingAr
       parsed(checkpoint.arguments)
           .value("gradient_accumulation_steps", args.gradient_accumulation_steps);
   const std::int64_t before = checkpoint.state.train_batch_size * checkpoint.position.num_processes,
-                     now = args.per_device_train_batch_size * processes;
+                     own = rows_of_rank(args, args.per_device_train_batch_size, processes),
+                     now = own * processes;
   const bool same_rows = before * accumulated == now * args.gradient_accumulation_steps;
   const bool same_place =
       before == now || (checkpoint.position.loader.rows >= 0 && !args.dataloader_drop_last);
@@ -102,7 +104,7 @@ void check_rows_of_a_step(const CheckpointToResume& checkpoint, const TrainingAr
     throw ConfigError(
         "trainer.batch-size-changed",
         {.what = what,
-         .got = "a batch of " + shown_batch(args.per_device_train_batch_size, processes),
+         .got = "a batch of " + shown_batch(own, processes),
          .expected =
              shown_batch(checkpoint.state.train_batch_size, checkpoint.position.num_processes) +
              ", as in the checkpoint",
@@ -121,14 +123,14 @@ void check_rows_of_a_step(const CheckpointToResume& checkpoint, const TrainingAr
 // A window is continued by micro-batches of the same rows in the same processes.
 void check_same_micro_batches(const CheckpointToResume& checkpoint, const TrainingArguments& args,
                               std::int64_t processes) {
+  const std::int64_t own = rows_of_rank(args, args.per_device_train_batch_size, processes);
   if (checkpoint.position.windows.empty() ||
-      (args.per_device_train_batch_size == checkpoint.state.train_batch_size &&
-       processes == checkpoint.position.num_processes))
+      (own == checkpoint.state.train_batch_size && processes == checkpoint.position.num_processes))
     return;
   throw ConfigError(
       "trainer.batch-size-changed",
       {.what = "resuming inside the accumulation window of " + checkpoint.folder.string(),
-       .got = "a batch of " + shown_batch(args.per_device_train_batch_size, processes),
+       .got = "a batch of " + shown_batch(own, processes),
        .expected =
            shown_batch(checkpoint.state.train_batch_size, checkpoint.position.num_processes) +
            ", as in the checkpoint",
@@ -217,6 +219,19 @@ void check_resumable(const CheckpointToResume& checkpoint, const TrainingArgumen
   check_order_of_rows(checkpoint, args, rows);
 }
 
+void check_same_parts(const CheckpointToResume& checkpoint, const TrainingArguments& args,
+                      std::int64_t processes) {
+  const TrainingPosition& before = checkpoint.position;
+  if (args.ignore_data_skip || before.loader.batch == 0 || before.num_processes == processes)
+    return;
+  throw ConfigError(
+      "trainer.data-changed",
+      {.what = "resuming from " + checkpoint.folder.string(),
+       .got = str(processes, " processes, each of which reads its own part of a stream"),
+       .expected = str(before.num_processes, ", as at the start of this epoch"),
+       .hint = str("resume with as many processes, or ", kRestartEpochHint)});
+}
+
 std::vector<std::string> changed_arguments(const CheckpointToResume& checkpoint,
                                            const TrainingArguments& args) {
   const OrderedJson before = parsed(checkpoint.arguments), now = OrderedJson::parse(to_json(args));
@@ -236,15 +251,11 @@ std::vector<std::string> changed_arguments(const CheckpointToResume& checkpoint,
   return changes;
 }
 
-std::int64_t rows_or_unknown(const TrainerDataset& data) {
-  return data.has_size() ? data.size() : kUnknownRows;
-}
-
-DataIdentity identity_of(const TrainerDataset& data) {
+DataIdentity identity_of(const TrainerDataset& data, std::int64_t rows) {
   const TensorDict generators = random_state();
   const std::string once = sample_of(data), again = sample_of(data);
   restore_random_state(generators);
-  return {.rows = rows_or_unknown(data), .sample = once == again ? once : ""};
+  return {.rows = rows, .sample = once == again ? once : ""};
 }
 
 }  // namespace hasten

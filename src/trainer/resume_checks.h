@@ -35,11 +35,15 @@ void check_resumable(const CheckpointToResume& checkpoint, const TrainingArgumen
 std::vector<std::string> changed_arguments(const CheckpointToResume& checkpoint,
                                            const TrainingArguments& args);
 
+// Throws ConfigError "trainer.data-changed" unless as many processes read their own parts of a stream
+// (Loader::reads_part) as before the checkpoint.
+void check_same_parts(const CheckpointToResume& checkpoint, const TrainingArguments& args,
+                      std::int64_t processes);
+
 // The number of rows of a stream that does not know it.
 inline constexpr std::int64_t kUnknownRows = -1;
-std::int64_t rows_or_unknown(const TrainerDataset& data);
 
 // Identifies the data by reading some rows, twice. Leaves the generators as they were.
-DataIdentity identity_of(const TrainerDataset& data);
+DataIdentity identity_of(const TrainerDataset& data, std::int64_t rows);
 
 }  // namespace hasten

@@ -1,5 +1,5 @@
 // File: trainer/row_tokenizer.h (internal)
-// The tokenizer of a model folder, for rows of one text or two: BERT's, or that of any other
+// The tokenizer of a model folder, for the texts of every task: BERT's, or that of any other
 // tokenizer.json.
 //
 //   const RowTokenizer tokenizer(model_folder(options.model));
@@ -15,6 +15,7 @@
 #include <variant>
 #include <vector>
 
+#include "hasten/data/language_modeling.h"
 #include "hasten/tokenizers/bert_tokenizer.h"
 #include "hasten/tokenizers/tokenizer.h"
 
@@ -31,8 +32,12 @@ class RowTokenizer {
   std::vector<Encoding> encode_batch(std::span<const std::string> texts,
                                      std::span<const std::string> pairs,
                                      const EncodeOptions& options, int threads) const;
+  // Encodes a text that is split into words, of which each token has the number.
+  Encoding encode_words(std::span<const std::string> words, const EncodeOptions& options) const;
   // Throws if there is no padding token.
   std::int32_t pad_id() const;
+  // Throws if there is no mask token.
+  MaskingVocabulary masking_vocabulary() const;
 
  private:
   std::variant<BertTokenizer, Tokenizer> tokenizer_;

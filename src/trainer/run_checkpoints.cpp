@@ -156,7 +156,7 @@ void Trainer::Impl::RunCheckpoints::complete(bool succeeded) {
                            .state = state_of_save_,
                            .model = *trainer_.model,
                            .accelerator = &trainer_.accelerator};
-  for (const auto& callback : trainer_.parts.callbacks) callback->on_save(event, trainer_.control);
+  trainer_.for_each_callback([&](TrainerCallback& each) { each.on_save(event, trainer_.control); });
 }
 
 bool Trainer::Impl::RunCheckpoints::is_asynchronous() const {
@@ -186,7 +186,7 @@ TrainingPosition Trainer::Impl::RunCheckpoints::position(const StepTotals& windo
   TrainingPosition position{.num_processes = trainer_.data_ranks(),
                             .loader = run_.loader->state(),
                             .losses = run_.losses.position(),
-                            .elastic = trainer_.elastic_position(),
+                            .elastic = trainer_.accelerator.elastic_position(),
                             .loss_scale = trainer_.loss_scale_position()};
   run_.schedule.save_in(position, trainer_.state.global_step);
   if (micro_batches > 0) position.windows = trainer_.windows_of_all(window, run_.losses.open_sum());

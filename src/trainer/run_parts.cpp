@@ -17,10 +17,15 @@ Loader<TrainerBatch> training_loader(Trainer& trainer, const TrainerDataset& dat
 
 Plan Trainer::Impl::RunParts::plan_of_run(const Impl& trainer,
                                           const PreparedLoader<Loader<TrainerBatch>>& loader) {
-  const TrainerDataset& data = trainer.parts.train_dataset;
   if (!loader->has_size()) return plan_of(trainer.args, {}, {}, trainer.data_ranks());
-  return plan_of(trainer.args, data.has_size() ? data.size() : loader->dataset_size(),
+  return plan_of(trainer.args, rows_of(trainer.parts.train_dataset, loader),
                  loader.size() / trainer.turns(), trainer.data_ranks());
+}
+
+std::int64_t Trainer::Impl::RunParts::rows_of(const TrainerDataset& data,
+                                              const PreparedLoader<Loader<TrainerBatch>>& loader) {
+  if (!data.is_stream()) return data.size();
+  return loader->has_size() ? loader->dataset_size() : kUnknownRows;
 }
 
 Trainer::Impl::RunParts::RunParts(Impl& trainer, LossRecord::Listener on_nonfinite_loss)
@@ -48,7 +53,7 @@ std::unique_ptr<torch::optim::Optimizer> Trainer::Impl::RunParts::make_optimizer
 }
 
 const DataIdentity& Trainer::Impl::RunParts::data_identity() {
-  if (!identity_) identity_ = identity_of(data_);
+  if (!identity_) identity_ = identity_of(data_, rows());
   return *identity_;
 }
 

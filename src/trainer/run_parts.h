@@ -23,6 +23,9 @@ struct Trainer::Impl::RunParts {
   // Throws UsageError "trainer.no-train-data" and what the parts throw.
   RunParts(Impl& trainer, LossRecord::Listener on_nonfinite_loss);
 
+  // The rows of the training data, or kUnknownRows. All processes get the size that a stream has in
+  // the process that reads it.
+  std::int64_t rows() const { return rows_of(data_, loader); }
   // The identity of the training data, which is computed when it is first needed.
   const DataIdentity& data_identity();
 
@@ -36,6 +39,8 @@ struct Trainer::Impl::RunParts {
   std::optional<RunHashes> hashes;  // with hash_chain_steps
 
  private:
+  static std::int64_t rows_of(const TrainerDataset& data,
+                              const PreparedLoader<Loader<TrainerBatch>>& loader);
   static Plan plan_of_run(const Impl& trainer, const PreparedLoader<Loader<TrainerBatch>>& loader);
   static std::unique_ptr<torch::optim::Optimizer> make_optimizer(Impl& trainer,
                                                                  std::int64_t max_steps);

@@ -4,21 +4,20 @@
 #include <utility>
 
 #include "hasten/base/text.h"
-#include "prepare/accelerator_state.h"
 
 namespace hasten {
 
 Trainer::Impl::StepMemory::StepMemory(Impl& trainer)
     : trainer_(trainer), agrees_(trainer.args.auto_find_batch_size && trainer.group().size() > 1) {
   if (!agrees_) return;
-  trainer_.accelerator.state_->gradients.call_before_exchange([this] {
+  before_exchange_ = trainer_.accelerator.register_exchange_pre_hook([this] {
     agree();
     has_agreed_ = true;
   });
 }
 
 Trainer::Impl::StepMemory::~StepMemory() {
-  if (agrees_) trainer_.accelerator.state_->gradients.call_before_exchange({});
+  if (before_exchange_) before_exchange_->remove();
 }
 
 void Trainer::Impl::StepMemory::run(const std::string& name, const std::function<void()>& part) {

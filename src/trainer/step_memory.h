@@ -52,6 +52,7 @@ class Trainer::Impl::StepMemory {
   std::optional<anatomy::StepMark> mark_;  // of the part that runs
   bool has_agreed_ = false;                // in this part, before the exchange
   bool ran_out_ = false;
+  std::optional<ExchangeHook> before_exchange_;
 };
 
 }  // namespace hasten

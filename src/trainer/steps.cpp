@@ -101,9 +101,9 @@ Loader<TrainerBatch> Trainer::get_train_dataloader() {
                   .steps = args.gradient_accumulation_steps};
   }
   if (args.train_sampling_strategy == SamplingStrategy::group_by_length) {
-    options.order = length_grouped_order(
-        impl_->parts.train_dataset.lengths(args.length_column_name),
-        args.per_device_train_batch_size * args.gradient_accumulation_steps * impl_->data_ranks());
+    options.order =
+        length_grouped_order(impl_->parts.train_dataset.lengths(args.length_column_name),
+                             rows_of_step(args, impl_->data_ranks()));
   }
   return impl_->parts.train_dataset.loader(options);
 }

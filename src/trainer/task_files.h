@@ -13,7 +13,7 @@
 namespace hasten {
 
 // Words with tags, ready-made ids, or dummy rows. A .jsonl file (hasten/data/tagged_words.h) needs
-// the tokenizer of the model folder. A word's tag is the label of its first token; its other tokens,
+// the tokenizer of the model folder, of any kind. A word's tag is the label of its first token; its other tokens,
 // and the special ones, have the label -100. The tags get their ids like the labels of a table
 // (docs/formats.md). A safetensors file holds input_ids, attention_mask and labels, all
 // [rows, length]. The labels of dummy rows follow from the ids. Metrics: the accuracy of tokens, and
@@ -27,7 +27,8 @@ std::unique_ptr<TaskData> read_token_classification_files(const TrainOptions& op
 // lines of a .txt file, and need the tokenizer of the model folder. They are joined and cut into
 // rows of max_length tokens, and the rest at the end is left out; with line_by_line each text is a
 // row, cut to max_length. Texts without characters other than white space are left out.
-// DataCollatorForLanguageModeling masks the rows. A safetensors file holds input_ids and
+// DataCollatorForLanguageModeling masks the rows; the tokenizer, of any kind, must name a mask token,
+// and its words are those of whole_word_mask. A safetensors file holds input_ids and
 // attention_mask [rows, length]; if it has labels of this shape too, it is masked already and stays
 // as it is. In dummy rows the selected tokens stay as they are. Metrics: the accuracy and the
 // perplexity of the masked tokens.

@@ -54,7 +54,7 @@ class TokenClassificationFiles : public TaskData {
   TokenClassificationFiles(const TrainOptions& options, EvalLabels eval_labels)
       : options_(options) {
     if (is_text_file(options.data) || is_text_file(options.eval_data))
-      tokenizer_ = tokenizer_for(options);
+      tokenizer_.emplace(tokenizer_folder(options));
     eval_.needs_tags = eval_labels == EvalLabels::required;
     read(train_, options.data);
     read(eval_, options.eval_data);
@@ -148,8 +148,8 @@ class TokenClassificationFiles : public TaskData {
     }
     check_ids(tokens, model.vocab_size(), file.name);
     if (labels.defined()) check_labels(tokens, model.num_labels(), file.name);
-    return TrainerDataset(std::move(tokens),
-                          DataCollatorForTokenClassification{.pad_token_id = tokenizer_->pad_id()});
+    return TrainerDataset(std::move(tokens), DataCollatorForTokenClassification{
+                                                 .pad_token_id = padding_id(*tokenizer_, model)});
   }
 
   TrainerDataset of_rows(const TagFile& file, const PreTrainedModel& model) const {
@@ -172,7 +172,7 @@ class TokenClassificationFiles : public TaskData {
   }
 
   TrainOptions options_;
-  std::optional<BertTokenizer> tokenizer_;
+  std::optional<RowTokenizer> tokenizer_;
   TagFile train_, eval_;
   std::optional<TextLabels> tags_;       // of the training data, if it has words
   std::optional<TextLabels> eval_tags_;  // of the evaluation data, if only that has words with tags

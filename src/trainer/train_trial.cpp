@@ -44,6 +44,20 @@ class TrialReports : public TrainerCallback {
   std::int64_t last_step_ = -1;
 };
 
+// Removes a callback when it is destroyed.
+class RemovedAtEnd {
+ public:
+  RemovedAtEnd(Trainer& trainer, std::shared_ptr<TrainerCallback> callback)
+      : trainer_(trainer), callback_(std::move(callback)) {}
+  RemovedAtEnd(const RemovedAtEnd&) = delete;
+  RemovedAtEnd& operator=(const RemovedAtEnd&) = delete;
+  ~RemovedAtEnd() { trainer_.remove_callback(callback_); }
+
+ private:
+  Trainer& trainer_;
+  std::shared_ptr<TrainerCallback> callback_;
+};
+
 std::string metric_of(const TrainingArguments& arguments) {
   const std::string& name = arguments.metric_for_best_model;
   return name.empty() ? "eval_loss" : config::eval_metric_name(name);
@@ -58,6 +72,7 @@ std::optional<double> train_trial(Trainer& trainer, Trial& trial) {
 std::optional<double> train_trial(Trainer& trainer, Trial& trial, const std::string& metric) {
   const auto reports = std::make_shared<TrialReports>(trial, metric);
   trainer.add_callback(reports);
+  const RemovedAtEnd removed(trainer, reports);  // the trial may not outlive this call
   // A run that continues would not report the evaluations before.
   if (trainer.accelerator().is_main_process()) unmark_job(trainer.args().output_dir);
   trainer.train();

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <iostream>
 
+#include "attach/attach.h"
 #include "data/padding.h"
 #include "formats/model_files.h"
 #include "hasten/base/error.h"
@@ -13,10 +14,10 @@
 #include "hasten/checkpoint/checkpoint_folders.h"
 #include "hasten/device/memory.h"
 #include "hasten/exported/exported_module.h"
+#include "hasten/prepare/convert_weights.h"
 #include "hasten/process/once.h"
 #include "hasten/trainer/tracking_callback.h"
 #include "models/losses.h"
-#include "prepare/placement.h"
 #include "trainer/agreement.h"
 #include "trainer/prediction_buffer.h"
 #include "trainer/saved_model.h"
@@ -36,8 +37,24 @@ DistributedDataParallelKwargs data_parallel_options(const TrainingArguments& arg
   return out;
 }
 
+// Returns the arguments, with the settings of a plan if the program runs under `hasten plan`.
+TrainingArguments planned(TrainingArguments arguments) {
+  if (hasten_trainer_begins != nullptr) hasten_trainer_begins(arguments);
+  return arguments;
+}
+
 std::string label_column(const TrainingArguments& args) {
   return args.label_names.empty() ? "labels" : args.label_names.front();
+}
+
+DataLoaderConfiguration loader_configuration(const TrainingArguments& args,
+                                             std::int64_t max_length) {
+  const Kwargs& given = args.accelerator_config;
+  DataLoaderConfiguration out{
+      .split_batches = given.flag("split_batches", false),
+      .static_shapes = {.labels = label_column(args), .max_length = max_length}};
+  if (given.has("dispatch_batches")) out.dispatch_batches = given.flag("dispatch_batches", false);
+  return out;
 }
 
 // Without --bf16 or --fp16, the environment of hasten launch decides.
@@ -55,8 +72,7 @@ AcceleratorOptions accelerator_options(const TrainingArguments& args,
           .cpu = args.use_cpu,
           .device_placement = false,  // labels are counted before batches leave the CPU
           .ddp = data_parallel_options(args),
-          .dataloader_config = {.static_shapes = {.labels = label_column(args),
-                                                  .max_length = max_length}},
+          .dataloader_config = loader_configuration(args, max_length),
           .process_group = {.timeout = std::chrono::seconds(args.ddp_timeout)},
           .elastic_ranks = args.elastic_ranks,
           .elastic_threads = std::max<std::int64_t>(1, args.num_threads),
@@ -98,6 +114,22 @@ LogLevel level_of(const TrainingArguments& args) {
        .got = "a batch with a loss and no logits",
        .expected = "logits, which it is computed from",
        .hint = "return ModelOutput{.loss = loss, .logits = logits} from compute_loss"});
+}
+
+[[noreturn]] void throw_out_of_memory(const std::string& during, const std::string& got,
+                                      const std::string& hint) {
+  throw MemoryError(
+      "trainer.out-of-memory",
+      {.what = "out of memory in " + during, .got = got, .expected = "", .hint = hint});
+}
+
+[[noreturn]] void explain_evaluation(const std::exception& error, const TrainingArguments& args) {
+  const auto* const of_libtorch = dynamic_cast<const c10::Error*>(&error);
+  const std::string text = of_libtorch ? of_libtorch->what_without_backtrace() : error.what();
+  throw_out_of_memory(
+      "an evaluation batch", text.substr(0, text.find('\n')),
+      str("use a smaller per_device_eval_batch_size (", args.per_device_eval_batch_size,
+          "), which changes no score; shorter rows (--max_length) help too"));
 }
 
 double rounded(double value, int decimals) {
@@ -145,6 +177,12 @@ void for_each_tensor_of(EvalPrediction& batch, F&& f) {
 std::int64_t rows_with_labels(const EvalPrediction& batch) {
   const at::Tensor& labels = batch.labels.empty() ? batch.label_ids : batch.labels.begin()->second;
   return labels.dim() > 0 ? labels.size(0) : 0;
+}
+
+void add_rows(EvalMetric& metric, const EvalPrediction& rows) {
+  const bool is_plain = rows.other_predictions.empty() && rows.labels.empty();
+  if (is_plain) return metric.add(rows.predictions, rows.label_ids);
+  metric.add_outputs(rows);
 }
 
 bool has_any_labels(const EvalPrediction& batch) {
@@ -224,15 +262,18 @@ Metrics speed_metrics(const std::string& prefix, double seconds, double samples,
 
 void explain_out_of_memory(const std::string& text, const TrainingArguments& args,
                            const std::string& during, const anatomy::FailureText& why) {
-  throw MemoryError(
-      "trainer.out-of-memory",
-      {.what = "out of memory in " + during,
-       .got = str(text.substr(0, text.find('\n')), why.place.empty() ? "" : "; ", why.place),
-       .expected = "",
-       .hint = str(why.fits, why.fits.empty() ? "" : "; ", "halve per_device_train_batch_size (",
-                   args.per_device_train_batch_size, ") and double gradient_accumulation_steps (",
-                   args.gradient_accumulation_steps,
-                   ") for the same result in less memory; shorter rows (--max_length) help too")});
+  const std::int64_t rows = args.per_device_train_batch_size;
+  const std::string smaller =
+      rows > 1 ? str("halve per_device_train_batch_size (", rows,
+                     ") and double gradient_accumulation_steps (", args.gradient_accumulation_steps,
+                     ") for the same result in less memory")
+               : "per_device_train_batch_size is 1 already: activation_checkpointing and optim "
+                 "adamw_8bit take less memory";
+  throw_out_of_memory(
+      during, str(text.substr(0, text.find('\n')), why.place.empty() ? "" : "; ", why.place),
+      str(why.fits, why.fits.empty() ? "" : "; ", smaller,
+          "; shorter rows (--max_length) help too, and hasten plan finds the "
+          "fastest settings that fit a limit"));
 }
 
 Trainer::Impl::Impl(Trainer& owner, std::shared_ptr<torch::nn::Module> module,
@@ -240,7 +281,7 @@ Trainer::Impl::Impl(Trainer& owner, std::shared_ptr<torch::nn::Module> module,
     : trainer(owner),
       model(std::move(module)),
       forward(std::move(own_forward)),
-      args(resolved(std::move(arguments))),
+      args(resolved(planned(std::move(arguments)))),
       parts(std::move(given)),
       accelerator(accelerator_options(args, model)),
       memory(!args.skip_memory_metrics, accelerator.device()),
@@ -477,11 +518,13 @@ Trainer::Impl::Evaluated Trainer::Impl::evaluation_loop(
   std::vector<StepTotals> totals;  // of each batch
   Evaluated evaluated;
   const std::int64_t batches = loader->has_size() ? loader.size() : 0;
-  for (const auto& callback : parts.callbacks) callback->on_evaluate_begin(event(), batches);
+  const std::int64_t eval_rows =
+      rows_of_rank(args, args.per_device_eval_batch_size, group().size());
+  for_each_callback([&](TrainerCallback& each) { each.on_evaluate_begin(event(), batches); });
   try {
     for (const auto& [host_batch, info] : with_info(loader)) {
       RealRows real = real_rows(host_batch, info);
-      TrainerBatch batch = to_device(real.batch, args.per_device_eval_batch_size);
+      TrainerBatch batch = to_device(real.batch, eval_rows);
       const AutocastGuard guard(precision, accelerator.device().type());
       const ModelOutput out = trainer.prediction_step(batch);
       EvalPrediction found = kept_outputs(out, ignored);
@@ -506,30 +549,31 @@ Trainer::Impl::Evaluated Trainer::Impl::evaluation_loop(
       notify_callbacks(&TrainerCallback::on_prediction_step);
       if (stops()) break;
     }
-  } catch (const c10::Error& error) {
-    if (is_out_of_memory(error))
-      explain_out_of_memory(error.what_without_backtrace(), args, "an evaluation batch");
-    throw;
+  } catch (const std::exception& error) {
+    if (!is_out_of_memory(error) || dynamic_cast<const MemoryError*>(&error) != nullptr) throw;
+    explain_evaluation(error, args);
   }
   const StepTotals all =
       is_elastic() ? sum_of_batches(group(), totals) : sum_over(group(), sum_of(totals));
   if (all.items > 0) evaluated.loss = all.loss / all.items;
-  evaluated.rows = dataset.has_size() ? static_cast<double>(dataset.size())
-                                      : sum_over(group(), {.items = evaluated.rows}).items;
+  // A stream may have another size in each process, or another number of rows than it says.
+  evaluated.rows = dataset.is_stream() ? sum_over(group(), {.items = evaluated.rows}).items
+                                       : static_cast<double>(dataset.size());
   return evaluated;
+}
+
+// The labels of a causal model are those of the tokens after the logits.
+EvalPrediction Trainer::Impl::labels_of_logits(EvalPrediction batch) const {
+  if (shifts_labels(batch.label_ids)) batch.label_ids = shifted_labels(batch.label_ids);
+  return batch;
 }
 
 // A metric whose counts are summed gets this process's rows; any other gets the rows of all. With
 // elastic ranks a metric gets each batch of all processes, as one process would give it.
 void Trainer::Impl::add_to_metric(const EvalPrediction& given) const {
-  EvalPrediction batch = given;
-  if (shifts_labels(batch.label_ids)) batch.label_ids = shifted_labels(batch.label_ids);
+  const EvalPrediction batch = labels_of_logits(given);
   EvalMetric& metric = *parts.compute_metrics;
-  const bool is_plain = batch.other_predictions.empty() && batch.labels.empty();
-  const auto add = [&](const EvalPrediction& rows) {
-    if (is_plain) return metric.add(rows.predictions, rows.label_ids);
-    metric.add_outputs(rows);
-  };
+  const auto add = [&](const EvalPrediction& rows) { add_rows(metric, rows); };
   if (group().size() > 1 && is_elastic()) {
     const at::Tensor of_ranks =
         group().gather(at::scalar_tensor(rows_with_labels(batch), at::kLong));
@@ -570,7 +614,7 @@ std::optional<Metrics> Trainer::Impl::evaluate(const TrainerDataset& dataset,
                      {.what = "evaluate()",
                       .got = "no evaluation data",
                       .hint = "pass eval_dataset to the Trainer, or a dataset to evaluate()"});
-  memory.start(MemoryTracker::Stage::eval);
+  MemoryTracker::StageScope stage(memory, MemoryTracker::Stage::eval);
   const auto start = Clock::now();
   if (parts.compute_metrics) parts.compute_metrics->reset();
   bool stopped = false;
@@ -594,7 +638,7 @@ std::optional<Metrics> Trainer::Impl::evaluate(const TrainerDataset& dataset,
   trainer.log(metrics);
   metrics["epoch"] = state.epoch;
   notify_callbacks(&TrainerCallback::on_evaluate, metrics);
-  memory.stop(MemoryTracker::Stage::eval, metrics);
+  stage.stop(metrics);
   return metrics;
 }
 
@@ -627,7 +671,7 @@ PredictionOutput Trainer::predict(const TrainerDataset& dataset, const std::stri
   if (!dataset)
     throw UsageError("trainer.no-eval-data",
                      {.what = "predict()", .got = "no data", .hint = "pass a dataset"});
-  impl_->memory.start(MemoryTracker::Stage::test);
+  MemoryTracker::StageScope stage(impl_->memory, MemoryTracker::Stage::test);
   const auto start = Clock::now();
   const TrainingArguments& args = impl_->args;
   PredictedRows logits(args.eval_accumulation_steps), labels(args.eval_accumulation_steps),
@@ -657,11 +701,7 @@ PredictionOutput Trainer::predict(const TrainerDataset& dataset, const std::stri
       throw_no_logits("compute_metrics");
     EvalMetric& metric = *impl_->parts.compute_metrics;
     metric.reset();
-    if (all.other_predictions.empty() && all.labels.empty()) {
-      metric.add(all.predictions, all.label_ids);
-    } else {
-      metric.add_outputs(all);
-    }
+    add_rows(metric, impl_->labels_of_logits(all));
     add_scores(out.metrics, metric.compute(), prefix);
   }
   out.predictions = all.predictions;
@@ -672,7 +712,7 @@ PredictionOutput Trainer::predict(const TrainerDataset& dataset, const std::stri
   out.metrics.merge(speed_metrics(prefix, seconds, evaluated.rows, evaluated.batches));
   broadcast_metrics(impl_->group(), out.metrics);
   impl_->notify_callbacks(&TrainerCallback::on_predict, out.metrics);
-  impl_->memory.stop(MemoryTracker::Stage::test, out.metrics);
+  stage.stop(out.metrics);
   return out;
 }
 
@@ -694,6 +734,13 @@ bool Trainer::has_saved_model(const std::filesystem::path& folder) const {
 }
 void Trainer::add_callback(std::shared_ptr<TrainerCallback> callback) {
   impl_->parts.callbacks.push_back(std::move(callback));
+}
+bool Trainer::remove_callback(const std::shared_ptr<TrainerCallback>& callback) {
+  auto& all = impl_->parts.callbacks;
+  const auto found = std::find(all.begin(), all.end(), callback);
+  if (found == all.end()) return false;
+  all.erase(found);
+  return true;
 }
 bool Trainer::is_world_process_zero() const { return impl_->accelerator.is_main_process(); }
 bool Trainer::is_local_process_zero() const { return impl_->accelerator.is_local_main_process(); }

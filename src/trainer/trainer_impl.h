@@ -17,8 +17,6 @@
 
 namespace hasten {
 
-class LossScaling;
-
 struct Trainer::Impl {
   // What one call of train() consists of, each in a header of its name.
   struct RunParts;
@@ -49,6 +47,8 @@ struct Trainer::Impl {
   Evaluated evaluation_loop(const TrainerDataset& dataset, const Trainer::IgnoreKeys& ignored,
                             const std::function<void(const EvalPrediction&)>& each,
                             const Stops& stops);
+  // Returns the batch with labels that belong to its logits.
+  EvalPrediction labels_of_logits(EvalPrediction batch) const;
   // Adds a batch to compute_metrics.
   void add_to_metric(const EvalPrediction& batch) const;
   // Returns the metrics over all processes. A collective.
@@ -94,26 +94,21 @@ struct Trainer::Impl {
 
   void write_model(const std::filesystem::path& folder) const;
 
-  // The open accumulation window (trainer/open_window.cpp). What each process has contributed, in
+  // The open accumulation window (trainer/saved_window.cpp). What each process has contributed, in
   // rank order; `loss` is this process's sum. A collective.
   std::vector<WindowPosition> windows_of_all(const StepTotals& totals, double loss) const;
   // Saves the gradients of this process.
   void save_gradients(const std::filesystem::path& folder) const;
-  // What a checkpoint keeps of elastic ranks; unset: the run has none. A collective.
-  std::optional<ElasticPosition> elastic_position() const;
-  // Throws ConfigError "checkpoint.elastic" unless the checkpoint is of a run with as many.
-  void restore_elastic(const std::optional<ElasticPosition>& saved,
-                       const std::filesystem::path& checkpoint) const;
   // Continues the window of a checkpoint, whose losses had this scale, once the model is prepared.
   void restore_window(const std::vector<WindowPosition>& windows,
                       const std::optional<LossScalePosition>& scale,
                       const std::filesystem::path& folder);
-  // The scale of the losses; null: they are not scaled.
-  LossScaling* loss_scaling() const;
-  // What a checkpoint keeps of it.
+  // What a checkpoint keeps of the scale of the losses; unset: they are not scaled.
   std::optional<LossScalePosition> loss_scale_position() const;
   // Continues with the scale of a checkpoint, or begins with the first one if there is none.
-  void restore_loss_scale(const std::optional<LossScalePosition>& saved) const;
+  void restore_loss_scale(const std::optional<LossScalePosition>& saved);
+  // Returns the number of steps that were skipped since the last call.
+  std::int64_t take_skipped_steps();
 
   TrainerEvent event() {
     return {.args = args, .state = state, .model = *model, .accelerator = &accelerator};
@@ -122,8 +117,13 @@ struct Trainer::Impl {
   void notify_callbacks(void (TrainerCallback::*hook)(const TrainerEvent&, TrainerControl&,
                                                       Parameters...),
                         Arguments&&... arguments) {
-    for (const auto& callback : parts.callbacks)
-      ((*callback).*hook)(event(), control, arguments...);
+    for_each_callback([&](TrainerCallback& each) { (each.*hook)(event(), control, arguments...); });
+  }
+  // Calls f with each callback. One that is added or removed meanwhile counts from the next call on.
+  template <class F>
+  void for_each_callback(F&& f) const {
+    const std::vector<std::shared_ptr<TrainerCallback>> all = parts.callbacks;
+    for (const auto& callback : all) f(*callback);
   }
 
   // The callbacks whose attributes a checkpoint keeps, by the key in it: the callback's name, with a
@@ -154,6 +154,8 @@ struct Trainer::Impl {
     if (averaging != nullptr) averaging->train();
   }
   Trainer::IgnoreKeys ignored_in_evaluations;  // of train()
+  // The skipped steps that logs have reported.
+  std::int64_t logged_skipped_steps = 0;
   // The steps of the run, from its plan.
   std::int64_t num_training_steps = 0;
 };

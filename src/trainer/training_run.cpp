@@ -12,7 +12,6 @@
 #include "hasten/models/recomputation.h"
 #include "hasten/optim/gradients.h"
 #include "hasten/process/once.h"
-#include "prepare/loss_scaling.h"
 #include "trainer/agreement.h"
 #include "trainer/batch_size_search.h"
 #include "trainer/best_metric.h"
@@ -54,8 +53,9 @@ class Trainer::Run {
     try {
       return train_to_end();
     } catch (...) {
-      for (const auto& callback : trainer_.parts.callbacks)
-        callback->on_train_failed(trainer_.event());
+      trainer_.memory.abandon(MemoryTracker::Stage::train);
+      trainer_.for_each_callback(
+          [this](TrainerCallback& each) { each.on_train_failed(trainer_.event()); });
       throw;
     }
   }
@@ -100,7 +100,7 @@ class Trainer::Run {
     state.logging_steps = static_cast<double>(run_.plan.logging_steps);
     state.eval_steps = static_cast<double>(run_.plan.eval_steps);
     state.save_steps = static_cast<double>(run_.plan.save_steps);
-    state.train_batch_size = args_.per_device_train_batch_size;
+    state.train_batch_size = batch_rows();
 
     trainer_.accelerator.free_memory();  // drops windows of a run that threw
     run_.optimizer.zero_grad();
@@ -166,7 +166,7 @@ class Trainer::Run {
   // may be; without elastic ranks 0 and false.
   void micro_batch(RealRows real, std::int64_t turn, bool ends_turn) {
     if (run_.hashes) run_.hashes->add_rows(real.batch, turn);
-    TrainerBatch batch = trainer_.to_device(real.batch, args_.per_device_train_batch_size);
+    TrainerBatch batch = trainer_.to_device(real.batch, batch_rows());
     current_ = &real;
     memory_.set_rows(std::max<std::int64_t>(1, real.count));
     if (evaluates_closure_) {
@@ -217,7 +217,7 @@ class Trainer::Run {
     trainer_.use_trained_weights();
     const RealRows some = first_rows(*current_, rows);
     for (std::int64_t i = 0; i < batches; ++i) {
-      TrainerBatch batch = trainer_.to_device(some.batch, args_.per_device_train_batch_size);
+      TrainerBatch batch = trainer_.to_device(some.batch, batch_rows());
       const auto guard = trainer_.accelerator.accumulate(*trainer_.prepared);
       (void)trainer_.trainer.training_step(batch, static_cast<double>(rows));
     }
@@ -230,6 +230,10 @@ class Trainer::Run {
     run_.optimizer.zero_grad();
   }
 
+  // The rows of a full batch of this process.
+  std::int64_t batch_rows() const {
+    return rows_of_rank(args_, args_.per_device_train_batch_size, trainer_.data_ranks());
+  }
   std::string name_of_step() const { return str("training step ", trainer_.state.global_step + 1); }
 
   // Keeps the sums of a virtual rank, which are added up along a tree.
@@ -337,7 +341,7 @@ class Trainer::Run {
 
   // Returns the sums of the window over all processes.
   StepTotals totals_of_window() {
-    if (trainer_.is_elastic()) return sum_of_turns(trainer_.group(), std::exchange(turns_, {}));
+    if (trainer_.is_elastic()) return sum_of_turns(trainer_.accelerator, std::exchange(turns_, {}));
     window_.loss = run_.losses.of_step();
     return sum_over(trainer_.group(), std::exchange(window_, {}));
   }
@@ -423,10 +427,8 @@ class Trainer::Run {
     Metrics logs = {
         {"loss", since.loss}, {"grad_norm", grad_norm_}, {"learning_rate", learning_rate_}};
     if (since.nonfinite > 0) logs["nonfinite_losses"] = static_cast<double>(since.nonfinite);
-    if (LossScaling* const scaling = trainer_.loss_scaling()) {
-      if (const std::int64_t skipped = scaling->take_since_log(); skipped > 0)
-        logs["skipped_steps"] = static_cast<double>(skipped);
-    }
+    if (const std::int64_t skipped = trainer_.take_skipped_steps(); skipped > 0)
+      logs["skipped_steps"] = static_cast<double>(skipped);
     trainer_.trainer.log(std::move(logs));
   }
 
@@ -441,8 +443,8 @@ class Trainer::Run {
     anatomy::Report report = anatomy_->report();
     anatomy_.reset();
     if (!trainer_.accelerator.is_main_process()) return;
-    for (const auto& callback : trainer_.parts.callbacks)
-      callback->on_anatomy(trainer_.event(), report);
+    trainer_.for_each_callback(
+        [&](TrainerCallback& each) { each.on_anatomy(trainer_.event(), report); });
     if (trainer_.parts.on_anatomy) return trainer_.parts.on_anatomy(report);
     add_roofs(report);
     if (args_.anatomy == "text") return std::cerr << '\n' << to_text(report), void();
@@ -482,9 +484,8 @@ class Trainer::Run {
       metrics["train_mem_cpu_peak"] = static_cast<double>(host_memory().peak_resident);
     if (run_.losses.nonfinite() > 0)
       metrics["nonfinite_losses"] = static_cast<double>(run_.losses.nonfinite());
-    if (const LossScaling* const scaling = trainer_.loss_scaling();
-        scaling != nullptr && scaling->skipped_steps() > 0)
-      metrics["skipped_steps"] = static_cast<double>(scaling->skipped_steps());
+    if (const auto scale = trainer_.accelerator.loss_scale(); scale && scale->skipped_steps > 0)
+      metrics["skipped_steps"] = static_cast<double>(scale->skipped_steps);
     return metrics;
   }
 

@@ -68,8 +68,8 @@ class HASTEN_API Kwargs {
   std::map<std::string, KwargValue> items_;
 };
 
-// Parses `name=value,name=value` or a flat JSON object. Returns nullopt if the text is neither, or
-// if one of the pairs repeats a name.
+// Parses `name=value,name=value` or a flat JSON object, without the names whose value is null.
+// Returns nullopt if the text is neither, or if one of the pairs repeats a name.
 HASTEN_API std::optional<Kwargs> parse_kwargs(std::string_view text);
 // Formats `name=value,name=value`, sorted by name.
 HASTEN_API std::string to_text(const Kwargs& kwargs);

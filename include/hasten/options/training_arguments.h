@@ -127,7 +127,7 @@ struct TrainingArguments {
   bool use_cpu = false;
   std::int64_t num_threads = 0;  // hasten's own: threads per operation; 0: LibTorch's choice.
   std::optional<std::int64_t> torch_empty_cache_steps;  // Steps; no effect on the CPU.
-  bool activation_checkpointing = false;   // Recompute layers in the backward pass.
+  bool activation_checkpointing = false;                // Recompute layers in the backward pass.
   Kwargs activation_checkpointing_kwargs;  // Keys: docs/reference/training_arguments.md.
   bool activation_offloading = false;      // TRL's: activations in host memory; not on the CPU.
   bool full_determinism = false;
@@ -186,6 +186,7 @@ struct TrainingArguments {
   std::vector<std::string> label_names;                    // One column; unset: labels.
 
   // Several processes; unset values have the defaults of hasten/prepare/data_parallel.h.
+  Kwargs accelerator_config;  // How batches are shared. Keys: docs/reference/training_arguments.md.
   std::optional<bool> ddp_find_unused_parameters;
   std::optional<std::int64_t> ddp_bucket_cap_mb;  // MiB.
   std::optional<bool> ddp_broadcast_buffers;

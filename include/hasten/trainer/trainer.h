@@ -181,6 +181,9 @@ class HASTEN_API Trainer {
   void log_metrics(const std::string& split, const Metrics& metrics, std::ostream& out) const;
 
   void add_callback(std::shared_ptr<TrainerCallback> callback);
+  // Removes the callback, and returns false if the Trainer does not have it. A callback may add and
+  // remove callbacks: that takes effect with the next call.
+  bool remove_callback(const std::shared_ptr<TrainerCallback>& callback);
   // True in the job's main process.
   bool is_world_process_zero() const;
   // True in the main process of each machine.

@@ -68,12 +68,13 @@ TEST_CASE("resolve: an unsupported option is refused unless it has its default v
       "--deepspeed is not supported yet. Hint: each process holds the whole model; bf16, adafactor "
       "and gradient_accumulation_steps save memory");
   CHECK_NOTHROW(parse_more({"--deepspeed", "none", "--fsdp", "none"}));
-  const TemporaryFile file("a.yaml", "seed: 1\naccelerator_config: {split_batches: true}\n");
+  const TemporaryFile file("a.yaml", "seed: 1\ndebug: underflow_overflow\n");
   CHECK(error_of([&] {
           parse_more({"--config_file", file.path()});
-        }).text == file.path() +
-                       ":2: accelerator_config is not supported. Hint: the Trainer divides batches "
-                       "itself; write a loop with hasten::Accelerator to choose how");
+        }).text ==
+        file.path() +
+            ":2: debug is not supported. Hint: use stop_on_nonfinite_loss to end a run at "
+            "its first bad loss");
 }
 
 TEST_CASE("resolve: null in a file restores the default over an earlier file") {

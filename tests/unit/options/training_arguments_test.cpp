@@ -226,6 +226,38 @@ TEST_CASE("training arguments: JSON reads back to the same values") {
   CHECK_FALSE(parsed.contains("push_to_hub"));
 }
 
+TEST_CASE("training arguments: accelerator_config has the keys of the Hugging Face Trainer") {
+  const auto from = [](const std::string& config) {
+    return training_arguments_from_json("{\"accelerator_config\": " + config + "}");
+  };
+  const auto error_with = [&](const std::string& config) {
+    return error_of([&] { validate(from(config)); }).text;
+  };
+  // Its default values, as the Hugging Face Trainer writes them.
+  const auto defaults = from(R"({"split_batches": false, "dispatch_batches": null,
+      "even_batches": true, "use_seedable_sampler": true, "non_blocking": false,
+      "gradient_accumulation_kwargs": null, "use_configured_state": false})");
+  CHECK_NOTHROW(validate(defaults));
+  CHECK_FALSE(defaults.accelerator_config.has("dispatch_batches"));
+  CHECK(from(R"({"dispatch_batches": false})").accelerator_config.flag("dispatch_batches", true) ==
+        false);
+  CHECK(error_with(R"({"even_batches": false})") ==
+        "accelerator_config: even_batches: got 'false', expected one of true");
+  CHECK(error_with(R"({"split_batch": true})") ==
+        "accelerator_config: unknown key split_batch. Hint: did you mean split_batches?");
+  const auto conflict = [](const TrainingArguments& arguments) {
+    return error_of([&] { validate(arguments); }).code;
+  };
+  CHECK(conflict({.auto_find_batch_size = true, .accelerator_config = {{"split_batches", true}}}) ==
+        "config.contradiction");
+  CHECK(conflict({.accelerator_config = {{"split_batches", true}}, .elastic_ranks = 2}) ==
+        "config.contradiction");
+  CHECK(conflict({.accelerator_config = {{"dispatch_batches", true}}, .elastic_ranks = 2}) ==
+        "config.contradiction");
+  CHECK_NOTHROW(
+      validate({.accelerator_config = {{"dispatch_batches", false}}, .elastic_ranks = 2}));
+}
+
 TEST_CASE("training arguments: JSON may have some names, with the errors of a file") {
   CHECK(training_arguments_from_json(R"({"warmup_ratio": 0.1})").warmup_steps == 0.1);
   CHECK(error_of([] { training_arguments_from_json("{\n\"lerning_rate\": 1}", "a.json"); }).text ==

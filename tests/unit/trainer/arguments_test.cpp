@@ -151,6 +151,22 @@ TEST_CASE("neftune_noise_alpha: a model adds noise while it trains, and only the
   CHECK(at::equal(model->forward(batch).logits, still));
 }
 
+TEST_CASE("neftune_noise_alpha: a run that is refused leaves the model without noise") {
+  const Folder folder;
+  TrainingArguments args = arguments(folder);
+  args.neftune_noise_alpha = 5;
+  args.activation_offloading = true;  // refused on the CPU
+  const auto model = new_model<BertForTokenClassification>(0);
+  TensorDict batch = rows(8).columns();
+  batch.erase("labels");
+  model->train();
+  const at::Tensor before = model->forward(batch).logits.detach();
+  Trainer trainer(model, args, {.train_dataset = TrainerDataset(rows(8))});
+  CHECK(code_of([&] { trainer.train(); }) == "autograd.offload");
+  model->train();
+  CHECK(at::equal(model->forward(batch).logits, before));
+}
+
 TEST_CASE("neftune_noise_alpha: a module without embeddings is refused") {
   struct Plain : torch::nn::Module {
     Plain() { register_module("layer", layer); }

@@ -146,6 +146,26 @@ TEST_CASE("arrow data: ids that the model does not have are refused with their r
   CHECK(contains(error_of([&] { task.train(); }), "text.missing-column"));
 }
 
+TEST_CASE("arrow data: a mask of another length than its row is refused before training") {
+  if (!can_read_arrow()) return;
+  ArrowTask task(TrainTask::text_classification);
+  task.options.data = arrow_path("masks.arrow");
+  const std::string error = error_of([&] { task.train(); });
+  CHECK(contains(error, "data.lengths | "));
+  CHECK(contains(error, "masks.arrow: attention_mask of row 1"));
+}
+
+TEST_CASE("arrow data: a row without a label is named") {
+  if (!can_read_arrow()) return;
+  ArrowTask task(TrainTask::text_classification);
+  task.options.data = arrow_path("missing.parquet");
+  CHECK(task.train().at("labels").size(0) == 3);
+  CHECK(task.class_names() == Names{"a", "b"});
+  task.options.label_column = "score";
+  CHECK(contains(error_of([&] { task.train(); }), "text."));
+  CHECK(contains(error_of([&] { task.train(); }), "missing.parquet:2: column \"score\""));
+}
+
 TEST_CASE("arrow data: a folder of splits gives train and test") {
   if (!can_read_arrow()) return;
   ArrowTask task(TrainTask::text_classification);

@@ -159,6 +159,56 @@ TEST_CASE("exported training: mixed precision trains to losses near those of flo
   }
 }
 
+TEST_CASE(
+    "exported training: float16 scales losses, skips steps, and continues with the same bits") {
+  for (const std::string name : {"transformer", "mlp", "cnn", "tied"}) {
+    CAPTURE(name);
+    const Folder folder;
+    TrainingArguments args = arguments(folder.path, 8);
+    const Trained exact = train(name, args);
+    args.fp16 = true;
+    args.save_strategy = SaveStrategy::steps;
+    args.save_steps = 4;
+    const Trained mixed = train(name, args);
+    REQUIRE(exact.losses.size() == mixed.losses.size());
+    CHECK(exact.losses != mixed.losses);
+    for (std::size_t i = 0; i < exact.losses.size(); ++i)
+      CHECK(mixed.losses[i] == doctest::Approx(exact.losses[i]).epsilon(0.05));
+    for (const auto& [key, tensor] : mixed.weights)
+      CHECK((tensor.scalar_type() == exact.weights.at(key).scalar_type()));
+    args.resume_from_checkpoint = (folder.path / "checkpoint-4").string();
+    CHECK(is_equal(train(name, args), mixed));
+  }
+  // A loss that is large in float16 overflows at first.
+  const Folder folder;
+  TrainingArguments args = arguments(folder.path, 8);
+  args.fp16 = true;
+  const auto model = load("mlp");
+  TrainerParts parts = parts_of(*model, 48);
+  parts.compute_loss = [loss = parts.compute_loss](ExportedModule& module, TrainerBatch& batch) {
+    ModelOutput out = loss(module, batch);
+    out.loss = out.loss.to(at::kFloat) * 64;
+    return out;
+  };
+  Trainer trainer(model, args, std::move(parts));
+  const TrainOutput out = trainer.train();
+  const double skipped = out.metrics.at("skipped_steps");
+  CHECK(skipped > 0);
+  CHECK(skipped < 10);
+}
+
+TEST_CASE("exported training: weights_dtype is refused, because operators have their types") {
+  const Folder folder;
+  TrainingArguments args = arguments(folder.path, 8);
+  args.weights_dtype = WeightsType::bfloat16;
+  const auto model = load("mlp");
+  const auto make = [&] { Trainer trainer(model, args, parts_of(*model, 8)); };
+  CHECK(code_of(make) == "trainer.weights-dtype");
+  CHECK_THROWS_WITH_AS(make(), doctest::Contains("an exported program"), ConfigError);
+  CHECK_THROWS_WITH_AS(make(), doctest::Contains("export the model in bfloat16"), ConfigError);
+  for (const at::Tensor& each : model->parameters()) CHECK((each.scalar_type() == at::kFloat));
+}
+
 TEST_CASE("exported training: a resumed run equals one that was not interrupted") {
   for (const std::string name : {"transformer", "mlp", "cnn", "tied"}) {
     CAPTURE(name);

@@ -9,6 +9,7 @@
 
 #include "hasten/base/text.h"
 #include "hasten/data/column_dataset.h"
+#include "hasten/models/gpt2.h"
 #include "hasten/process/notebook_launcher.h"
 #include "hasten/trainer/trainer.h"
 #include "unit/data/error_of.h"
@@ -179,6 +180,35 @@ TEST_CASE("trainer outputs: a base model predicts its hidden states") {
   // Those of a model with logits stay with the model.
   Trainer classifier(new_model(0), args, {});
   CHECK(classifier.predict(data).other_predictions.empty());
+}
+
+TEST_CASE("trainer outputs: evaluate and predict score a language model alike") {
+  const Folder folder;
+  GPT2Config config;
+  config.vocab_size = 7;
+  config.n_embd = 8;
+  config.n_layer = config.n_head = 1;
+  config.n_positions = 8;
+  torch::manual_seed(2);
+  const auto model = std::make_shared<GPT2LMHeadModel>(config);
+  model->initialize();
+  const at::Tensor ids = at::randint(7, {9, 6});
+  const TrainerDataset data(ColumnDataset({{"input_ids", ids}, {"labels", ids}}));
+  TrainingArguments args = short_run(folder.path);
+  args.per_device_eval_batch_size = 4;
+  // The logits of a token predict the token after it.
+  const auto metric = metric_from_function([](const EvalPrediction& all) -> Metrics {
+    const at::Tensor right = all.predictions.argmax(-1).eq(all.label_ids);
+    return {{"right", right.sum().item<double>()},
+            {"unused", all.label_ids.eq(-100).sum().item<double>()}};
+  });
+  Trainer trainer(std::shared_ptr<PreTrainedModel>(model), args, {.compute_metrics = metric});
+  const Metrics evaluated = trainer.evaluate(data);
+  const PredictionOutput predicted = trainer.predict(data);
+  CHECK(evaluated.at("eval_unused") == 9);
+  CHECK(predicted.metrics.at("test_right") == evaluated.at("eval_right"));
+  CHECK(predicted.metrics.at("test_unused") == evaluated.at("eval_unused"));
+  CHECK(at::equal(predicted.label_ids, ids));
 }
 
 TEST_CASE("trainer outputs: processes predict the rows of all") {

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <memory>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -189,6 +191,72 @@ struct ScaledIds : torch::nn::Module {
 };
 
 }  // namespace
+
+TEST_CASE("run failures: an evaluation that throws leaves the memory metrics of later stages") {
+  const Folder folder;
+  TrainingArguments args = short_run(folder.path);
+  args.max_steps = 1;
+  args.skip_memory_metrics = false;
+  bool throws = true;
+  Trainer trainer(new_model(), args, parts_with(metric_from_function([&](const EvalPrediction&) {
+                    if (throws) throw std::runtime_error("no score");
+                    return Metrics{{"score", 1}};
+                  })));
+  CHECK_THROWS_AS(trainer.evaluate(), std::runtime_error);
+  throws = false;
+  CHECK(trainer.train().metrics.contains("train_mem_cpu_alloc_delta"));
+  CHECK(trainer.evaluate().contains("eval_mem_cpu_alloc_delta"));
+}
+
+TEST_CASE("run failures: memory that runs out in an evaluation is reported as such") {
+  const Folder folder;
+  TrainingArguments args = short_run(folder.path);
+  Trainer trainer(
+      new_model(), args,
+      parts_with(metric_from_function([](const EvalPrediction&) { return Metrics{}; })));
+  struct Throws : TrainerCallback {
+    void on_prediction_step(const TrainerEvent&, TrainerControl&) override {
+      throw std::bad_alloc();
+    }
+  };
+  trainer.add_callback(std::make_shared<Throws>());
+  CHECK(contains(error_of([&] { trainer.evaluate(); }),
+                 "trainer.out-of-memory | out of memory in an evaluation batch"));
+}
+
+TEST_CASE("run failures: a callback may add and remove callbacks while the callbacks are called") {
+  const Folder folder;
+  TrainingArguments args = short_run(folder.path);
+  args.max_steps = 1;
+  struct Counts : TrainerCallback {
+    void on_train_begin(const TrainerEvent&, TrainerControl&) override { ++begun; }
+    void on_train_end(const TrainerEvent&, TrainerControl&) override { ++ended; }
+    int begun = 0, ended = 0;
+  };
+  struct Adds : TrainerCallback {
+    void on_train_begin(const TrainerEvent&, TrainerControl&) override {
+      for (int i = 0; i < 100; ++i) trainer->add_callback(counts);
+    }
+    void on_epoch_begin(const TrainerEvent&, TrainerControl&) override {
+      has_removed = trainer->remove_callback(self.lock());
+    }
+    Trainer* trainer = nullptr;
+    std::weak_ptr<Adds> self;
+    bool has_removed = false;
+    std::shared_ptr<Counts> counts = std::make_shared<Counts>();
+  };
+  const auto adds = std::make_shared<Adds>();
+  TrainerParts parts{.train_dataset = TrainerDataset(rows(8)), .callbacks = {adds}};
+  Trainer trainer(new_model(), args, parts);
+  adds->trainer = &trainer;
+  adds->self = adds;
+  trainer.train();
+  CHECK(adds->counts->begun == 0);
+  CHECK(adds->counts->ended == 100);
+  CHECK(adds->has_removed);
+  CHECK_FALSE(trainer.remove_callback(adds));
+  CHECK(trainer.remove_callback(adds->counts));
+}
 
 TEST_CASE("run failures: a hook that throws ends the run, and leaves the model in its mode") {
   const Folder folder;

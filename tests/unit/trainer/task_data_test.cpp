@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "hasten/base/files.h"
 #include "hasten/formats/safetensors.h"
@@ -52,7 +53,9 @@ class TaskFiles {
     return load_model(options.model, read_task_data(options)->model_options());
   }
   // The batch of all training rows, or of all evaluation rows.
-  TensorDict train() const { return batch_of(read_task_data(options)->train(*load().model)); }
+  TensorDict train(std::uint64_t seed = 42) const {
+    return batch_of(read_task_data(options)->train(*load().model), seed);
+  }
   TensorDict eval(EvalLabels labels = EvalLabels::required) const {
     const auto data = read_task_data(options, labels);
     return batch_of(data->eval(*load_model(options.model, data->model_options()).model));
@@ -71,8 +74,8 @@ class TaskFiles {
   TrainOptions options;
 
  private:
-  static TensorDict batch_of(const TrainerDataset& dataset) {
-    auto loader = dataset.loader({.batch_size = dataset.size()});
+  static TensorDict batch_of(const TrainerDataset& dataset, std::uint64_t seed = 42) {
+    auto loader = dataset.loader({.batch_size = dataset.size(), .seed = seed});
     TensorDict batch = loader.begin()->as<TensorDict>();
     for (auto& [name, tensor] : batch) tensor = tensor.clone();
     return batch;
@@ -284,15 +287,86 @@ TEST_CASE("causal lm: texts end with the end token, and are joined and cut, or e
   CHECK(contains(files.error(), "data.ids | "));
 }
 
+TEST_CASE("masked lm: whole words are those of the tokenizer, and it must name a mask token") {
+  TaskFiles files(TrainTask::masked_lm);
+  files.options.data = files.write("a.txt", "redblue redblue!\nblue\n");
+  files.options.max_length = 3;
+  // A byte-level tokenizer without special tokens, whose tokens do not say that they continue a word.
+  files.write("tokenizer.json",
+              R"({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, )"
+              R"("trim_offsets": true, "use_regex": true}, "model": {"type": "BPE", "merges": )"
+              R"(["r e", "re d", "b l", "bl u", "blu e"], "vocab": {"r": 0, "e": 1, "d": 2, )"
+              R"("b": 3, "l": 4, "u": 5, "\u0120": 6, "!": 7, "re": 8, "red": 9, "bl": 10, )"
+              R"("blu": 11, "blue": 12, "<mask>": 13}}})");
+  CHECK(contains(files.error(), "tokenizers.missing-token"));
+  CHECK(contains(files.error(), "the tokenizer has no mask token"));
+  files.write("tokenizer_config.json", R"({"mask_token": "<mask>"})");
+  CHECK(contains(files.error(), "got 13, expected 0 to 9"));
+  files.write("tokenizer_config.json", R"({"mask_token": "!"})");
+  CHECK(contains(files.error(), "data.ids | "));  // the token "blue" is not one of the model's
+
+  TaskFiles large(TrainTask::masked_lm);
+  BertConfig config = tiny_runs::tiny(0);
+  config.vocab_size = 14;
+  BertModel model(config);
+  model.initialize();
+  model.save_pretrained(large.options.model);
+  large.write("tokenizer.json", read_file(files.path("tokenizer.json")));
+  large.write("tokenizer_config.json", R"({"mask_token": "<mask>"})");
+  large.options.data = files.options.data;
+  large.options.max_length = 7;
+  large.options.mlm_probability = 0.5;
+  large.options.whole_word_mask = true;
+  // red blue, blank red blue, !, blue: the last word of a text and the first of the next are apart.
+  std::set<std::vector<std::int64_t>> seen;
+  for (int seed = 0; seed < 64; ++seed) {
+    const at::Tensor labels = large.train(static_cast<std::uint64_t>(seed)).at("labels").ne(-100);
+    const auto masked = [&](int token) { return labels[0][token].item<bool>(); };
+    CHECK(masked(0) == masked(1));
+    CHECK(masked(2) == masked(3));
+    CHECK(masked(3) == masked(4));
+    seen.insert({masked(0), masked(2), masked(5), masked(6)});
+  }
+  CHECK(seen.size() > 10);  // of 16
+
+  // Ready-made ids do not say where words begin.
+  save_safetensors(large.path("ids.safetensors"), {{"input_ids", at::full({2, 4}, 9, at::kLong)}});
+  large.options.data = large.path("ids.safetensors");
+  CHECK(contains(large.error(), "data.words | "));
+  save_safetensors(large.path("ids.safetensors"), {{"input_ids", at::full({2, 4}, 9, at::kLong)},
+                                                   {"word_ids", at::zeros({2, 4}, at::kLong)}});
+  large.options.mlm_probability = 1;
+  CHECK(are(large.train().at("input_ids"), std::vector<std::int64_t>(8, 13)));
+}
+
+TEST_CASE("masked lm: texts of which the tokenizer keeps nothing are left out") {
+  TaskFiles files(TrainTask::masked_lm);
+  files.options.line_by_line = true;
+  files.options.data = files.write("a.txt", "red\n\u200b\n");
+  files.write(
+      "tokenizer.json",
+      R"({"normalizer": {"type": "Replace", "pattern": {"String": "\u200b"}, "content": ""},)"
+      R"("model": {"type": "WordLevel", "unk_token": "?", "vocab": {"?": 0, "red": 1, )"
+      R"("<mask>": 2}}})");
+  files.write("tokenizer_config.json", R"({"mask_token": "<mask>"})");
+  files.options.mlm_probability = 1;
+  CHECK(are(files.train().at("labels"), {1}));
+  files.write("a.txt", "\u200b\n");
+  CHECK(contains(files.error(), "data.empty | "));
+}
+
 TEST_CASE("texts of a classification need a padding token unless BERT's tokenizer reads them") {
   TaskFiles files(TrainTask::text_classification, {"a", "b"});
   files.options.data = files.write("a.tsv", "text\tlabel\nred green\ta\nblue\tb\n");
-  files.write("tokenizer.json",
-              R"({"pre_tokenizer": {"type": "WhitespaceSplit"}, "model": {"type": "WordLevel", )"
-              R"("unk_token": "?", "vocab": {"?": 0, "red": 1, "green": 2, "<pad>": 7}}})");
+  files.write(
+      "tokenizer.json",
+      R"({"pre_tokenizer": {"type": "WhitespaceSplit"}, "model": {"type": "WordLevel", )"
+      R"("unk_token": "?", "vocab": {"?": 0, "red": 1, "green": 2, "<pad>": 7, "<wide>": 10}}})");
   CHECK(contains(files.error(), "tokenizers.missing-token"));
   files.write("tokenizer_config.json", R"({"pad_token": "<pad>"})");
   CHECK(are(files.train().at("input_ids"), {1, 2, 0, 7}));
+  files.write("tokenizer_config.json", R"({"pad_token": "<wide>"})");
+  CHECK(contains(files.error(), "data.ids | the id of the padding token: got 10, expected 0 to 9"));
 }
 
 TEST_CASE("tasks: an evaluation has the scores of its task") {

@@ -85,6 +85,8 @@ TEST_CASE("search with the Trainer: a run without evaluations is evaluated at it
         const auto value = train_trial(trainer, trial);
         CHECK(trainer.state().global_step == trial.integer("max_steps"));
         CHECK(value == trainer.evaluate().at("eval_loss"));
+        // The trial gets no further reports.
+        CHECK(trainer.evaluate("test").contains("test_loss"));
         return value;
       },
       {.method = SearchMethod::grid});

@@ -441,7 +441,23 @@ TEST_CASE("trainer: an out-of-memory error says in which step, how much, and wha
     trainer.evaluate();
     FAIL("expected an error");
   } catch (const MemoryError& error) {
-    CHECK(std::string(error.what()).find("out of memory in an evaluation batch") == 0);
+    const std::string text = error.what();
+    CHECK(text.find("out of memory in an evaluation batch") == 0);
+    CHECK_MESSAGE(text.find(str("per_device_eval_batch_size (", args.per_device_eval_batch_size,
+                                ")")) != std::string::npos,
+                  text);
+    CHECK_MESSAGE(text.find("per_device_train_batch_size") == std::string::npos, text);
+  }
+  args.per_device_train_batch_size = 1;
+  Trainer of_rows(std::make_shared<OutOfMemoryModel>(tiny()), args,
+                  {.train_dataset = TrainerDataset(rows(8)), .log_sink = [](std::string_view) {}});
+  try {
+    of_rows.train();
+    FAIL("expected an error");
+  } catch (const MemoryError& error) {
+    const std::string text = error.what();
+    CHECK_MESSAGE(text.find("halve") == std::string::npos, text);
+    CHECK_MESSAGE(text.find("per_device_train_batch_size is 1 already") != std::string::npos, text);
   }
 }
 
@@ -457,9 +473,9 @@ struct LimitedModel : BertForSequenceClassification {
     const at::Tensor large = weight.sum() * at::ones({rows, 1 << 20});
     // Stands for an allocator that refuses: a dry run computes only shapes and does not come here.
     if (rows > 2 && !DryRun::active())
-      throw c10::OutOfMemoryError({"allocate", "allocator", 1},
-                                  str("can't allocate memory: you tried to allocate ",
-                                      rows * (4 << 20), " bytes."));
+      throw c10::OutOfMemoryError(
+          {"allocate", "allocator", 1},
+          str("can't allocate memory: you tried to allocate ", rows * (4 << 20), " bytes."));
     out.loss = out.loss + large.mean();
     return out;
   }
@@ -480,8 +496,7 @@ TEST_CASE("trainer: an out-of-memory error names the place and a batch that woul
     CHECK(error.code() == "trainer.out-of-memory");
     CHECK_MESSAGE(text.find("memory runs out in the forward pass, in aten::") != std::string::npos,
                   text);
-    CHECK_MESSAGE(text.find("of classifier, which requests 16.8 MB of ") !=
-                      std::string::npos,
+    CHECK_MESSAGE(text.find("of classifier, which requests 16.8 MB of ") != std::string::npos,
                   text);
     CHECK_MESSAGE(text.find("a batch of ") != std::string::npos, text);
     CHECK_MESSAGE(text.find("halve per_device_train_batch_size (4)") != std::string::npos, text);

@@ -1,0 +1,46 @@
+// File: options/kwarg_rules.h (internal)
+// The keys that lr_scheduler_kwargs, optim_args and activation_checkpointing_kwargs may hold. The
+// checks and the reference page use the same tables.
+//
+//   check_kwargs("optim_args", "sgd", {{"momentum", 0.9}}, optimizer_rules());
+//
+// Throws ConfigError "config.unknown-key", "config.out-of-range" and "config.missing". Thread rule:
+// constants and pure functions.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hasten/options/kwargs.h"
+
+namespace hasten::config {
+
+// A key of a schedule, an optimizer or an argument.
+struct KwargRule {
+  std::string_view owner;  // a schedule, an optimizer or an argument
+  std::string_view name;
+  std::string_view default_text;  // "required", or what applies without the key
+  std::string_view help;
+  double least = 0;                  // a number's lower limit, inclusive
+  bool whole = false;                // the number must be whole
+  std::vector<std::string> words{};  // if not empty, the value is one of these and not a number
+  std::optional<double> below{};     // a number's upper limit, exclusive
+  bool above = false;                // a number's lower limit is exclusive
+  bool is_text = false;              // any text
+};
+const std::vector<KwargRule>& schedule_rules();
+const std::vector<KwargRule>& optimizer_rules();
+const std::vector<KwargRule>& recomputation_rules();
+const std::vector<KwargRule>& sharing_rules();
+
+// Throws for keys that the owner does not take, for values out of their range, and for required keys
+// that are missing. `option` is the argument that holds the keys.
+void check_kwargs(const std::string& option, std::string_view owner, const Kwargs& kwargs,
+                  const std::vector<KwargRule>& rules);
+
+// The owner of recomputation_rules().
+inline constexpr std::string_view kRecomputation = "activation_checkpointing";
+
+}  // namespace hasten::config

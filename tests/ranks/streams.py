@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""The Trainer on a stream of unknown size gives the same curve, scores and predictions in one, two and three processes, however they share it, any
+number of processes can continue from a checkpoint, and processes whose streams differ end with one error.
+
+    streams.py STREAMS HASTEN
+"""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+from checks import check, exit_code
+from clean import CLEAN
+
+STREAMS, HASTEN = (os.path.abspath(path) for path in sys.argv[1:3])
+FOLDER = pathlib.Path(tempfile.mkdtemp())
+READS_ALL, SPLITS = "accelerator_config=dispatch_batches=false", "accelerator_config=split_batches=true"
+CLOSE = 1e-6
+ROWS = 25
+
+
+def launch(name, processes, *words):
+    folder, result = FOLDER / name, FOLDER / f"{name}.json"
+    result.unlink(missing_ok=True)
+    start = [HASTEN, "launch", "-q", "-n", str(processes), "--no_config_file"]
+    done = subprocess.run([*start, STREAMS, folder, result, *words], env=CLEAN | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=120)
+    return done, json.loads(result.read_text()) if result.exists() else None
+
+
+def run(name, processes, batch, *words):
+    done, result = launch(name, processes, f"per_device_train_batch_size={batch}", f"per_device_eval_batch_size={batch}", "learning_rate=0.05",
+                          "adam_epsilon=1e-4", *words)
+    if done.returncode != 0 or result is None:
+        sys.exit(f"{name} ended with {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+    return result
+
+
+def losses(result):
+    return [entry["loss"] for entry in result["history"] if "loss" in entry]
+
+
+def difference(result, other):
+    ours, theirs = (losses(each) + [each["evaluation"]["eval_loss"]] + [number for values in each["weights"].values() for number in values]
+                    for each in (result, other))
+    return max(abs(a - b) for a, b in zip(ours, theirs)) if len(ours) == len(theirs) else float("inf")
+
+
+def check_whole(what, result, reference, limit=CLOSE):
+    most = difference(result, reference)
+    check(most <= limit, f"{what}: losses, scores and weights agree within {most:.1e}", losses(result), losses(reference))
+    scores = result["evaluation"]
+    check(scores["eval_rows"] == ROWS and scores["eval_sum"] == sum(range(ROWS)), f"{what}: the evaluation counts each row once", scores)
+    check(result["predicted"] == list(range(ROWS)), f"{what}: each row is predicted once, in order", result["predicted"])
+
+
+def one_curve():
+    words = ["max_steps=11", "gradient_accumulation_steps=2"]
+    single = run("single", 1, 6, *words)
+    check(single["steps"] == 11 and len(losses(single)) == 11, "one process makes 11 steps")
+    for processes in (2, 3):
+        own = 6 // processes
+        for name, batch, sharing in (("dispatched", own, []), ("read", own, [READS_ALL]), ("split", 6, [SPLITS]),
+                                     ("split_read", 6, [SPLITS + ",dispatch_batches=false"])):
+            result = run(f"{name}{processes}", processes, batch, *words, *sharing)
+            check_whole(f"{name}, {processes} processes", result, single)
+            readers = [rank for rank, each in enumerate(result["ranks"]) if each["reads"] > 0]
+            expected = list(range(processes)) if "dispatch_batches=false" in " ".join(sharing) else [0]
+            check(readers == expected, f"{name}, {processes} processes: the ranks {expected} read the stream", result["ranks"])
+    check_whole("only rank 0 has rows", run("only", 2, 3, *words, "only_main=1"), single)
+
+
+def size_of_main_process():
+    """Only the stream of rank 0 knows its size: then max_steps is not needed."""
+    words = ["num_train_epochs=2", "sized=1"]
+    single = run("sized1", 1, 6, *words)
+    check(single["steps"] == 10, "two epochs of 25 rows are 10 steps", single["steps"])
+    check_whole("sized by rank 0", run("sized2", 2, 3, *words, "only_main=1"), single)
+    saves = ["save_strategy=steps", "save_steps=3", "only_main=1"]
+    whole = run("sized_whole", 2, 3, *words, *saves)
+    resumed = run("sized_resumed", 2, 3, *words, *saves, f"resume_from_checkpoint={FOLDER / 'sized_whole' / 'checkpoint-6'}")
+    check_whole("sized by rank 0, resumed", resumed, whole, 0)
+    done, _ = launch("unsized", 2, "num_train_epochs=2")
+    check(done.returncode == 2 and "trainer.max-steps" in done.stderr, "without a size max_steps is required", done.stderr)
+
+
+def resuming():
+    words = ["max_steps=11", "save_strategy=steps", "save_steps=7"]
+    for name, sharing in (("dispatched", []), ("read", [READS_ALL])):
+        whole = run(f"{name}_whole", 3, 2, *words, *sharing)
+        checkpoint = f"resume_from_checkpoint={FOLDER / f'{name}_whole' / 'checkpoint-7'}"
+        for processes in (3, 2, 1):
+            what = f"{name}: {processes} processes continue from the checkpoint of 3"
+            result = run(f"{name}_resumed{processes}", processes, 6 // processes, *words, *sharing, checkpoint)
+            check_whole(what, result, whole, 0 if processes == 3 else CLOSE)
+            # Step 7 ends after 12 of the 25 rows of the second pass. Several processes read the first six, which may fill up the last step.
+            skipped, own = [each["skipped"] for each in result["ranks"]], 12 if processes == 1 else 6
+            expected = [own] * processes if sharing else [own] + [0] * (processes - 1)
+            check(skipped == expected, f"{what}: the streams are asked to skip {expected} rows", skipped)
+
+
+def parts():
+    """Each of three processes reads its own part of the stream, of 4, 10 and 11 rows: passes of six steps, in which each row counts once."""
+    words = ["max_steps=15", "save_strategy=steps", "save_steps=4", "parts=1", READS_ALL]
+    whole = run("parts_whole", 3, 2, *words)
+    scores = whole["evaluation"]
+    check(scores["eval_rows"] == ROWS and scores["eval_sum"] == sum(range(ROWS)), "parts: the evaluation counts each row once", scores)
+    check(sorted(whole["predicted"]) == list(range(ROWS)), "parts: each row is predicted once", whole["predicted"])
+    epochs = [round(entry["epoch"] * 15) for entry in whole["history"] if "loss" in entry]
+    check(epochs == [*range(1, 7), *range(16, 22), *range(31, 34)], "parts: a pass has as many steps as the longest part needs", epochs)
+    for step in (4, 8):  # when the first part has ended, and inside it
+        resumed = run(f"parts_resumed{step}", 3, 2, *words, f"resume_from_checkpoint={FOLDER / 'parts_whole' / f'checkpoint-{step}'}")
+        check(difference(resumed, whole) == 0, f"parts: a run continues from step {step} bit for bit", losses(resumed), losses(whole))
+    done, _ = launch("parts_other", 2, "per_device_train_batch_size=3", *words, f"resume_from_checkpoint={FOLDER / 'parts_whole' / 'checkpoint-4'}")
+    check(done.returncode == 2 and "trainer.data-changed" in done.stderr, "parts: another number of processes is refused inside a pass", done.stderr)
+    # One process reads the whole stream, and so does rank 0 if it reads for all.
+    check_whole("parts, rank 0 reads", run("parts_dispatched", 3, 2, "max_steps=7", "parts=1"), run("parts_single", 1, 6, "max_steps=7", "parts=1"))
+    leaving_out = run("parts_drop_last", 3, 2, *words, "dataloader_drop_last=true", "save_strategy=no")
+    epochs = [round(entry["epoch"] * 15) for entry in leaving_out["history"] if "loss" in entry]
+    check(epochs[:4] == [1, 2, 16, 17], "parts: drop_last leaves out the steps that are not full in every process", epochs)
+
+
+def streams_that_differ():
+    """All processes end with one error, long before they would stop waiting for each other."""
+    words = ["max_steps=11", "per_device_train_batch_size=2", "ddp_timeout=100"]
+    for name, fault, errors in (("short", "short_rank=1", ["the end of the stream on rank 1"]),
+                                ("failing", "failing_rank=1", ["an error on rank 1", "the disk is gone"])):
+        began = time.monotonic()
+        done, _ = launch(name, 3, *words, READS_ALL, fault)
+        check(done.returncode not in (0, 75) and any(error in done.stderr for error in errors) and time.monotonic() - began < 90,
+              f"{name}: the ranks agree that their streams differ", done.stderr)
+    done, _ = launch("failing_main", 3, *words, "failing_rank=0")
+    check(done.returncode != 0 and "the disk is gone" in done.stderr, "an error of rank 0, which reads for all, ends all", done.stderr)
+    done, _ = launch("indivisible", 3, "max_steps=2", "per_device_train_batch_size=4", SPLITS)
+    check(done.returncode == 2 and "data.share" in done.stderr, "a batch that the processes cannot split is refused", done.stderr)
+
+
+try:
+    one_curve()
+    size_of_main_process()
+    resuming()
+    parts()
+    streams_that_differ()
+finally:
+    shutil.rmtree(FOLDER, ignore_errors=True)
+sys.exit(exit_code())
