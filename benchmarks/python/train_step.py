@@ -36,6 +36,10 @@ def parse():
     parser.add_argument("--bf16", action="store_true", help="autocast to bfloat16")
     parser.add_argument("--fused", type=int, choices=(0, 1), default=1, help="AdamW's fused kernel")
     parser.add_argument("--clip", type=int, choices=(0, 1), default=1)
+    parser.add_argument("--accumulate", type=int, default=1, help="mode trainer: micro-batches per step; --batch is that of a micro-batch")
+    parser.add_argument("--checkpoint", action="store_true", help="mode trainer: gradient checkpointing")
+    parser.add_argument("--optim", default="", help="mode trainer: the optimizer's name")
+    parser.add_argument("--lora", action="store_true", help="mode trainer: LoRA of rank 8 on query and value, by PEFT")
     return parser.parse_args()
 
 
@@ -71,7 +75,7 @@ def main():
 
     config = BertConfig(num_labels=2, hidden_dropout_prob=options.dropout, attention_probs_dropout_prob=options.dropout, **SIZES[options.size])
     model = BertForSequenceClassification(config).train()
-    count = options.steps * options.batch
+    count = options.steps * options.batch * options.accumulate
     ids = torch.randint(100, 30000, (count, options.seq))
     labels = torch.randint(0, 2, (count,))
     mask = torch.ones(options.seq, dtype=torch.long)
@@ -130,12 +134,17 @@ def main():
             def on_step_end(self, *args, **kwargs):
                 clock.mark()
 
+        trained = model
+        if options.lora:
+            from peft import LoraConfig, get_peft_model
+            trained = get_peft_model(model, LoraConfig(r=8, lora_alpha=16, target_modules=["query", "value"], task_type="SEQ_CLS"))
         with tempfile.TemporaryDirectory() as folder:
             arguments = TrainingArguments(
                 folder, use_cpu=True, bf16=options.bf16, per_device_train_batch_size=options.batch, num_train_epochs=1, learning_rate=5e-5,
-                optim="adamw_torch_fused" if options.fused else "adamw_torch", max_grad_norm=1.0 if options.clip else 0.0,
+                optim=options.optim or ("adamw_torch_fused" if options.fused else "adamw_torch"), gradient_accumulation_steps=options.accumulate,
+                gradient_checkpointing=options.checkpoint, max_grad_norm=1.0 if options.clip else 0.0,
                 logging_strategy="no", save_strategy="no", report_to="none", disable_tqdm=True)
-            trainer = Trainer(model=model, args=arguments, train_dataset=Rows(), callbacks=[Marks()])
+            trainer = Trainer(model=trained, args=arguments, train_dataset=Rows(), callbacks=[Marks()])
             trainer.remove_callback(PrinterCallback)       # which would print a second line
             trainer.train()
 
@@ -146,7 +155,8 @@ def main():
     name = re.search(r"model name\s*:\s*(.*)", pathlib.Path("/proc/cpuinfo").read_text())
     print(json.dumps(dict(
         mode=options.mode, size=options.size, batch=options.batch, seq=options.seq, threads=options.threads, bf16=options.bf16,
-        dropout=options.dropout, fused=options.fused, clip=options.clip, steps=len(wall), setup_s=round(clock.wall[0] - START, 2), first_ms=round(wall[0], 2),
+        dropout=options.dropout, fused=options.fused, clip=options.clip, accumulate=options.accumulate, checkpoint=options.checkpoint, optim=options.optim,
+        lora=options.lora, steps=len(wall), setup_s=round(clock.wall[0] - START, 2), first_ms=round(wall[0], 2),
         median_ms=round(statistics.median(wall[warm:]), 3), min_ms=round(min(wall[warm:]), 3), mean_ms=round(statistics.mean(wall[warm:]), 3),
         cpu_median_ms=round(statistics.median(cpu[warm:]), 3), peak_rss_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
         torch=torch.__version__, cpu_capability=torch.backends.cpu.get_cpu_capability(), cpu=name.group(1) if name else "")))

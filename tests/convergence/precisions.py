@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Fine-tunes MiniLM-L6 on the Debian sections in float, in float16, and with weights and moments in bfloat16, with several seeds:
-the mean evaluation losses must agree within the noise of the seeds. Prints a table.
+"""Fine-tunes MiniLM-L6 on the Debian sections in float with AdamW, in other precisions and with lean optimizers, with several seeds:
+the mean evaluation losses must reach that of AdamW within the noise of the seeds. Prints a table.
 
     tests/convergence/precisions.py build/release/bin/hasten [STEPS] [SEEDS]
 
@@ -18,12 +18,15 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 VARIANTS = {
     "float": [],
+    "AdamW with 8-bit moments": ["--optim", "adamw_8bit"],
+    "Adafactor": ["--optim", "adafactor"],
+    "bf16": ["--bf16"],
     "fp16": ["--fp16"],
     "bfloat16 weights and moments": ["--weights_dtype", "bfloat16", "--optim_args", "state_dtype=bfloat16"],
     # Shows that the test can fail: most updates vanish.
     "the same, rounded to the nearest": ["--weights_dtype", "bfloat16", "--optim_args", "state_dtype=bfloat16,stochastic_rounding=false"],
 }
-MUST_DIFFER = "the same, rounded to the nearest"
+MUST_BE_WORSE = "the same, rounded to the nearest"
 
 
 def eval_loss(hasten, model, steps, seed, words, folder):
@@ -53,9 +56,9 @@ def main():
     failed = 0
     for name, values in losses.items():
         difference = statistics.mean(values) - statistics.mean(plain)
-        differs = abs(difference) > 2 * noise
-        if differs != (name == MUST_DIFFER):
-            print(f"{name}: the mean loss differs from float's by {difference:+.4f}, with a noise of {noise:.4f}")
+        is_worse = difference > 2 * noise
+        if is_worse != (name == MUST_BE_WORSE):
+            print(f"{name}: the mean loss is that of float {difference:+.4f}, with a noise of {noise:.4f}")
             failed = 1
     return failed
 
