@@ -104,13 +104,16 @@ class Search {
 
   bool fits(const StepNeeds& needs) const { return needs.bytes <= limit_; }
 
-  // What a set of techniques needs: the memory with the smallest micro-batches and that of a step
+  // The needs of a set of techniques: the memory with the smallest micro-batches and that of a step
   // without accumulation, and the time for a row. The memory is unset if the techniques exclude such a
-  // step. Smaller micro-batches may need more memory, since accumulation makes the gradient of an
-  // embedding dense, which has only the rows of the batch otherwise.
+  // step. Smaller micro-batches may need more memory, since gradients stay alive between them.
   struct Effect {
     std::optional<double> smallest, whole;
     double seconds_per_row = 0;
+
+    double least_bytes() const {
+      return std::min(smallest.value_or(kUnknown), whole.value_or(kUnknown));
+    }
   };
   std::optional<Effect> effect_of(const TechniqueSet& techniques) {
     const std::vector<Batch> batches = batches_of(techniques);
@@ -142,8 +145,8 @@ class Search {
     }
   }
 
-  // The time for a row by the single effects of the techniques; unset: by their sum, no batch fits.
-  std::optional<double> estimated_seconds_per_row(const TechniqueSet& set) const {
+  // The sum of the effects of the techniques; unset: the model does not take one of them.
+  std::optional<Effect> sum_of_effects(const TechniqueSet& set) const {
     Effect sum = base_;
     const auto add = [](std::optional<double>& to, const std::optional<double>& single,
                         const std::optional<double>& base) {
@@ -159,21 +162,30 @@ class Search {
       if (base_.seconds_per_row > 0)
         sum.seconds_per_row *= single.seconds_per_row / base_.seconds_per_row;
     }
-    const double most = kTolerance * static_cast<double>(limit_);
-    const bool may_fit =
-        (sum.smallest && *sum.smallest <= most) || (sum.whole && *sum.whole <= most);
-    return may_fit ? std::optional(sum.seconds_per_row) : std::nullopt;
+    return sum;
+  }
+
+  // The sets that `estimate` gives a number for, the smallest number first.
+  using Ranking = std::vector<std::pair<double, const TechniqueSet*>>;
+  template <class Estimate>
+  Ranking ranked_by(Estimate estimate) const {
+    Ranking ranked;
+    for (const TechniqueSet& set : sets_) {
+      const std::optional<Effect> sum = sum_of_effects(set);
+      if (!sum) continue;
+      if (const std::optional<double> number = estimate(*sum)) ranked.emplace_back(*number, &set);
+    }
+    std::stable_sort(ranked.begin(), ranked.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    return ranked;
   }
 
   // Predicts the sets that may be the fastest, and leaves out what cannot be faster.
   void predict_fastest() {
-    std::vector<std::pair<double, const TechniqueSet*>> ranked;
-    for (const TechniqueSet& each : sets_) {
-      if (const auto seconds = estimated_seconds_per_row(each))
-        ranked.emplace_back(*seconds, &each);
-    }
-    std::stable_sort(ranked.begin(), ranked.end(),
-                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    const double most = kTolerance * static_cast<double>(limit_);
+    const Ranking ranked = ranked_by([&](const Effect& sum) {
+      return sum.least_bytes() <= most ? std::optional(sum.seconds_per_row) : std::nullopt;
+    });
     std::size_t predicted = 0;
     for (const auto& [seconds, set] : ranked) {
       const double share = has_technique(*set, "recompute") ? kWithoutRecomputation : 1;
@@ -192,30 +204,12 @@ class Search {
 
   // The sets that need the least memory by the sums of their single effects.
   std::vector<const TechniqueSet*> leanest() const {
-    std::vector<std::pair<double, const TechniqueSet*>> ranked;
-    for (const TechniqueSet& each : sets_)
-      if (const auto bytes = estimated_bytes(each)) ranked.emplace_back(*bytes, &each);
-    std::stable_sort(ranked.begin(), ranked.end(),
-                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    const Ranking ranked =
+        ranked_by([](const Effect& sum) { return std::optional(sum.least_bytes()); });
     std::vector<const TechniqueSet*> out;
     for (std::size_t i = 0; i < std::min(kMostExact, ranked.size()); ++i)
       out.push_back(ranked[i].second);
     return out;
-  }
-
-  // Unset: the model does not take one of the techniques.
-  std::optional<double> estimated_bytes(const TechniqueSet& set) const {
-    const auto least = [](const Effect& effect) {
-      return std::min(effect.smallest.value_or(kUnknown), effect.whole.value_or(kUnknown));
-    };
-    double sum = least(base_);
-    for (const Technique* each : set) {
-      const auto found = singles_.find(each);
-      if (found == singles_.end()) continue;  // every set has it
-      if (!found->second) return std::nullopt;
-      sum += least(*found->second) - least(base_);
-    }
-    return sum;
   }
 
   Prediction prediction_of(const TechniqueSet& set, const StepBatch& batch) {
