@@ -256,8 +256,8 @@ class HASTEN_API Accelerator {
   // virtual ranks, in order: the same bits for any number of processes. A collective. Throws
   // UsageError "prepare.elastic-loop" as elastic_loss() does, and for another count of numbers.
   double elastic_sum(const std::vector<double>& of_own_ranks) const;
-  // What a checkpoint keeps of elastic ranks (hasten/checkpoint/training_state.h); unset: there are
-  // none. A collective before the first micro-batch of a run. save_state() keeps it by itself.
+  // Returns what a checkpoint keeps of elastic ranks (hasten/checkpoint/training_state.h); unset if
+  // there are none. A collective before the first micro-batch of a run. save_state() calls it.
   std::optional<ElasticPosition> elastic_position() const;
   // Continues with the random numbers of such a position. Throws ConfigError "checkpoint.elastic"
   // unless it is of a run with as many virtual ranks and threads; `from` names where it comes from.

@@ -1,6 +1,6 @@
 // File: ops/composed_attention.h (internal)
-// Attention of LibTorch's operators: for tensors that the CPU's kernels do not take, and for
-// derivatives that have derivatives. ops::eager_attention() is defined beside it.
+// Computes attention by LibTorch's operators, for tensors that the CPU's kernels do not take and for
+// second derivatives. composed_attention.cpp also defines ops::eager_attention().
 //
 //   return reference_attention(q, k, v, mask, heads, p);
 //

@@ -39,7 +39,7 @@ class LossScaling : public SyncedState {
   // step. `exchanges`: the ranks agree by a collective. Throws DivergedError "optim.loss-scale".
   bool finish(SyncedOptimizer& optimizer, const Optimizers& all, bool exchanges);
 
-  // What a checkpoint keeps, and the steps of the run that were skipped.
+  // Returns the scale for a checkpoint, and the number of steps of the run that were skipped.
   LossScalePosition position() const;
   void restore(const LossScalePosition& position);
   // Begins a run that is not resumed.

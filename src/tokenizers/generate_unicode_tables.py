@@ -78,7 +78,7 @@ def ask_decompositions():
     decompose = normalizers.NFD().normalize_str
     full = {value: decompose(chr(value)) for value in CODE_POINTS}
     full = {value: text for value, text in full.items() if text != chr(value) and not 0xAC00 <= value <= 0xD7A3}
-    # Of an alias and its character, which have the same full decomposition, `back` holds the character, which NFC composes.
+    # An alias and its character have the same full decomposition. `back` holds the character, because NFC composes it.
     compose = normalizers.NFC().normalize_str
     back = {text: ord(compose(text)) for text in full.values() if len(text) > 1 and len(compose(text)) == 1}
     back = {**{text: value for value, text in full.items() if len(text) > 1}, **back}

@@ -36,7 +36,7 @@ struct Trainer::Impl {
   // Returns nullopt if `stops` ended it.
   std::optional<Metrics> evaluate(const TrainerDataset& dataset, const std::string& prefix,
                                   const Trainer::IgnoreKeys& ignored, const Stops& stops);
-  // What an evaluation has found over the rows of all processes.
+  // The results of an evaluation over the rows of all processes.
   struct Evaluated {
     std::optional<double> loss;  // the mean over the rows that have one; unset: none has
     double batches = 0;          // of this process
@@ -103,7 +103,7 @@ struct Trainer::Impl {
   void restore_window(const std::vector<WindowPosition>& windows,
                       const std::optional<LossScalePosition>& scale,
                       const std::filesystem::path& folder);
-  // What a checkpoint keeps of the scale of the losses; unset: they are not scaled.
+  // Returns the scale of the losses for a checkpoint; unset if they are not scaled.
   std::optional<LossScalePosition> loss_scale_position() const;
   // Continues with the scale of a checkpoint, or begins with the first one if there is none.
   void restore_loss_scale(const std::optional<LossScalePosition>& saved);

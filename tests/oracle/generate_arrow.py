@@ -92,7 +92,7 @@ def write_rows(name):
     data = bytearray((HERE / name).read_bytes())
     number, at = (251).to_bytes(8, "little"), 0
     while (at := data.find(number, at)) >= 0:
-        # Of the two numbers in the head of a batch, that of its rows comes first.
+        # The head of a batch has two equal numbers; the first one is the number of its rows.
         data[at : at + 8] = (2**62).to_bytes(8, "little")
         at = data.find(number, at + 8) + 8
     (HERE / name).write_bytes(bytes(data))

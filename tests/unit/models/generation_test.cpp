@@ -153,7 +153,7 @@ TEST_CASE(
   CHECK(allowed_tokens({1, 2, 2, 3}, {.top_k = 2}) == Tokens{1, 2, 3});
   CHECK(allowed_tokens({1, 2, 2, 3}, {.top_k = 0}).size() == 4);
   CHECK(allowed_tokens({1, 2, 2, 3}, {.top_k = 100}).size() == 4);
-  // What one filter has forbidden is no part of the next one's probabilities.
+  // The probabilities of the next filter leave out the tokens that an earlier one has forbidden.
   CHECK(allowed_tokens({3, 3, 0, 3, 3}, {.top_k = 4, .top_p = 0.75}) == Tokens{1, 3, 4});
 }
 

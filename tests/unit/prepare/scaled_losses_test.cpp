@@ -127,7 +127,7 @@ TEST_CASE("scaled losses: gradients that come after others were divided are divi
     auto [second, of_second] = accelerator.prepare(
         other, std::make_shared<torch::optim::SGD>(other->parameters(), rate(1.0)));
     accelerator.backward(loss_of(first(x)));
-    // Of both optimizers; the second one has no gradients yet.
+    // This divides the gradients of both optimizers; the second one has none yet.
     accelerator.unscale_gradients();
     accelerator.backward(loss_of(second(x)));
     of_first.step();

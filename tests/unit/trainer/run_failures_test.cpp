@@ -1,6 +1,6 @@
-// What a run does with bad input that appears only while it runs: metrics that are NaN or never
-// reported, callbacks and hooks that throw, and losses of evaluations that are no number. What is
-// refused before the first step is in any_module_test.cpp.
+// Tests how a run handles bad input that appears only while it runs: metrics that are NaN or never
+// reported, callbacks and hooks that throw, and losses of evaluations that are NaN. The tests of
+// input that is refused before the first step are in any_module_test.cpp.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
