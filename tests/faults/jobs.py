@@ -4,9 +4,10 @@
     jobs.py HASTEN MODEL FAULTS-LIBRARY [--jobs N] [--seed S] [--processes 1 2 4]
 
 Each job is `hasten launch --max_restarts` with one, two or four ranks of `hasten train`, with dropout, shuffling and asynchronous
-checkpoints. Once or twice, a rank is killed, aborted, stopped or crashes, or the launcher is killed, which also ends its ranks,
-or a call that writes to the folder fails. A job that ends is started again with --resume, as a person would do. It must end in
-time, without a damaged checkpoint and without processes, and with the bits of the undisturbed job.
+checkpoints. Once or twice, a rank is killed, aborted, stopped or crashes, or the launcher is killed, which also ends its ranks, or its
+guardian process is killed, or a call that writes to the folder fails. Eight jobs in sequence have each of these faults once, in
+random order and spread over the steps of a job. A job that ends is started again with --resume, as a person would do. It must
+end in time, without a damaged checkpoint and without processes, and with the bits of the undisturbed job.
 """
 import argparse
 import json
@@ -42,8 +43,10 @@ LIMIT = 120  # seconds of a job, for a busy machine
 STOPPED = 5  # seconds until the watchdog ends a job with a rank that is stopped
 WRITE_FAULTS = ("io", "full", "read_only", "short", "stays_full")
 FIRST_CALL, LAST_CALL = 25, 900  # of those that a rank makes below its folder; the first ones check the folder
+STEPS, SAVE_STEPS = 200, 5
+FAULTS = ("kill", "abort", "segmentation fault", "stop", "pause", "launcher", "guardian", "write")
 
-SIGNALS = {"kill": signal.SIGKILL, "abort": signal.SIGABRT, "segmentation fault": signal.SIGSEGV}
+SIGNALS = {"kill": signal.SIGKILL, "guardian": signal.SIGKILL, "abort": signal.SIGABRT, "segmentation fault": signal.SIGSEGV}
 
 
 class Job:
@@ -57,7 +60,7 @@ class Job:
     def start(self, fault=None):
         words = ["launch", "-n", self.processes, "--max_restarts", 4, "--no_config_file", "--grace_period", 2, *(["--resume"] if self.starts else []),
                  HASTEN, "train", "--use_cpu", "--disable_tqdm", "--model", MODEL, "--data", DATA, "--output_dir", self.folder, "--ddp_timeout", STOPPED,
-                 "--per_device_train_batch_size", 8 // self.processes, "--max_steps", 200, "--save_steps", 5, "--save_total_limit", 2, "--learning_rate", "1e-3",
+                 "--per_device_train_batch_size", 8 // self.processes, "--max_steps", STEPS, "--save_steps", SAVE_STEPS, "--save_total_limit", 2, "--learning_rate", "1e-3",
                  "--async_save", "true"]
         environment = CLEAN | {"OMP_NUM_THREADS": "1"}
         if fault:
@@ -66,13 +69,17 @@ class Job:
         self.output = tempfile.TemporaryFile("w+")
         self.launcher = subprocess.Popen([str(HASTEN), *map(str, words)], env=environment, stdout=self.output, stderr=subprocess.STDOUT, text=True)
 
-    def rank(self):
-        """A random rank that runs, or None."""
+    def child(self, is_rank):
+        """The process number of a random rank that runs, or of the launcher's guardian; None if there is none."""
         try:
-            children = pathlib.Path(f"/proc/{self.launcher.pid}/task/{self.launcher.pid}/children").read_text().split()
-            return int(random.choice(children)) if children else None
-        except OSError:
+            children = map(int, pathlib.Path(f"/proc/{self.launcher.pid}/task/{self.launcher.pid}/children").read_text().split())
+            return random.choice([child for child in children if (b"\0LOCAL_RANK=" in pathlib.Path(f"/proc/{child}/environ").read_bytes()) == is_rank])
+        except (OSError, IndexError):
             return None
+
+    def step(self):
+        """The step of the newest checkpoint."""
+        return max((int(path.name.split("-")[1]) for path in self.folder.glob("checkpoint-*") if path.name.split("-")[1].isdigit()), default=0)
 
     def wait(self):
         """Returns the exit code; None after the limit."""
@@ -107,54 +114,64 @@ def send(process, number):
         pass
 
 
-def disturb_rank(job, what):
-    rank = job.rank()
-    if rank is None:
+def disturb_child(job, what):
+    process = job.child(is_rank=what != "guardian")
+    if process is None:
         return
     if what in SIGNALS:
-        send(rank, SIGNALS[what])
+        send(process, SIGNALS[what])
         return
-    send(rank, signal.SIGSTOP)
+    send(process, signal.SIGSTOP)
     if what == "pause" or job.processes == 1:  # nobody waits for a single rank
         time.sleep(0.5)
-        send(rank, signal.SIGCONT)
+        send(process, signal.SIGCONT)
 
 
-def disturb(job, what, seconds):
-    """Waits, and does it, unless the job has ended."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end and job.launcher.poll() is None:
-        time.sleep(0.005)
+def disturb(job, what, step, delay):
+    """Waits for a checkpoint of that step and then the delay, and does it, unless the job has ended."""
+    while job.step() < step and job.launcher.poll() is None:
+        time.sleep(0.002)
+    time.sleep(delay)
     if job.launcher.poll() is not None:
         return
     if what == "launcher":
         job.launcher.kill()
     else:
-        disturb_rank(job, what)
+        disturb_child(job, what)
 
 
 def whole_job(processes):
-    """Returns the weights and the seconds of an undisturbed job."""
-    began = time.monotonic()
+    """Returns the weights of an undisturbed job, and the seconds between two checkpoints."""
     job = Job(f"whole{processes}", processes)
     job.start()
+    while not job.step() and job.launcher.poll() is None:
+        time.sleep(0.002)
+    began = time.monotonic()
     if job.wait() != 0:
         sys.exit(f"the undisturbed job of {processes} failed\n{job.texts}")
-    return job.weights(), time.monotonic() - began
+    return job.weights(), (time.monotonic() - began) / (STEPS // SAVE_STEPS - 1)
 
 
-def trial(number, whole):
+def faults_of_jobs(count):
+    """Yields the faults of each job, and the step from which the first one happens."""
+    for first in range(0, count, len(FAULTS)):
+        for position, what in enumerate(random.sample(FAULTS, len(FAULTS))[:count - first]):
+            extra = random.choices(FAULTS, k=random.choice((0, 0, 1)))
+            yield [what, *extra], int(STEPS * 0.95 * (position + random.random()) / len(FAULTS))
+
+
+def trial(number, whole, faults, step):
     processes = options.processes[number % len(options.processes)]
     expected, seconds = whole[processes]
     job = Job(f"job{number}", processes)
-    faults = random.choices(["kill", "abort", "segmentation fault", "stop", "pause", "launcher", "write"], k=random.choice((1, 1, 2)))
     fault = None
     if "write" in faults:
         fault = random.randrange(FIRST_CALL, LAST_CALL), random.choice(WRITE_FAULTS)
     job.start(fault)
     for what in faults:
         if what != "write":
-            disturb(job, what, random.uniform(0.2, 1) * seconds)
+            disturb(job, what, step, random.random() * seconds)
+            step = random.randint(step, STEPS)
     name = f"job {number} of {processes}: " + ", ".join(f"{fault[1]} at call {fault[0]}" if what == "write" else what for what in faults)
     in_time = job.finish()
     problems = [] if in_time else ["it did not end well" if time.monotonic() < job.deadline else "it hung"]
@@ -182,7 +199,7 @@ def main():
     config = json.loads((MODEL / "config.json").read_text())
     (MODEL / "config.json").write_text(json.dumps(config | {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}))
     whole = {processes: whole_job(processes) for processes in options.processes}
-    results = [trial(number, whole) for number in range(options.jobs)]
+    results = [trial(number, whole, *faults) for number, faults in enumerate(faults_of_jobs(options.jobs))]
     good, restarts, resumes, by_hand = (sum(column) for column in zip(*results))
     check(good == options.jobs, f"{good} of {options.jobs} disturbed jobs ended with the undisturbed bits: {restarts} restarts by the launcher, "
                                 f"{by_hand} by hand, {resumes} continued from a checkpoint")
