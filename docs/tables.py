@@ -3,12 +3,16 @@
 
     docs/tables.py build/release/bin            writes the tables
     docs/tables.py build/release/bin --check    reports a table that differs; skips tables that depend on the machine
+
+HASTEN_REFERENCE_PYTHON names a Python with torch and transformers, which exports the model of the table three-models.
 """
 import json
+import os
 import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 PAGE = HERE / "anatomy.md"
@@ -23,6 +27,7 @@ REASONS = {
     "gradients": "4 B at the end of the step; at the peak, early in the backward pass, few exist",
     "activations": "attention stores no probabilities and dropout no masks ([001](design/001-cpu-operators.md))",
     "temporary_buffers": "operands packed for matrix products, and intermediate gradients", "functionality": "the batch"}
+PYTHON = os.environ.get("HASTEN_REFERENCE_PYTHON")
 TYPICAL = ["cuda:" + name for name in ("t4", "v100-16gb", "rtx4090", "a10g", "l40s", "a100-80gb", "h100-80gb", "b200")]
 BERT_LARGE = ["bert-large", "--batch", "4", "--seq", "512"]
 
@@ -157,6 +162,34 @@ def together():
     return markdown(["MB at the peak", *COMPONENTS.values(), "peak"], rows)
 
 
+EXPORT_VIT = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import torch
+from transformers import ViTConfig, ViTForImageClassification
+from export_for_hasten import export_for_hasten
+model = ViTForImageClassification(ViTConfig(num_labels=10))
+export_for_hasten(model, {"pixel_values": torch.zeros(2, 3, 224, 224), "labels": torch.zeros(2, dtype=torch.long)}, sys.argv[2], check=False)
+"""
+
+
+def three_models():
+    """The peak of a step with each technique, of two models of hasten and of one that Python exports to a file here."""
+    parts, rows = ["--batch", "2", "--gradient_accumulation_steps", "4"], ["--batch", "8"]
+    techniques = [("none", rows), ("4 micro-batches of 2 rows", parts), ("bf16", [*rows, "--precision", "bf16"]), ("recomputation", [*rows, *RECOMPUTED]),
+                  ("selective recomputation", [*rows, *RECOMPUTED, "--activation_checkpointing_kwargs", "policy=selective"]),
+                  ("`adamw_8bit`", [*rows, "--optim", "adamw_8bit"]), ("`adafactor`", [*rows, "--optim", "adafactor"]),
+                  ("steps in the pass", [*rows, *STEP_IN_BACKWARD]), ("LoRA of all layers", [*rows, "--lora_r", "8", "--lora_target_modules", "all-linear"]),
+                  ("micro-batches, recomputation, `adamw_8bit`", [*parts, *RECOMPUTED, "--optim", "adamw_8bit"])]
+    with tempfile.TemporaryDirectory() as folder:
+        program = pathlib.Path(folder) / "vit.pt2"
+        subprocess.run([PYTHON, "-c", EXPORT_VIT, HERE.parent / "tools", program], check=True, capture_output=True)
+        models = (["bert-base", "--seq", "128"], ["gpt2", "--seq", "128"], [program])
+        peaks = [[estimate(*model, *words)["memory"]["peak"] for model in models] for _, words in techniques]
+    return markdown(["Peak", "BERT-base", "GPT-2", "ViT-base from PyTorch"],
+                    [[title, *(f"{peak / 1e6:,.0f} MB" for peak in row)] for (title, _), row in zip(techniques, peaks)])
+
+
 def architectures():
     """The results are those of the tests oracle/architecture_* with HASTEN_RECORD_ARCHITECTURES=1."""
     entries, rows = json.loads((ARCHITECTURES / "architectures.json").read_text()), []
@@ -188,18 +221,22 @@ def large_vocabularies():
 
 TECHNIQUES = {"recomputation": recomputation, "offloading": offloading, "adapters": adapters, "large-vocabularies": large_vocabularies,
               "float16": float16, "float16-gpus": float16_on_gpus, "bfloat16-weights": bfloat16_weights, "lean-optimizers": lean_optimizers,
-              "step-in-backward": step_in_backward, "offloaded-states": offloaded_states, "together": together}
+              "step-in-backward": step_in_backward, "offloaded-states": offloaded_states, "together": together, "three-models": three_models}
 TABLES = {"bert-large-cpu": bert_large_on_cpu, "page": comparison_with_documentation, "gpus": list_of_gpus, "bert-large-gpus": bert_large_on_gpus,
           "architectures": architectures, **TECHNIQUES}
 PAGES = {"architectures": EXPORTED_PAGE, **dict.fromkeys(TECHNIQUES, TECHNIQUES_PAGE)}  # all others are on PAGE
 # The packed operands of products depend on the CPU.
-MACHINE_DEPENDENT = {"bert-large-cpu", "recomputation", "adapters", "large-vocabularies", "float16", "bfloat16-weights", "lean-optimizers", "step-in-backward", "together"}
+MACHINE_DEPENDENT = {"bert-large-cpu", "recomputation", "adapters", "large-vocabularies", "float16", "bfloat16-weights", "lean-optimizers", "step-in-backward", "together", "three-models"}
+NEED_PYTHON = {"three-models"}
 
 
 def main():
     check = "--check" in sys.argv[2:]
     for name, make in TABLES.items():
         if check and name in MACHINE_DEPENDENT:
+            continue
+        if name in NEED_PYTHON and not PYTHON:
+            print(f"left out: the table {name} needs HASTEN_REFERENCE_PYTHON")
             continue
         page = PAGES.get(name, PAGE)
         text = page.read_text()
