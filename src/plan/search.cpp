@@ -23,9 +23,9 @@ constexpr std::size_t kMostExact = 24;
 constexpr double kTolerance = 1.15;
 // Between batches whose times for a row differ by less, the larger one is taken.
 constexpr double kSameTime = 1.02;
-// A plan that is less exact has to be faster by this factor, because predicted times are not more
-// accurate.
-constexpr double kWorthRounding = 1.1;
+// A plan that is less exact has to be faster by this factor: predictions of two plans differ by a few
+// percent even if their times are the same.
+constexpr double kWorthRounding = 1.05;
 // The bytes of a step about which nothing is known.
 constexpr double kUnknown = 1e18;
 // The least share of the time of a step with all layers recomputed that one with fewer takes: the
