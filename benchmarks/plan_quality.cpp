@@ -110,7 +110,9 @@ constexpr double kShares[] = {0.9, 0.6, 0.35, 0.1};
 struct Candidate {
   PlanSettings settings;
   std::int64_t rows = 0, accumulation = 1, bytes = 0;
-  double seconds = std::numeric_limits<double>::infinity();  // the least that was measured
+  // The least processor times that were measured of a short run, of a longer one, and of a step.
+  double short_run = std::numeric_limits<double>::infinity(), long_run = short_run;
+  double seconds = short_run;
 };
 
 EstimateOptions step_of(const EstimateOptions& step, const Candidate& candidate) {
@@ -126,8 +128,8 @@ double processor_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// Makes steps for real and keeps the least processor time of one: that of a longer run without that
-// of a shorter one.
+// Makes steps for real. The time of a step follows from the least times of two runs, because a run that
+// something disturbs would make their difference too small as well as too large.
 void measure(Candidate& candidate, const EstimateOptions& asked) {
   EstimateOptions step = step_of(asked, candidate);
   step.dry = false;
@@ -138,8 +140,11 @@ void measure(Candidate& candidate, const EstimateOptions& asked) {
     (void)estimate(step);
     return processor_seconds() - start;
   };
-  const double few = seconds(2);
-  candidate.seconds = std::min(candidate.seconds, std::max(1e-6, (seconds(6) - few) / 4));
+  constexpr std::int64_t kShort = 2, kLong = 6;
+  candidate.short_run = std::min(candidate.short_run, seconds(kShort));
+  candidate.long_run = std::min(candidate.long_run, seconds(kLong));
+  candidate.seconds =
+      std::max(1e-6, (candidate.long_run - candidate.short_run) / (kLong - kShort));
 }
 
 bool runs_within(EstimateOptions step, std::int64_t limit) {
@@ -182,11 +187,15 @@ void compare(const Model& model, PlanOptions options, std::vector<Candidate>& al
   nlohmann::ordered_json line = {{"model", model.name}, {"limit", options.memory}};
   try {
     const StepPlan plan = plan_step(options);
-    Candidate chosen{
+    Candidate own{
         .settings = plan.settings, .rows = plan.rows, .accumulation = plan.accumulation};
+    Candidate* planned = &own;
     std::vector<Candidate*> fitting;
-    for (Candidate& each : all)
+    for (Candidate& each : all) {
       if (each.bytes <= options.memory) fitting.push_back(&each);
+      if (text_of(each) == text_of(own)) planned = &each;
+    }
+    Candidate& chosen = *planned;
     const auto faster = [](const Candidate* a, const Candidate* b) {
       return a->seconds < b->seconds;
     };
@@ -196,9 +205,6 @@ void compare(const Model& model, PlanOptions options, std::vector<Candidate>& al
         measure(*fitting[i], options.step);
       measure(chosen, options.step);
     }
-    for (const Candidate* each : fitting)
-      if (text_of(*each) == text_of(chosen))
-        chosen.seconds = std::min(chosen.seconds, each->seconds);
     const Candidate& best = **std::min_element(fitting.begin(), fitting.end(), faster);
     line["plan"] = text_of(chosen);
     line["best"] = text_of(best);
