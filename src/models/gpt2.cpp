@@ -4,7 +4,7 @@
 
 #include "hasten/base/text.h"
 #include "hasten/models/recomputation.h"
-#include "models/decoder.h"
+#include "models/decoder_definitions.h"
 
 namespace hasten {
 
@@ -102,10 +102,12 @@ void GPT2PreTrainedModel::initialize(const std::vector<std::string>* names) {
   });
 }
 
+template class DecoderModel<GPT2PreTrainedModel>;
+template class DecoderForCausalLM<GPT2PreTrainedModel>;
+template class DecoderForSequenceClassification<GPT2PreTrainedModel>;
+
 GPT2Model::GPT2Model(GPT2Config config)
-    : GPT2PreTrainedModel(std::move(config), "GPT2Model"),
-      words_(register_module("wte",
-                             std::make_shared<EmbeddingTable>(config_.vocab_size, config_.n_embd))),
+    : DecoderModel(std::move(config), "GPT2Model"),
       positions_(register_module(
           "wpe", std::make_shared<EmbeddingTable>(config_.n_positions, config_.n_embd))) {
   const auto list = add_submodule(*this, "h");
@@ -117,97 +119,23 @@ GPT2Model::GPT2Model(GPT2Config config)
 }
 
 at::Tensor GPT2Model::embed(const at::Tensor& ids, const DecoderPass& pass) const {
-  at::Tensor sum =
+  const at::Tensor sum =
       ops::embedding_sum(words_->weight, positions_->weight, {}, ids,
                          pass.positions.defined() ? pass.positions.to(ids.device()) : at::Tensor(),
                          {}, /*padding_id=*/-1, sparse_gradients_);
-  if (noise_ > 0 && is_training()) sum = with_noise(sum, noise_);
-  return ops::dropout(sum, config_.embd_pdrop, is_training());
+  return ops::dropout(noisy(sum), config_.embd_pdrop, is_training());
 }
 
-at::Tensor GPT2Model::run_layers(at::Tensor x, const DecoderPass& pass) const {
+at::Tensor GPT2Model::hidden_states(const at::Tensor& ids, const DecoderPass& pass) const {
+  at::Tensor x = embed(ids, pass);
   for (const auto& layer : layers_) x = layer->forward(x, pass);
   return (*norm_)(x);
 }
 
-at::Tensor GPT2Model::hidden_states(const at::Tensor& ids, const DecoderPass& pass) const {
-  return run_layers(embed(ids, pass), pass);
-}
-
-// The size of the noise depends on the length of the rows.
-bool GPT2Model::may_leave_out_padding() const {
-  return noise_ == 0 && words_->weight.device().is_cpu() &&
-         config_.attn_implementation != AttentionImplementation::eager;
-}
-
-ModelOutput GPT2Model::forward(const TensorDict& batch) {
-  ModelOutput out;
-  out.last_hidden_state = hidden_states(as_int64(take(batch, "input_ids")), pass_over(batch));
-  return out;
-}
-
-at::Tensor GPT2Model::forward(const at::Tensor& ids, KeyValueCache& cache) {
-  return hidden_states(ids, pass_over(cache, ids.size(1)));
-}
-
-std::vector<at::Tensor> GPT2Model::sparse_parameters() const {
-  if (!sparse_gradients_) return {};
-  return {words_->weight};
-}
-bool GPT2Model::set_embedding_noise(double alpha) {
-  noise_ = alpha;
-  return true;
-}
-const at::Tensor& GPT2Model::word_embeddings() const { return words_->weight; }
-
 GPT2LMHeadModel::GPT2LMHeadModel(GPT2Config config)
-    : GPT2PreTrainedModel(std::move(config), "GPT2LMHeadModel"),
-      transformer_(register_module("transformer", std::make_shared<GPT2Model>(config_))) {
-  if (config_.tie_word_embeddings) return;
-  own_head_ = register_module(
-      "lm_head", std::make_shared<Projection>(config_.n_embd, config_.vocab_size, false));
-}
-
-const at::Tensor& GPT2LMHeadModel::head() const {
-  return own_head_ ? own_head_->weight : transformer_->word_embeddings();
-}
-
-ModelOutput GPT2LMHeadModel::forward(const TensorDict& batch) {
-  return causal_lm_outputs(*transformer_, head(), batch, loss_only_ && is_training());
-}
-
-at::Tensor GPT2LMHeadModel::next_logits(const at::Tensor& ids, KeyValueCache& cache) {
-  return next_token_logits(*transformer_, head(), ids, cache);
-}
-
-void GPT2LMHeadModel::set_sparse_gradients(bool sparse) {
-  // A tied table also gets the gradient of the output matrix, which is dense.
-  transformer_->set_sparse_gradients(sparse && own_head_ != nullptr);
-}
-bool GPT2LMHeadModel::set_embedding_noise(double alpha) {
-  return transformer_->set_embedding_noise(alpha);
-}
-
-std::map<std::string, std::string> GPT2LMHeadModel::tied_parameters() const {
-  if (own_head_) return {};
-  return {{"lm_head.weight", "transformer.wte.weight"}};
-}
+    : DecoderForCausalLM(std::move(config), "GPT2LMHeadModel") {}
 
 GPT2ForSequenceClassification::GPT2ForSequenceClassification(GPT2Config config)
-    : GPT2PreTrainedModel(std::move(config), "GPT2ForSequenceClassification"),
-      transformer_(register_module("transformer", std::make_shared<GPT2Model>(config_))),
-      score_(register_module(
-          "score", std::make_shared<Projection>(config_.n_embd, config_.num_labels, false))) {}
-
-ModelOutput GPT2ForSequenceClassification::forward(const TensorDict& batch) {
-  return classifier_outputs(*transformer_, *score_, batch);
-}
-
-void GPT2ForSequenceClassification::set_sparse_gradients(bool sparse) {
-  transformer_->set_sparse_gradients(sparse);
-}
-bool GPT2ForSequenceClassification::set_embedding_noise(double alpha) {
-  return transformer_->set_embedding_noise(alpha);
-}
+    : DecoderForSequenceClassification(std::move(config), "GPT2ForSequenceClassification") {}
 
 }  // namespace hasten

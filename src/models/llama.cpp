@@ -2,7 +2,7 @@
 
 #include "hasten/base/text.h"
 #include "hasten/models/recomputation.h"
-#include "models/decoder.h"
+#include "models/decoder_definitions.h"
 #include "models/rotary_positions.h"
 
 namespace hasten {
@@ -110,10 +110,15 @@ void LlamaPreTrainedModel::initialize(const std::vector<std::string>* names) {
   });
 }
 
-LlamaModel::LlamaModel(LlamaConfig config)
-    : LlamaPreTrainedModel(std::move(config), "LlamaModel"),
-      words_(register_module("embed_tokens", std::make_shared<EmbeddingTable>(
-                                                 config_.vocab_size, config_.hidden_size))) {
+CacheShape LlamaPreTrainedModel::cache_shape() const {
+  return {config_.num_hidden_layers, config_.key_value_heads() * config_.head_size()};
+}
+
+template class DecoderModel<LlamaPreTrainedModel>;
+template class DecoderForCausalLM<LlamaPreTrainedModel>;
+template class DecoderForSequenceClassification<LlamaPreTrainedModel>;
+
+LlamaModel::LlamaModel(LlamaConfig config) : DecoderModel(std::move(config), "LlamaModel") {
   const auto list = add_submodule(*this, "layers");
   for (std::int64_t i = 0; i < config_.num_hidden_layers; ++i)
     layers_.push_back(
@@ -123,12 +128,12 @@ LlamaModel::LlamaModel(LlamaConfig config)
 }
 
 at::Tensor LlamaModel::embed(const at::Tensor& ids) const {
-  const at::Tensor x = ops::embedding_sum(words_->weight, {}, {}, ids, {}, {},
-                                          config_.pad_token_id.value_or(-1), sparse_gradients_);
-  return noise_ > 0 && is_training() ? with_noise(x, noise_) : x;
+  return noisy(ops::embedding_sum(words_->weight, {}, {}, ids, {}, {},
+                                  config_.pad_token_id.value_or(-1), sparse_gradients_));
 }
 
-at::Tensor LlamaModel::run_layers(at::Tensor x, const DecoderPass& pass) const {
+at::Tensor LlamaModel::hidden_states(const at::Tensor& ids, const DecoderPass& pass) const {
+  at::Tensor x = embed(ids);
   const at::Tensor positions =
       pass.positions.defined() ? pass.positions : at::arange(x.size(1)).unsqueeze(0);
   const Rotation rotation =
@@ -138,88 +143,10 @@ at::Tensor LlamaModel::run_layers(at::Tensor x, const DecoderPass& pass) const {
   return (*norm_)(x);
 }
 
-at::Tensor LlamaModel::hidden_states(const at::Tensor& ids, const DecoderPass& pass) const {
-  return run_layers(embed(ids), pass);
-}
-
-// The size of the noise depends on the length of the rows.
-bool LlamaModel::may_leave_out_padding() const {
-  return noise_ == 0 && words_->weight.device().is_cpu() &&
-         config_.attn_implementation != AttentionImplementation::eager;
-}
-
-ModelOutput LlamaModel::forward(const TensorDict& batch) {
-  ModelOutput out;
-  out.last_hidden_state = hidden_states(as_int64(take(batch, "input_ids")), pass_over(batch));
-  return out;
-}
-
-at::Tensor LlamaModel::forward(const at::Tensor& ids, KeyValueCache& cache) {
-  return hidden_states(ids, pass_over(cache, ids.size(1)));
-}
-
-std::vector<at::Tensor> LlamaModel::sparse_parameters() const {
-  if (!sparse_gradients_) return {};
-  return {words_->weight};
-}
-bool LlamaModel::set_embedding_noise(double alpha) {
-  noise_ = alpha;
-  return true;
-}
-const at::Tensor& LlamaModel::word_embeddings() const { return words_->weight; }
-
 LlamaForCausalLM::LlamaForCausalLM(LlamaConfig config)
-    : LlamaPreTrainedModel(std::move(config), "LlamaForCausalLM"),
-      model_(register_module("model", std::make_shared<LlamaModel>(config_))) {
-  if (config_.tie_word_embeddings) return;
-  own_head_ = register_module(
-      "lm_head", std::make_shared<Projection>(config_.hidden_size, config_.vocab_size, false));
-}
-
-const at::Tensor& LlamaForCausalLM::head() const {
-  return own_head_ ? own_head_->weight : model_->word_embeddings();
-}
-
-ModelOutput LlamaForCausalLM::forward(const TensorDict& batch) {
-  return causal_lm_outputs(*model_, head(), batch, loss_only_ && is_training());
-}
-
-CacheShape LlamaForCausalLM::cache_shape() const {
-  return {config_.num_hidden_layers, config_.key_value_heads() * config_.head_size()};
-}
-
-at::Tensor LlamaForCausalLM::next_logits(const at::Tensor& ids, KeyValueCache& cache) {
-  return next_token_logits(*model_, head(), ids, cache);
-}
-
-void LlamaForCausalLM::set_sparse_gradients(bool sparse) {
-  // A tied table also gets the gradient of the output matrix, which is dense.
-  model_->set_sparse_gradients(sparse && own_head_ != nullptr);
-}
-bool LlamaForCausalLM::set_embedding_noise(double alpha) {
-  return model_->set_embedding_noise(alpha);
-}
-
-std::map<std::string, std::string> LlamaForCausalLM::tied_parameters() const {
-  if (own_head_) return {};
-  return {{"lm_head.weight", "model.embed_tokens.weight"}};
-}
+    : DecoderForCausalLM(std::move(config), "LlamaForCausalLM") {}
 
 LlamaForSequenceClassification::LlamaForSequenceClassification(LlamaConfig config)
-    : LlamaPreTrainedModel(std::move(config), "LlamaForSequenceClassification"),
-      model_(register_module("model", std::make_shared<LlamaModel>(config_))),
-      score_(register_module(
-          "score", std::make_shared<Projection>(config_.hidden_size, config_.num_labels, false))) {}
-
-ModelOutput LlamaForSequenceClassification::forward(const TensorDict& batch) {
-  return classifier_outputs(*model_, *score_, batch);
-}
-
-void LlamaForSequenceClassification::set_sparse_gradients(bool sparse) {
-  model_->set_sparse_gradients(sparse);
-}
-bool LlamaForSequenceClassification::set_embedding_noise(double alpha) {
-  return model_->set_embedding_noise(alpha);
-}
+    : DecoderForSequenceClassification(std::move(config), "LlamaForSequenceClassification") {}
 
 }  // namespace hasten

@@ -16,14 +16,21 @@
 #pragma once
 
 #include "hasten/base/export.h"
-#include "hasten/models/causal_model.h"
+#include "hasten/models/decoder_models.h"
 #include "hasten/models/gpt2_config.h"
-#include "hasten/models/pretrained_model.h"
 
 namespace hasten {
 
+class GPT2Block;
+class GPT2LayerNorm;
+class GPT2Model;
+
 class HASTEN_API GPT2PreTrainedModel : public PreTrainedModel {
  public:
+  using Config = GPT2Config;
+  using Decoder = GPT2Model;
+  static constexpr const char *kDecoderName = "transformer", *kWordsName = "wte";
+
   std::string config_json() const override;
   std::int64_t max_length() const override { return config_.n_positions; }
   std::int64_t vocab_size() const override { return config_.vocab_size; }
@@ -31,6 +38,8 @@ class HASTEN_API GPT2PreTrainedModel : public PreTrainedModel {
   std::string problem_type() const override { return config_.problem_type; }
   void initialize(const std::vector<std::string>* names = nullptr) override;
   const GPT2Config& config() const { return config_; }
+  std::int64_t hidden_size() const { return config_.n_embd; }
+  CacheShape cache_shape() const { return {config_.n_layer, config_.n_embd}; }
 
  protected:
   // `architecture` is the class that config.json names.
@@ -39,87 +48,32 @@ class HASTEN_API GPT2PreTrainedModel : public PreTrainedModel {
   GPT2Config config_;
 };
 
-class EmbeddingTable;
-class GPT2Block;
-class GPT2LayerNorm;
-class Projection;
-struct DecoderPass;
+extern template class DecoderModel<GPT2PreTrainedModel>;
+extern template class DecoderForCausalLM<GPT2PreTrainedModel>;
+extern template class DecoderForSequenceClassification<GPT2PreTrainedModel>;
 
-// The decoder.
-class HASTEN_API GPT2Model : public GPT2PreTrainedModel {
+class HASTEN_API GPT2Model : public DecoderModel<GPT2PreTrainedModel> {
  public:
   explicit GPT2Model(GPT2Config config);
-  ModelOutput forward(const TensorDict& batch) override;
-  // Returns the hidden states [rows, tokens, n_embd] of the next tokens of a cache.
-  at::Tensor forward(const at::Tensor& ids, KeyValueCache& cache);
-  void set_sparse_gradients(bool sparse) override { sparse_gradients_ = sparse; }
-  std::vector<at::Tensor> sparse_parameters() const override;
-  bool set_embedding_noise(double alpha) override;
-  const at::Tensor& word_embeddings() const;
-  bool takes_packed_batches() const override { return true; }
-  // Returns the hidden states of a pass, for the heads.
-  at::Tensor hidden_states(const at::Tensor& ids, const DecoderPass& pass) const;
-  // True if leaving out the padding of a batch changes results by rounding only.
-  bool may_leave_out_padding() const;
+  at::Tensor hidden_states(const at::Tensor& ids, const DecoderPass& pass) const override;
 
  private:
   at::Tensor embed(const at::Tensor& ids, const DecoderPass& pass) const;
-  at::Tensor run_layers(at::Tensor x, const DecoderPass& pass) const;
 
-  std::shared_ptr<EmbeddingTable> words_, positions_;
+  std::shared_ptr<EmbeddingTable> positions_;
   std::vector<std::shared_ptr<GPT2Block>> layers_;
   std::shared_ptr<GPT2LayerNorm> norm_;
-  bool sparse_gradients_ = false;
-  double noise_ = 0;  // the alpha of NEFTune
 };
 
-// Predicts the next token. logits [batch, length, vocab_size]; labels [batch, length], which the
-// loss compares with the logits of the token before: labels may be the ids themselves, and -100 for
-// a token that is not to be predicted. With config.tie_word_embeddings the output matrix is the table
-// of word embeddings, whose gradient is then never sparse.
-class HASTEN_API GPT2LMHeadModel : public GPT2PreTrainedModel, public CausalModel {
+class HASTEN_API GPT2LMHeadModel : public DecoderForCausalLM<GPT2PreTrainedModel> {
  public:
   explicit GPT2LMHeadModel(GPT2Config config);
-  ModelOutput forward(const TensorDict& batch) override;
-  CacheShape cache_shape() const override { return {config_.n_layer, config_.n_embd}; }
-  std::int64_t max_length() const override { return config_.n_positions; }
-  at::Tensor next_logits(const at::Tensor& ids, KeyValueCache& cache) override;
-  bool takes_packed_batches() const override { return true; }
-  bool set_loss_only(bool loss_only) override {
-    loss_only_ = loss_only;
-    return true;
-  }
-  bool shifts_labels() const override { return true; }
-  void set_sparse_gradients(bool sparse) override;
-  bool set_embedding_noise(double alpha) override;
-  std::map<std::string, std::string> tied_parameters() const override;
-
- protected:
-  std::string base_prefix() const override { return "transformer"; }
-
- private:
-  const at::Tensor& head() const;  // [vocab_size, n_embd]
-
-  std::shared_ptr<GPT2Model> transformer_;
-  std::shared_ptr<Projection> own_head_;  // null if the head is the table of word embeddings
-  bool loss_only_ = false;
 };
 
-// Classifies texts by the last token that is not padding. logits [batch, num_labels]; the loss is
-// that of BertForSequenceClassification. A batch of several rows needs a pad_token_id.
-class HASTEN_API GPT2ForSequenceClassification : public GPT2PreTrainedModel {
+class HASTEN_API GPT2ForSequenceClassification
+    : public DecoderForSequenceClassification<GPT2PreTrainedModel> {
  public:
   explicit GPT2ForSequenceClassification(GPT2Config config);
-  ModelOutput forward(const TensorDict& batch) override;
-  void set_sparse_gradients(bool sparse) override;
-  bool set_embedding_noise(double alpha) override;
-
- protected:
-  std::string base_prefix() const override { return "transformer"; }
-
- private:
-  std::shared_ptr<GPT2Model> transformer_;
-  std::shared_ptr<Projection> score_;
 };
 
 }  // namespace hasten
