@@ -5,10 +5,10 @@
 #include <deque>
 #include <limits>
 #include <numeric>
-#include <set>
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "optim/schedule_keys.h"
 
 namespace hasten {
 namespace {
@@ -204,15 +204,7 @@ class MetricKwargs {
     return word == yes;
   }
   [[noreturn]] void refuse(const std::string& got, const std::string& expected) const {
-    throw ConfigError(
-        "optim.scheduler-kwargs",
-        {.what = str("lr_scheduler_kwargs of ", name_of(type_)), .got = got, .expected = expected});
-  }
-  void check_names(const std::set<std::string>& known) const {
-    for (const auto& [name, value] : kwargs_.items()) {
-      if (!known.contains(name))
-        refuse(name, join(std::vector<std::string>(known.begin(), known.end()), ", "));
-    }
+    refuse_schedule_kwargs(type_, got, expected);
   }
   bool flag(const std::string& name) const { return kwargs_.flag(name, false); }
 
@@ -247,21 +239,16 @@ std::vector<double> MetricScheduler::get_last_lr() const {
 std::unique_ptr<MetricScheduler> get_metric_scheduler(SchedulerType type,
                                                       torch::optim::Optimizer& optimizer,
                                                       const Kwargs& kwargs) {
-  const MetricKwargs checked(type, kwargs);
-  std::set<std::string> known = {"mode",           "factor",   "patience", "threshold",
-                                 "threshold_mode", "cooldown", "min_lr",   "eps"};
-  if (type == SchedulerType::reduce_lr_on_plateau) {
-    checked.check_names(known);
-    return std::make_unique<PlateauScheduler>(optimizer, metric_rules(checked, false));
-  }
-  if (type != SchedulerType::greedy) {
+  if (type != SchedulerType::reduce_lr_on_plateau && type != SchedulerType::greedy) {
     throw UsageError("optim.unknown-scheduler", {.what = "get_metric_scheduler()",
                                                  .got = std::string(name_of(type)),
                                                  .expected = "reduce_lr_on_plateau or greedy",
                                                  .hint = "use get_scheduler()"});
   }
-  known.insert({"max_lr", "warmup", "smooth", "window_size", "reset_start"});
-  checked.check_names(known);
+  check_schedule_keys(type, kwargs);
+  const MetricKwargs checked(type, kwargs);
+  if (type == SchedulerType::reduce_lr_on_plateau)
+    return std::make_unique<PlateauScheduler>(optimizer, metric_rules(checked, false));
   const double window = checked.at_least_0("window_size", 50);
   if (window < 1) checked.refuse(str("window_size ", window), "at least 1");
   return std::make_unique<GreedyScheduler>(

@@ -4,25 +4,18 @@
 
 #include <cmath>
 #include <numbers>
-#include <set>
 
 #include "base/did_you_mean.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/optim/metric_scheduler.h"
+#include "optim/schedule_keys.h"
 
 namespace hasten {
 namespace {
 
 using Factor = std::function<double(std::int64_t)>;
 constexpr double kPi = std::numbers::pi;
-
-[[noreturn]] void refuse(SchedulerType type, std::string got, std::string expected) {
-  throw ConfigError("optim.scheduler-kwargs",
-                    {.what = str("lr_scheduler_kwargs of ", name_of(type)),
-                     .got = std::move(got),
-                     .expected = std::move(expected)});
-}
 
 // A linear warm-up from 0, then `after(progress)`. Progress goes from 0 to 1, and beyond if
 // training goes on.
@@ -41,8 +34,8 @@ double half_wave(double cycles, double progress) {
 // Returns min_lr as a share of the base rate, whichever kwarg gives it.
 double least_share(SchedulerType type, const Kwargs& kwargs, double base_lr) {
   if (kwargs.has("min_lr") == kwargs.has("min_lr_rate"))
-    refuse(type, kwargs.has("min_lr") ? "both min_lr and min_lr_rate" : "neither",
-           "one of min_lr and min_lr_rate");
+    refuse_schedule_kwargs(type, kwargs.has("min_lr") ? "both min_lr and min_lr_rate" : "neither",
+                           "one of min_lr and min_lr_rate");
   return kwargs.has("min_lr") ? kwargs.number("min_lr", 0) / base_lr
                               : kwargs.number("min_lr_rate", 0);
 }
@@ -51,8 +44,8 @@ Factor polynomial(const SchedulerOptions& options, double base_lr) {
   const double end = options.kwargs.number("lr_end", 1e-7),
                power = options.kwargs.number("power", 1.0);
   if (!(base_lr > end))
-    refuse(SchedulerType::polynomial, str("lr_end ", end),
-           str("less than the learning rate, ", base_lr));
+    refuse_schedule_kwargs(SchedulerType::polynomial, str("lr_end ", end),
+                           str("less than the learning rate, ", base_lr));
   const double total = options.num_training_steps, warmup = options.num_warmup_steps;
   return [=](std::int64_t step) {
     const auto s = static_cast<double>(step);
@@ -107,7 +100,8 @@ Factor warmup_stable_decay(const SchedulerOptions& options) {
   const SchedulerType type = SchedulerType::warmup_stable_decay;
   const Kwargs& kwargs = options.kwargs;
   if (!kwargs.has("num_decay_steps"))
-    refuse(type, "no num_decay_steps", "num_decay_steps, the steps of the last phase");
+    refuse_schedule_kwargs(type, "no num_decay_steps",
+                           "num_decay_steps, the steps of the last phase");
   const double warmup = options.num_warmup_steps, decay = kwargs.number("num_decay_steps", 0);
   const double stable = kwargs.number(
       "num_stable_steps", static_cast<double>(options.num_training_steps) - warmup - decay);
@@ -116,7 +110,7 @@ Factor warmup_stable_decay(const SchedulerOptions& options) {
                     down = kwargs.text("decay_type", "cosine");
   for (const std::string& shape : {up, down}) {
     if (shape != "linear" && shape != "cosine" && shape != "1-sqrt")
-      refuse(type, shape, "linear, cosine or 1-sqrt");
+      refuse_schedule_kwargs(type, shape, "linear, cosine or 1-sqrt");
   }
   return [=](std::int64_t step) {
     const auto s = static_cast<double>(step);
@@ -131,33 +125,10 @@ Factor warmup_stable_decay(const SchedulerOptions& options) {
   };
 }
 
-void check_kwargs(SchedulerType type, const Kwargs& kwargs) {
-  static const std::map<SchedulerType, std::set<std::string>> known = {
-      {SchedulerType::cosine, {"num_cycles"}},
-      {SchedulerType::cosine_with_restarts, {"num_cycles"}},
-      {SchedulerType::polynomial, {"lr_end", "power"}},
-      {SchedulerType::inverse_sqrt, {"timescale"}},
-      {SchedulerType::cosine_with_min_lr, {"num_cycles", "min_lr", "min_lr_rate"}},
-      {SchedulerType::cosine_warmup_with_min_lr,
-       {"num_cycles", "min_lr", "min_lr_rate", "warmup_lr_rate"}},
-      {SchedulerType::warmup_stable_decay,
-       {"num_decay_steps", "num_stable_steps", "warmup_type", "decay_type", "min_lr_ratio",
-        "num_cycles"}},
-  };
-  const auto found = known.find(type);
-  for (const auto& [name, value] : kwargs.items()) {
-    if (found != known.end() && found->second.count(name)) continue;
-    const std::vector<std::string> names =
-        found == known.end() ? std::vector<std::string>{}
-                             : std::vector<std::string>(found->second.begin(), found->second.end());
-    refuse(type, name, names.empty() ? "none" : join(names, ", "));
-  }
-}
-
 }  // namespace
 
 Factor schedule_factor(SchedulerType type, const SchedulerOptions& options, double base_lr) {
-  if (!follows_metric(type)) check_kwargs(type, options.kwargs);
+  if (!follows_metric(type)) check_schedule_keys(type, options.kwargs);
   const double warmup = options.num_warmup_steps, total = options.num_training_steps;
   const Kwargs& kwargs = options.kwargs;
   switch (type) {

@@ -1,6 +1,6 @@
 // File: options/kwarg_rules.h (internal)
 // The keys that lr_scheduler_kwargs, optim_args and activation_checkpointing_kwargs may hold. The
-// checks and the reference page use the same tables.
+// checks, the schedules themselves and the reference page use the same tables.
 //
 //   check_kwargs("optim_args", "sgd", {{"momentum", 0.9}}, optimizer_rules());
 //
@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/internal_api.h"
 #include "hasten/options/kwargs.h"
 
 namespace hasten::config {
@@ -30,7 +31,7 @@ struct KwargRule {
   bool above = false;                // a number's lower limit is exclusive
   bool is_text = false;              // any text
 };
-const std::vector<KwargRule>& schedule_rules();
+HASTEN_INTERNAL_API const std::vector<KwargRule>& schedule_rules();
 const std::vector<KwargRule>& optimizer_rules();
 const std::vector<KwargRule>& recomputation_rules();
 const std::vector<KwargRule>& sharing_rules();

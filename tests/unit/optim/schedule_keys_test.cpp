@@ -1,0 +1,69 @@
+// The keyword arguments that schedules take and refuse.
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "hasten/optim/metric_scheduler.h"
+#include "hasten/optim/scheduler.h"
+#include "options/kwarg_rules.h"
+#include "unit/code_of.h"
+
+namespace optim_schedule_keys_test {
+
+using namespace hasten;
+
+namespace {
+
+struct OneParameter {
+  torch::optim::SGD sgd{{at::ones({1}).requires_grad_()}, torch::optim::SGDOptions(0.1)};
+  void make(SchedulerType type, const Kwargs& kwargs) {
+    if (follows_metric(type)) {
+      (void)get_metric_scheduler(type, sgd, kwargs);
+    } else {
+      (void)get_scheduler(type, sgd,
+                          {.num_warmup_steps = 1, .num_training_steps = 10, .kwargs = kwargs});
+    }
+  }
+  std::string refusal(SchedulerType type, const Kwargs& kwargs) {
+    try {
+      make(type, kwargs);
+    } catch (const Error& error) {
+      return str(error.code(), ": ", error.what());
+    }
+    return "none";
+  }
+};
+
+}  // namespace
+
+TEST_CASE("schedule keys: a schedule names the keys that it takes when it refuses one") {
+  OneParameter one;
+  CHECK(one.refusal(SchedulerType::linear, {{"power", 2}}) ==
+        "optim.scheduler-kwargs: lr_scheduler_kwargs of linear: got power, expected none");
+  CHECK(one.refusal(SchedulerType::polynomial, {{"powr", 2}}) ==
+        "optim.scheduler-kwargs: lr_scheduler_kwargs of polynomial: got powr, expected lr_end, "
+        "power");
+  CHECK(one.refusal(SchedulerType::reduce_lr_on_plateau, {{"max_lr", 1}}) ==
+        "optim.scheduler-kwargs: lr_scheduler_kwargs of reduce_lr_on_plateau: got max_lr, expected "
+        "cooldown, eps, factor, min_lr, mode, patience, threshold, threshold_mode");
+}
+
+TEST_CASE("schedule keys: a schedule takes each key that its training argument takes") {
+  OneParameter one;
+  CHECK(one.refusal(SchedulerType::polynomial, {{"power", 2}, {"lr_end", 0}}) == "none");
+  CHECK(one.refusal(SchedulerType::greedy, {{"max_lr", 1}, {"factor", 0.5}}) == "none");
+  CHECK(one.refusal(SchedulerType::reduce_lr_on_plateau, {{"patience", 2}}) == "none");
+  // A key is refused as unknown only if the table does not have it.
+  for (const config::KwargRule& rule : config::schedule_rules()) {
+    CAPTURE(rule.owner);
+    CAPTURE(rule.name);
+    const SchedulerType type = from_name<SchedulerType>(rule.owner).value();
+    const std::string key(rule.name);
+    const KwargValue value = rule.words.empty() ? KwargValue(0.5) : KwargValue(rule.words.front());
+    const std::string refusal = one.refusal(type, {{key, value}});
+    CHECK(refusal.find("got " + key + ",") == std::string::npos);
+  }
+}
+
+}  // namespace optim_schedule_keys_test
