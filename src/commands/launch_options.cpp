@@ -5,8 +5,8 @@
 
 #include "accelerate_file/accelerate_sections.h"
 #include "base/did_you_mean.h"
+#include "commands/output_streams.h"
 #include "commands/resolve.h"
-#include "commands/streams.h"
 #include "commands/torchrun_names.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"

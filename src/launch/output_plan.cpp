@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "commands/streams.h"
+#include "commands/output_streams.h"
 #include "hasten/base/text.h"
 
 namespace hasten {

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "ops/adamw.h"
+#include "ops/adamw_step.h"
 
 namespace hasten::ops {
 

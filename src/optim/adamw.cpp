@@ -12,7 +12,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/mix_key.h"
 #include "hasten/base/text.h"
-#include "ops/adamw.h"
+#include "ops/adamw_step.h"
 #include "optim/closure.h"
 #include "optim/coalesced.h"
 #include "optim/distinct.h"
@@ -139,7 +139,7 @@ struct AdamW::Entry {
   at::Tensor gradient;
   State* state;
   bool fresh;         // the moments are new: zero everywhere
-  std::int64_t seed;  // of its random numbers for rounding
+  std::int64_t seed;  // for its random numbers, which round
 
   void write_back() const {
     if (!values.is_same(parameter)) parameter.copy_(values);
@@ -170,7 +170,7 @@ struct AdamW::TouchedRows {
     std::int64_t version_;
   };
 
-  at::Tensor blocks;  // see ops/adamw.h
+  at::Tensor blocks;  // see ops/adamw_step.h
   std::optional<Unchanged> exp_avg, exp_avg_sq;
 
   bool describes(const State& state) const {

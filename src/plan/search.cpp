@@ -463,7 +463,7 @@ class Search {
   std::vector<TechniqueSet> sets_;
   Effect base_;
   std::map<const Technique*, std::optional<Effect>> singles_;  // unset: impossible
-  std::vector<Prediction> found_;                              // what fits
+  std::vector<Prediction> found_;                              // the predictions that fit
   double fastest_ = 0;                                         // seconds for a row
   std::optional<std::vector<std::string>> layers_;             // that can be recomputed
   std::map<std::size_t, Technique> first_layers_;

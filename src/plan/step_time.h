@@ -21,8 +21,8 @@
 
 namespace hasten {
 
-// The seconds of a step that a report alone tells: those that are expected of a GPU, or those in which
-// every operator runs at a usual share of its roof; 0 without roofs.
+// The seconds of a step that follow from a report alone: those that are expected of a GPU, or those
+// in which every operator runs at a usual share of its roof; 0 without roofs.
 double reported_seconds(const anatomy::Report& report);
 
 class StepTime {
@@ -37,8 +37,8 @@ class StepTime {
   void measure(const anatomy::CallCollector& calls);
 
   double budget_;
-  anatomy::Roofs roofs_;  // of this machine, measured when first needed
-  // What LibTorch's dispatcher and autograd take for each operator, and all that a view takes.
+  anatomy::Roofs roofs_;  // those of this machine, measured when first needed
+  // The time of LibTorch's dispatcher and autograd for each operator, and the whole time of a view.
   double call_overhead_ = 0, view_seconds_ = 0;
   std::map<std::string, double> measured_;  // seconds by signature
   // The sums over the measured calls of each group: their seconds, and those of their rooflines.

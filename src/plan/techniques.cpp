@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kAttention = "attn_implementation";  // the setting that is no argument
+constexpr const char* kAttention = "attn_implementation";  // the setting that is not an argument
 constexpr const char* kRecomputation = "activation_checkpointing";
 constexpr const char* kRecomputationOptions = "activation_checkpointing_kwargs";
 

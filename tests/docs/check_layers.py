@@ -11,9 +11,12 @@ The Trainer and the plan use the Accelerator as a program does: of the folders i
 has no friend among them.
 
 Only the sources of a device ask which kind of device a tensor is on; all others ask the Device (src/device/device.h).
+
+Two sources or headers of src never have the same name, so that a name in a message or a stack identifies a file.
 """
 import re
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,6 +34,7 @@ PUBLIC_ONLY = ("prepare", "process")
 PRIVATE_ROAD = re.compile(r"\bAcceleratorState\b|\bstate_\s*->")
 FRIEND_OF_ACCELERATOR = re.compile(r"\bfriend class (Trainer|Plan)\b")
 DEVICE_KIND = re.compile(r"is_cuda\(|is_privateuseone|kCUDA|kPrivateUse1|hasCUDA|torch::cuda")
+FOREIGN_NAMES = "src/process/backend/gloo_types/"
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', flags=re.MULTILINE)
 
 
@@ -80,8 +84,20 @@ def device_problems():
                     yield f"{name}:{number}: asks for a kind of device: {line.strip()}"
 
 
+def repeated_names():
+    """Yields the names that several files of src have. Those of FOREIGN_NAMES are fixed by the library that declares them."""
+    files = defaultdict(list)
+    for path in sorted(p for p in (ROOT / "src").rglob("*") if p.suffix in (".h", ".cpp")):
+        name = path.relative_to(ROOT).as_posix()
+        if not name.startswith(FOREIGN_NAMES):
+            files[path.name].append(name)
+    for paths in files.values():
+        if len(paths) > 1:
+            yield f"{', '.join(paths)}: these files have the same name"
+
+
 def main():
-    includes, problems = 0, [*device_problems(), *private_problems()]
+    includes, problems = 0, [*device_problems(), *private_problems(), *repeated_names()]
     for base in ("include/hasten", "src"):
         for path in sorted(p for p in (ROOT / base).rglob("*") if p.suffix in (".h", ".cpp")):
             folder = folder_of(path.relative_to(ROOT / base).as_posix())

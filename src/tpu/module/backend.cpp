@@ -6,7 +6,7 @@
 #include "base/internal_api.h"
 #include "device/collective_backend.h"
 #include "hasten/base/error.h"
-#include "tpu/module/interpreter.h"
+#include "tpu/module/python_interpreter.h"
 
 // c10d's objects count their references themselves.
 PYBIND11_DECLARE_HOLDER_TYPE(Object, c10::intrusive_ptr<Object>, true)

@@ -16,8 +16,8 @@
 #include "base/first_line.h"
 #include "hasten/base/error.h"
 #include "program.py.h"
-#include "tpu/module/interpreter.h"
 #include "tpu/module/open_tpu.h"
+#include "tpu/module/python_interpreter.h"
 #include "tpu/module/scoped_variables.h"
 
 namespace hasten {

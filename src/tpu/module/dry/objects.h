@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "tpu/module/dry/account.h"
-#include "tpu/module/dry/compiler.h"
 #include "tpu/module/dry/pjrt.h"
+#include "tpu/module/dry/tpu_compiler.h"
 
 struct PJRT_Error {
   PJRT_Error_Code code;

@@ -1,4 +1,4 @@
-#include "commands/streams.h"
+#include "commands/output_streams.h"
 
 #include <algorithm>
 #include <optional>

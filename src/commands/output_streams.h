@@ -1,4 +1,4 @@
-// File: commands/streams.h (internal)
+// File: commands/output_streams.h (internal)
 // Selects output streams of processes, in torchrun's form: one digit for all processes, or one for
 // each local rank, "0:3,1:1". 0 is none, 1 output, 2 errors, 3 both; processes that are not in the
 // map have none.

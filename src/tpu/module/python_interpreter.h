@@ -1,4 +1,4 @@
-// File: tpu/module/interpreter.h (internal)
+// File: tpu/module/python_interpreter.h (internal)
 // CPython inside this process, started once and never ended. Thread rule: the calling thread holds
 // the interpreter's lock, except for start_interpreter and PythonLock, which take it.
 #pragma once

@@ -1,4 +1,4 @@
-// File: tpu/module/dry/compiler.h (internal)
+// File: tpu/module/dry/tpu_compiler.h (internal)
 // The compiler inside a PJRT library. The one in libtpu compiles for a named topology, and needs no
 // TPU on this machine. A library without named topologies (a CPU engine) compiles for its own
 // devices.
@@ -35,7 +35,7 @@ struct Program {
   std::vector<std::int64_t> parameters;  // bytes on the device; empty: not known
   std::vector<Output> outputs;
   std::int64_t arguments = 0, temporaries = 0, code = 0;  // bytes, summed by the compiler
-  std::string format, text;                               // of the optimized program
+  std::string format, text;                               // the optimized program
 };
 
 struct DeviceFacts {

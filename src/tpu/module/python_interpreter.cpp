@@ -1,6 +1,6 @@
 #include <Python.h>
 // Python's documentation requires its header to be the first.
-#include "tpu/module/interpreter.h"
+#include "tpu/module/python_interpreter.h"
 
 #include <dlfcn.h>
 

@@ -1,4 +1,4 @@
-#include "ops/adamw.h"
+#include "ops/adamw_step.h"
 
 #include <cmath>
 #include <map>

@@ -1,4 +1,4 @@
-#include "tpu/module/dry/compiler.h"
+#include "tpu/module/dry/tpu_compiler.h"
 
 #include <dlfcn.h>
 

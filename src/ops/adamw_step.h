@@ -17,13 +17,14 @@ struct AdamWStep {
 };
 
 struct AdamW;  // ops/kernels/kernels.h
-// Returns what the kernels need to know about a parameter's step number `step`, which counts from 1.
+// Returns what the kernels need to know about a parameter's step number `step`, which counts from
+// 1.
 AdamW kernel_options(const AdamWStep& step_options, std::int64_t step);
 
 // CPU tensors in float or bfloat16: a parameter and its gradient have one type, and its two moments
-// have one. steps[i] counts from 1; seeds[i] is that of the parameter's random numbers for rounding.
-// The four tensors of a parameter have the same strides, without gaps or overlaps. Like LibTorch's
-// in-place operators, both functions increment the version counters of what they write.
+// have one. steps[i] counts from 1; seeds[i] is that of the parameter's random numbers for
+// rounding. The four tensors of a parameter have the same strides, without gaps or overlaps. Like
+// LibTorch's in-place operators, both functions increment the version counters of what they write.
 void adamw(at::TensorList parameters, at::TensorList gradients, at::TensorList exp_avgs,
            at::TensorList exp_avg_sqs, at::IntArrayRef steps, at::IntArrayRef seeds,
            const AdamWStep& step_options);
