@@ -122,6 +122,43 @@ inline void add_attention(EagerPasses& p, double batch, double length, double he
   p.copy(numbers);
 }
 
+// The sum of a residual connection, after dropout.
+inline void add_residual(EagerPasses& p, double numbers) {
+  p.dropout(numbers);
+  p.each(numbers, 3, 0);
+}
+
+// GELU or ReLU as one operator.
+inline void add_activation(EagerPasses& p, double numbers) { p.each(numbers, 2, 3); }
+
+// GELU by its approximation with tanh, in eight operators.
+inline void add_composed_gelu(EagerPasses& p, double numbers) {
+  for (const double floats : {2, 2, 2, 3, 2, 2, 2, 3}) p.move(p.forward, floats * numbers);
+  for (const double floats : {2, 2, 2, 3, 2, 2, 3, 3, 3, 3, 3})
+    p.move(p.backward, floats * numbers);
+}
+
+// The two products of a feed-forward layer with the activation between them, and the residual sum.
+inline void add_feed_forward(EagerPasses& p, const Decoder& m, double tokens,
+                             void (*activate)(EagerPasses&, double) = add_activation) {
+  p.linear(tokens, m.inner, m.width);
+  activate(p, tokens * m.inner);
+  p.linear(tokens, m.width, m.inner);
+  add_residual(p, tokens * m.width);
+}
+
+// A norm whose input the residual connection uses, too.
+inline void add_norm_of_branch(EagerPasses& p, double numbers) {
+  p.normalize(numbers);
+  p.add_gradients(numbers);
+}
+
+// The output of attention, and the residual sum.
+inline void add_projection(EagerPasses& p, const Decoder& m, double tokens) {
+  p.linear(tokens, m.width, m.width);
+  add_residual(p, tokens * m.width);
+}
+
 // The gradient of the loss by the logits, which the labels count to the backward pass.
 inline void add_loss(EagerPasses& p, double logits) {
   p.move(p.backward, logits);
@@ -130,7 +167,7 @@ inline void add_loss(EagerPasses& p, double logits) {
 
 // BERT for pre-training, or without its vocabulary head for inference.
 inline void add_bert(EagerPasses& p, const Decoder& m, double batch, double length) {
-  const double tokens = batch * length, numbers = tokens * m.width, inner = tokens * m.inner;
+  const double tokens = batch * length, numbers = tokens * m.width;
   p.each(numbers, 2, 2);
   p.move(p.backward, 2 * m.words * m.width);
   for (int i = 0; i < 2; ++i) p.each(numbers, 3, 0);
@@ -141,16 +178,9 @@ inline void add_bert(EagerPasses& p, const Decoder& m, double batch, double leng
     for (int i = 0; i < 3; ++i) p.linear(tokens, m.width, m.width);
     for (int i = 0; i < 3; ++i) p.add_gradients(numbers);
     add_attention(p, batch, length, m.heads, m.width, {.scale_forward = 4, .scale_backward = 2});
-    p.linear(tokens, m.width, m.width);
-    p.dropout(numbers);
-    p.each(numbers, 3, 0);
-    p.normalize(numbers);
-    p.add_gradients(numbers);
-    p.linear(tokens, m.inner, m.width);
-    p.each(inner, 2, 3);  // GELU
-    p.linear(tokens, m.width, m.inner);
-    p.dropout(numbers);
-    p.each(numbers, 3, 0);
+    add_projection(p, m, tokens);
+    add_norm_of_branch(p, numbers);
+    add_feed_forward(p, m, tokens);
     p.normalize(numbers);
   }
   const double scores = batch * m.heads * length * length;
@@ -164,30 +194,19 @@ inline void add_bert(EagerPasses& p, const Decoder& m, double batch, double leng
 }
 
 inline void add_gpt2(EagerPasses& p, const Decoder& m, double batch, double length) {
-  const double tokens = batch * length, numbers = tokens * m.width, inner = tokens * m.inner;
+  const double tokens = batch * length, numbers = tokens * m.width;
   p.each(numbers, 2, 2);
   p.move(p.backward, 2 * m.words * m.width);
   p.each(numbers, 3, 0);
   p.dropout(numbers);
   for (double layer = 0; layer < m.layers; ++layer) {
-    p.normalize(numbers);
-    p.add_gradients(numbers);
+    add_norm_of_branch(p, numbers);
     p.linear(tokens, 3 * m.width, m.width);
     p.move(p.backward, 6 * numbers, "aten::copy_");
     add_attention(p, batch, length, m.heads, m.width, {.scale_forward = 4, .scale_backward = 4.25});
-    p.linear(tokens, m.width, m.width);
-    p.dropout(numbers);
-    p.each(numbers, 3, 0);
-    p.normalize(numbers);
-    p.add_gradients(numbers);
-    p.linear(tokens, m.inner, m.width);
-    // GELU in eight operators (its approximation by tanh).
-    for (const double floats : {2, 2, 2, 3, 2, 2, 2, 3}) p.move(p.forward, floats * inner);
-    for (const double floats : {2, 2, 2, 3, 2, 2, 3, 3, 3, 3, 3})
-      p.move(p.backward, floats * inner);
-    p.linear(tokens, m.width, m.inner);
-    p.dropout(numbers);
-    p.each(numbers, 3, 0);
+    add_projection(p, m, tokens);
+    add_norm_of_branch(p, numbers);
+    add_feed_forward(p, m, tokens, add_composed_gelu);
   }
   p.normalize(numbers);
   p.linear(tokens, m.words, m.width, /*bias=*/false);
@@ -197,30 +216,22 @@ inline void add_gpt2(EagerPasses& p, const Decoder& m, double batch, double leng
 }
 
 inline void add_opt(EagerPasses& p, const Decoder& m, double batch, double length) {
-  const double tokens = batch * length, numbers = tokens * m.width, inner = tokens * m.inner,
+  const double tokens = batch * length, numbers = tokens * m.width,
                scores = batch * m.heads * length * length;
   p.each(numbers, 2, 2);
   p.move(p.backward, 2 * m.words * m.width);
   p.each(numbers, 3, 0);
   for (double layer = 0; layer < m.layers; ++layer) {
-    p.normalize(numbers);
-    p.add_gradients(numbers);
+    add_norm_of_branch(p, numbers);
     for (int i = 0; i < 3; ++i) p.linear(tokens, m.width, m.width);
     for (int i = 0; i < 2; ++i) p.add_gradients(numbers);
     p.each(numbers, 2, 2);
     // The mask is added, and the sum limited by torch.max, whose backward pass takes five kernels.
     for (const double floats : {1.25, 2.0, 3.25, 1.25, 2.25}) p.move(p.backward, floats * scores);
     add_attention(p, batch, length, m.heads, m.width, {.scale_forward = 4, .dropout = false});
-    p.linear(tokens, m.width, m.width);
-    p.dropout(numbers);
-    p.each(numbers, 3, 0);
-    p.normalize(numbers);
-    p.add_gradients(numbers);
-    p.linear(tokens, m.inner, m.width);
-    p.each(inner, 2, 3);  // ReLU
-    p.linear(tokens, m.width, m.inner);
-    p.dropout(numbers);
-    p.each(numbers, 3, 0);
+    add_projection(p, m, tokens);
+    add_norm_of_branch(p, numbers);
+    add_feed_forward(p, m, tokens);
   }
   p.normalize(numbers);
   p.linear(tokens, m.words, m.width, /*bias=*/false);
@@ -253,12 +264,11 @@ inline void add_switch(EagerPasses& p, double batch, double length) {
     p.batched(batch * kHeads, length, kKeys / kHeads, length);
     p.copy(tokens * kKeys);
     p.linear(tokens, kWidth, kKeys, false);
-    p.dropout(numbers);
-    p.each(numbers, 3, 0);
+    add_residual(p, numbers);
   };
   const auto expand = [&](double rows) {
     p.linear(rows, kInner, kWidth, false);
-    p.each(rows * kInner, 2, 3);
+    add_activation(p, rows * kInner);
     p.dropout(rows * kInner);
     p.linear(rows, kWidth, kInner, false);
   };
@@ -288,8 +298,7 @@ inline void add_switch(EagerPasses& p, double batch, double length) {
       } else {
         expand(tokens);
       }
-      p.dropout(numbers);
-      p.each(numbers, 3, 0);
+      add_residual(p, numbers);
     }
     normalize();
     p.dropout(numbers);
@@ -312,8 +321,7 @@ inline void add_megatron(EagerPasses& p, const Decoder& m, double batch, double 
   p.dropout(numbers);
   p.copy(numbers);
   for (double layer = 0; layer < m.layers; ++layer) {
-    p.normalize(numbers);
-    p.add_gradients(numbers);
+    add_norm_of_branch(p, numbers);
     p.linear(tokens, 3 * m.width / ranks, m.width);
     p.move(p.backward, 6 * numbers / ranks, "aten::copy_");
     p.batched(batch * m.heads / ranks, length, length, m.width / m.heads);
@@ -324,10 +332,9 @@ inline void add_megatron(EagerPasses& p, const Decoder& m, double batch, double 
     p.copy(numbers / ranks);
     p.linear(tokens, m.width, m.width / ranks, false);
     p.each(numbers, 3.25, 2.25);
-    p.normalize(numbers);
-    p.add_gradients(numbers);
+    add_norm_of_branch(p, numbers);
     p.linear(tokens, m.inner / ranks, m.width, false);
-    p.each(tokens * m.inner / ranks, 2, 3);
+    add_activation(p, tokens * m.inner / ranks);
     p.linear(tokens, m.width, m.inner / ranks, false);
     p.each(numbers, 3.25, 2.25);
   }
