@@ -13,12 +13,12 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "base/crc32.h"
 #include "exported/payloads.h"
 #include "exported/program_reader.h"
 #include "exported/size_expression.h"
 #include "formats/zip_archive.h"
 #include "hasten/base/error.h"
+#include "zip_bytes.h"
 
 using namespace hasten;
 
@@ -26,28 +26,6 @@ namespace {
 
 const char* const kProgramName = "m/models/model.json";
 const char* const kWeightsName = "m/data/weights/model_weights_config.json";
-
-std::string number(std::uint64_t value, int size) {
-  std::string text;
-  for (int i = 0; i < size; ++i) text += static_cast<char>(i < 8 ? value >> (8 * i) & 0xFF : 0);
-  return text;
-}
-
-std::string archive_of(const std::map<std::string, std::string>& records) {
-  std::string out, directory;
-  for (const auto& [name, content] : records) {
-    const std::size_t offset = out.size();
-    const std::string common = number(20, 2) + number(0, 8) + number(crc32(content), 4) +
-                               number(content.size(), 4) + number(content.size(), 4) +
-                               number(name.size(), 2) + number(0, 2);
-    out += number(0x04034b50, 4) + common + name + content;
-    directory +=
-        number(0x02014b50, 4) + number(20, 2) + common + number(0, 10) + number(offset, 4) + name;
-  }
-  const std::size_t begin = out.size();
-  return out + directory + number(0x06054b50, 4) + number(0, 4) + number(records.size(), 2) +
-         number(records.size(), 2) + number(directory.size(), 4) + number(begin, 4) + number(0, 2);
-}
 
 // An archive with another program or another table of weights.
 std::string archive_with(const char* changed, const std::string& text) {

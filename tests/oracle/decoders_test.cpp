@@ -4,6 +4,7 @@
 #include "hasten/formats/safetensors.h"
 #include "hasten/models/gpt2.h"
 #include "hasten/models/llama.h"
+#include "oracle/near.h"
 #include "oracle/trainer_cases.h"
 
 namespace oracle_decoders_test {
@@ -42,15 +43,6 @@ std::shared_ptr<PreTrainedModel> load(const char* name, Task task,
   CHECK(loaded.report.missing.empty());
   CHECK(loaded.report.unexpected.empty());
   return loaded.model;
-}
-
-void check_near(const std::string& what, const at::Tensor& tensor, const at::Tensor& expected,
-                double tolerance) {
-  CAPTURE(what);
-  REQUIRE(tensor.defined());
-  REQUIRE(tensor.sizes() == expected.sizes());
-  const at::Tensor difference = (tensor.detach() - expected).abs();
-  CHECK(difference.max().item<double>() <= tolerance * (1 + expected.abs().max().item<double>()));
 }
 
 // Zeroes the outputs of padding, which nothing reads: a token of it that attends to no other token

@@ -1,4 +1,4 @@
-// What the comparisons of exported models with eager PyTorch share.
+// The parts that the comparisons of exported models with eager PyTorch share.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -8,6 +8,7 @@
 
 #include "hasten/base/text.h"
 #include "hasten/exported/exported_module.h"
+#include "oracle/near.h"
 
 namespace hasten::oracle {
 
@@ -30,16 +31,9 @@ inline at::Tensor loss_of(const TensorDict& outputs, const at::Tensor& target) {
   return torch::nn::functional::cross_entropy(logits_of(outputs), target);
 }
 
-// The tolerance is for other processors: on one like that of the data the numbers are equal.
 inline void check_near(const std::string& what, const at::Tensor& tensor,
-                       const at::Tensor& expected, double relative = 1e-6) {
-  CAPTURE(what);
-  REQUIRE(tensor.sizes() == expected.sizes());
-  REQUIRE(tensor.dtype() == expected.dtype());
-  if (at::equal(tensor.detach(), expected)) return;
-  const double difference = (tensor.detach() - expected).abs().max().item<double>();
-  const double tolerance = relative * (1 + expected.abs().max().item<double>());
-  CHECK(difference <= tolerance);
+                       const at::Tensor& expected) {
+  check_near(what, tensor, expected, 1e-6);
 }
 
 inline TensorDict named_tensors(const ExportedModule& model) {

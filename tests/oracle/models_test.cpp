@@ -9,14 +9,15 @@
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/formats/safetensors.h"
-#include "hasten/models/bert.h"
-
 #include "hasten/formats/weights.h"
+#include "hasten/models/bert.h"
 #include "oracle/minilm.h"
+#include "oracle/near.h"
 
 namespace oracle_models_test {
 
 using namespace hasten;
+using hasten::oracle::check_near;
 
 namespace {
 
@@ -39,15 +40,6 @@ std::shared_ptr<PreTrainedModel> load(const Case& which) {
   CHECK(loaded.report.missing.empty());
   CHECK(loaded.report.unexpected.empty());
   return loaded.model;
-}
-
-void check_near(const std::string& what, const at::Tensor& tensor, const at::Tensor& expected,
-                double tolerance) {
-  CAPTURE(what);
-  REQUIRE(tensor.defined());
-  REQUIRE(tensor.sizes() == expected.sizes());
-  const at::Tensor difference = (tensor.detach() - expected).abs();
-  CHECK(difference.max().item<double>() <= tolerance * (1 + expected.abs().max().item<double>()));
 }
 
 }  // namespace
