@@ -106,7 +106,11 @@ void run_with_anatomy(const ObserveOptions& options, bool dry) {
   }
   setenv(kObserveVariable, options.output.c_str(), 1);
   setenv(kObserveStepsVariable, std::to_string(options.steps).c_str(), 1);
-  dry ? setenv(kDryRunVariable, options.device.c_str(), 1) : unsetenv(kDryRunVariable);
+  if (dry) {
+    setenv(kDryRunVariable, options.device.c_str(), 1);
+  } else {
+    unsetenv(kDryRunVariable);
+  }
   exec_program(options);
 }
 

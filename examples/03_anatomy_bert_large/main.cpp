@@ -115,7 +115,11 @@ int main(int argc, char** argv) {
   try {
     const Options options = parse(argc, argv);
     keep_freed_memory();
-    options.page ? compare_with_page() : run(options);
+    if (options.page) {
+      compare_with_page();
+    } else {
+      run(options);
+    }
   } catch (const Error& error) {
     std::cerr << "anatomy_bert_large: " << error.what() << '\n';
     return error.exit_code();

@@ -209,7 +209,11 @@ LaunchFile ask_launch_file(LaunchFile file, std::size_t gpus, std::size_t tpus,
   ask_machines(file, dialogue);
   file.use_cpu = ask_flag("Use the CPU only?", file.use_cpu, dialogue);
   file.tpu = !file.use_cpu && ask_flag("Use TPUs?", file.tpu, dialogue);
-  file.tpu ? ask_processes_on_tpus(file, tpus, dialogue) : ask_processes(file, gpus, dialogue);
+  if (file.tpu) {
+    ask_processes_on_tpus(file, tpus, dialogue);
+  } else {
+    ask_processes(file, gpus, dialogue);
+  }
   file.enable_cpu_affinity =
       ask_flag("Bind each process to its own cores?", file.enable_cpu_affinity, dialogue);
   const std::string precision = ask_choice("Mixed precision?", {"no", "fp16", "bf16"},

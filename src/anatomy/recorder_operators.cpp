@@ -29,7 +29,7 @@ namespace {
 
 constexpr std::size_t kMaxCalls = 1'000'000;  // 24 bytes each
 
-// LibTorch also records its engine's work and some calls that are no operators.
+// LibTorch also records its engine's work and some calls that are not operators.
 bool is_operator(std::string_view name) {
   return name.find("::") != name.npos && name.rfind("autograd::", 0) != 0;
 }
@@ -53,7 +53,11 @@ std::unique_ptr<at::ObserverContext> Anatomy::Recorder::begin(const at::RecordFu
 void Anatomy::Recorder::end(const at::RecordFunction& function, at::ObserverContext* context) {
   if (context == nullptr || active_ == nullptr) return;
   auto& frame = static_cast<Frame&>(*context);
-  frame.op ? active_->end_operator(function, frame) : active_->end_node(frame);
+  if (frame.op) {
+    active_->end_operator(function, frame);
+  } else {
+    active_->end_node(frame);
+  }
 }
 
 std::unique_ptr<at::ObserverContext> Anatomy::Recorder::begin_node(

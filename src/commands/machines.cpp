@@ -137,7 +137,11 @@ Machines resolve_machines(const LaunchOptions& options) {
   set_endpoint(machines, options);
   if (options.machine_rank && machines.min_count == machines.max_count)
     machines.rank = *options.machine_rank;
-  options.slurm ? check_script(machines, options) : check_rank(machines, options);
+  if (options.slurm) {
+    check_script(machines, options);
+  } else {
+    check_rank(machines, options);
+  }
   check_processes(machines, options);
   if (!machines.has_several()) machines.host.clear();
   return machines;

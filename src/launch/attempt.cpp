@@ -125,7 +125,11 @@ void Attempt::drain_pipes(std::size_t local_rank) {
 
 void Attempt::handle_signals() {
   while (const auto number = context_.signals.next()) {
-    *number == SIGCHLD ? handle_ended_ranks() : forward_signal(*number);
+    if (*number == SIGCHLD) {
+      handle_ended_ranks();
+    } else {
+      forward_signal(*number);
+    }
   }
 }
 

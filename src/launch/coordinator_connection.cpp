@@ -137,7 +137,11 @@ void CoordinatorConnection::reconnect(const std::string& why, Time now) {
 
 void CoordinatorConnection::connect(Time now) {
   if (auto connection = dialer_->advance()) return adopt(std::move(connection), now);
-  was_connected_ ? check_attempt(now) : check_first_attempt(now);
+  if (was_connected_) {
+    check_attempt(now);
+  } else {
+    check_first_attempt(now);
+  }
 }
 
 void CoordinatorConnection::adopt(std::unique_ptr<rendezvous::Connection> connection, Time now) {

@@ -114,7 +114,11 @@ std::size_t OutputWriter::stop() {
   queue_->begin_to_stop();
   if (thread_.joinable()) {
     pthread_cancel(thread_.native_handle());
-    queue_->wait_for_end() ? thread_.join() : thread_.detach();
+    if (queue_->wait_for_end()) {
+      thread_.join();
+    } else {
+      thread_.detach();
+    }
   }
   return queue_->drop();
 }

@@ -164,7 +164,11 @@ std::vector<bool> test_environments(const std::vector<pid_t>& proc_pids,
     if (!thread.joinable()) reading->run();
     const std::vector<bool> results = reading->wait();
     for (std::size_t i = 0; i < results.size(); ++i) found[left[i]] = results[i];
-    if (thread.joinable()) results.size() == left.size() ? thread.join() : thread.detach();
+    if (thread.joinable() && results.size() == left.size()) {
+      thread.join();
+    } else if (thread.joinable()) {
+      thread.detach();
+    }
     left.erase(left.begin(), left.begin() + static_cast<std::ptrdiff_t>(
                                                 std::min(results.size() + 1, left.size())));
   }

@@ -43,7 +43,11 @@ std::string sbatch_lines(const SlurmScript& script) {
   line("job-name=", name);
   line("nodes=", script.num_machines);
   line("ntasks-per-node=1");
-  script.cpus_per_task ? line("cpus-per-task=", *script.cpus_per_task) : line("exclusive");
+  if (script.cpus_per_task) {
+    line("cpus-per-task=", *script.cpus_per_task);
+  } else {
+    line("exclusive");
+  }
   if (script.gpus_per_node) line("gres=gpu:", *script.gpus_per_node);
   if (!script.time.empty()) line("time=", plain("slurm_time", script.time));
   if (!script.partition.empty()) line("partition=", plain("slurm_partition", script.partition));

@@ -47,9 +47,11 @@ void for_parts_of(const Tensor& x, const Tensor& gradient, Step step) {
   };
   TORCH_CHECK(gradient.scalar_type() == x.scalar_type(), "a gradient has another type than ",
               x.scalar_type());
-  x.scalar_type() == at::kFloat
-      ? run(kernels().f32_moments, rows_of<float>(x), rows_of<float>(gradient))
-      : run(kernels().b16_moments, rows_of<bf16>(x), rows_of<bf16>(gradient));
+  if (x.scalar_type() == at::kFloat) {
+    run(kernels().f32_moments, rows_of<float>(x), rows_of<float>(gradient));
+  } else {
+    run(kernels().b16_moments, rows_of<bf16>(x), rows_of<bf16>(gradient));
+  }
 }
 
 // A gradient that has some rows of a table.
@@ -96,9 +98,11 @@ void for_blocks_of_rows(const Tensor& table, const Tensor& rows, const Tensor& v
   };
   TORCH_CHECK(values.scalar_type() == table.scalar_type(), "a gradient has another type than ",
               table.scalar_type());
-  table.scalar_type() == at::kFloat
-      ? run(kernels().f32_moments, rows_of<float>(table), rows_of<float>(values))
-      : run(kernels().b16_moments, rows_of<bf16>(table), rows_of<bf16>(values));
+  if (table.scalar_type() == at::kFloat) {
+    run(kernels().f32_moments, rows_of<float>(table), rows_of<float>(values));
+  } else {
+    run(kernels().b16_moments, rows_of<bf16>(table), rows_of<bf16>(values));
+  }
 }
 
 // A step of one parameter, for parts of its elements.

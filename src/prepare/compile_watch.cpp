@@ -38,7 +38,11 @@ void CompileWatch::check_last_batch() {
   const std::int64_t compiled = programs_() - programs_before_;
   consecutive_ = compiled > 0 && !is_new_ ? consecutive_ + 1 : 0;
   if (compiled == 0 || batches_ <= kWarmUp) return;
-  is_new_ ? warn_about_new_shape(compiled) : warn_about_recompilation(compiled);
+  if (is_new_) {
+    warn_about_new_shape(compiled);
+  } else {
+    warn_about_recompilation(compiled);
+  }
 }
 
 void CompileWatch::warn_about_new_shape(std::int64_t programs) {

@@ -16,8 +16,11 @@ void complete_from(const ReductionFuture& future,
                    const std::function<ReductionFuture()>& exchange) {
   try {
     exchange()->addCallback([future](c10::ivalue::Future& done) {
-      done.hasError() ? future->setError(done.exception_ptr())
-                      : future->markCompleted(done.value());
+      if (done.hasError()) {
+        future->setError(done.exception_ptr());
+      } else {
+        future->markCompleted(done.value());
+      }
     });
   } catch (...) {
     future->setError(std::current_exception());

@@ -42,15 +42,15 @@ struct Factors {
 
 // The state of a bucket that is kept between steps.
 struct BucketState {
-  at::Tensor error;         // what compression lost
-  at::Tensor all_p, all_q;  // of all its matrices, concatenated
+  at::Tensor error;         // the part that compression has lost
+  at::Tensor all_p, all_q;  // those of all its matrices, concatenated
 };
 
 // A bucket that is being exchanged.
 struct BucketReduction {
   at::Tensor buffer;                     // the bucket
   at::Tensor padded;                     // the bucket, if batched padded to a square
-  at::Tensor before;                     // what was to be sent, with the last step's error
+  at::Tensor before;                     // the gradients to send, with the last step's error
   std::vector<at::Tensor> uncompressed;  // gradients that are not compressed
   at::Tensor flat_uncompressed;          // the same, concatenated
   std::vector<Factors> compressed;
@@ -105,11 +105,19 @@ class PowerSGD : public GradientExchange {
     }
     if (factor != 1.0) bucket.getBufferRef().mul_(factor);
     auto reduction = std::make_shared<BucketReduction>();
-    batched_ ? begin_batched(*reduction, bucket) : begin(*reduction, bucket);
+    if (batched_) {
+      begin_batched(*reduction, bucket);
+    } else {
+      begin(*reduction, bucket);
+    }
     send_p(*reduction);
     if (pending_) send_q(std::exchange(pending_, nullptr));
-    last ? send_q(reduction) : static_cast<void>(pending_ = reduction);
-    if (last) ++step_;
+    if (last) {
+      send_q(reduction);
+      ++step_;
+    } else {
+      pending_ = reduction;
+    }
     return reduction->done;
   }
 

@@ -95,8 +95,11 @@ TlsStream::TlsStream(std::unique_ptr<Descriptor> socket,
   SSL_set_mode(tls_.get(), SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
   BIO* const bio = bio_over(descriptor());
   SSL_set_bio(tls_.get(), bio, bio);  // Takes ownership.
-  context_->side() == Side::server ? SSL_set_accept_state(tls_.get())
-                                   : SSL_set_connect_state(tls_.get());
+  if (context_->side() == Side::server) {
+    SSL_set_accept_state(tls_.get());
+  } else {
+    SSL_set_connect_state(tls_.get());
+  }
 }
 
 // `moved` is the result of an OpenSSL call.

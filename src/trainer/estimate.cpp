@@ -321,8 +321,11 @@ anatomy::TpuAccount estimate_for_tpu(const EstimateOptions& options) {
   std::string stopped;
   try {
     subject.visit([&](const auto& model, const Batches& batches) {
-      options.mode == EstimateMode::inference ? infer_on(dry, options, model, batches)
-                                              : train_on(options, model, batches);
+      if (options.mode == EstimateMode::inference) {
+        infer_on(dry, options, model, batches);
+      } else {
+        train_on(options, model, batches);
+      }
     });
   } catch (const c10::Error& error) {
     // Keeps what the compiler reports. Other errors of the program go to the caller.

@@ -447,7 +447,10 @@ class Trainer::Run {
         [&](TrainerCallback& each) { each.on_anatomy(trainer_.event(), report); });
     if (trainer_.parts.on_anatomy) return trainer_.parts.on_anatomy(report);
     add_roofs(report);
-    if (args_.anatomy == "text") return std::cerr << '\n' << to_text(report), void();
+    if (args_.anatomy == "text") {
+      std::cerr << '\n' << to_text(report);
+      return;
+    }
     write_report(args_.anatomy, report);
     trainer_.logger.info("wrote the anatomy of the first steps to " + args_.anatomy);
   }
@@ -473,8 +476,8 @@ class Trainer::Run {
   }
 
   Metrics final_metrics(double seconds, double loss) const {
-    const auto steps =
-        static_cast<double>(trainer_.state.global_step - started_at_step_);  // of this run only
+    const auto steps = static_cast<double>(trainer_.state.global_step -
+                                           started_at_step_);  // those of this run only
     Metrics metrics =
         speed_metrics("train", seconds,
                       run_.plan.samples * steps / static_cast<double>(run_.plan.max_steps), steps);
@@ -514,17 +517,17 @@ class Trainer::Run {
   Impl::RunCheckpoints checkpoints_;
   Impl::StepMemory memory_;
   WorkCounter work_;
-  std::optional<Anatomy> anatomy_;  // of the first steps
+  std::optional<Anatomy> anatomy_;  // records the first steps
 
   const RealRows* current_ = nullptr;  // the micro-batch
 
   Clock::time_point start_;
   std::int64_t started_at_step_ = 0;
-  std::int64_t window_batches_ = 0;  // of the open accumulation window
-  StepTotals window_;                // what this process contributes to it
+  std::int64_t window_batches_ = 0;  // those of the open accumulation window
+  StepTotals window_;                // the part of this process in it
   std::vector<StepTotals> turns_;    // with elastic ranks: what its virtual ranks contribute
-  Impl::Resume::Resumed resumed_;    // what is restored once the model is prepared
-  DeferredScalar grad_norm_;         // of the last step
+  Impl::Resume::Resumed resumed_;    // is restored once the model is prepared
+  DeferredScalar grad_norm_;         // that of the last step
   double learning_rate_ = 0;
   const bool evaluates_closure_ =
       dynamic_cast<torch::optim::LBFGS*>(&run_.optimizer.unwrap()) != nullptr;

@@ -43,7 +43,7 @@ struct Size {
 // The result of one process's ranks and launchers. A pipe holds it at once.
 struct Outcome {
   int met = 0, failed = 0, launchers = 0;
-  double longest_silence = 0;  // of the coordinator, in seconds
+  double longest_silence = 0;  // that of the coordinator, in seconds
   char problem[128] = "";
 };
 
@@ -172,7 +172,11 @@ Outcome simulate_ranks(const Endpoint& server, int process, int processes, const
         problem = error.what();
       }
       const std::lock_guard<std::mutex> lock(turn);
-      problem.empty() ? void(++outcome.met) : note_failure(outcome, problem);
+      if (problem.empty()) {
+        ++outcome.met;
+      } else {
+        note_failure(outcome, problem);
+      }
     });
   }
   for (std::thread& rank : ranks) rank.join();

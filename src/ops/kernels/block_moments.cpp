@@ -117,8 +117,11 @@ void adamw_blocks(T* parameter, const T* gradient, const Moment& exp_avg, const 
     float* const v = exp_avg_sq.numbers ? exp_avg_sq.numbers + first : squares;
     if (!exp_avg.numbers) decode(exp_avg, first, m, n);
     if (!exp_avg_sq.numbers) decode(exp_avg_sq, first, v, n);
-    gradient ? step.run(p, gradient + first, m, v, n)
-             : step.run(p, static_cast<const T*>(nullptr), m, v, n);
+    if (gradient) {
+      step.run(p, gradient + first, m, v, n);
+    } else {
+      step.run(p, static_cast<const T*>(nullptr), m, v, n);
+    }
     if (!exp_avg.numbers) encode(exp_avg, first, m, n);
     if (!exp_avg_sq.numbers) encode(exp_avg_sq, first, v, n);
   }
@@ -162,8 +165,11 @@ void lion_blocks(T* parameter, const T* gradient, const Moment& exp_avg, const L
     }
     float* const m = exp_avg.numbers ? exp_avg.numbers + first : means;
     if (!exp_avg.numbers) decode(exp_avg, first, m, n);
-    gradient ? step.run(p, gradient + first, m, n)
-             : step.run(p, static_cast<const T*>(nullptr), m, n);
+    if (gradient) {
+      step.run(p, gradient + first, m, n);
+    } else {
+      step.run(p, static_cast<const T*>(nullptr), m, n);
+    }
     if (!exp_avg.numbers) encode(exp_avg, first, m, n);
   }
 }

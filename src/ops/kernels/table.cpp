@@ -53,8 +53,11 @@ void adamw_loop(float* __restrict parameter, const float* __restrict gradient,
 
 void adamw(float* parameter, const float* gradient, float* exp_avg, float* exp_avg_sq,
            const AdamW& options, Index count) {
-  gradient ? adamw_loop<true>(parameter, gradient, exp_avg, exp_avg_sq, options, count)
-           : adamw_loop<false>(parameter, gradient, exp_avg, exp_avg_sq, options, count);
+  if (gradient) {
+    adamw_loop<true>(parameter, gradient, exp_avg, exp_avg_sq, options, count);
+  } else {
+    adamw_loop<false>(parameter, gradient, exp_avg, exp_avg_sq, options, count);
+  }
 }
 
 template <class T>

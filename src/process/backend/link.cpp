@@ -221,8 +221,12 @@ void Link::finish_message() {
   } else if (header_.kind == Kind::offer) {
     // An offer that crossed this rank's `ready` is answered already.
     const bool is_answered = slot.answered_offers < slot.own_buffers;
-    is_answered ? ++slot.answered_offers : ++slot.unanswered_offers;
-    if (!is_answered) new_offers_.push_back(header_.slot);
+    if (is_answered) {
+      ++slot.answered_offers;
+    } else {
+      ++slot.unanswered_offers;
+      new_offers_.push_back(header_.slot);
+    }
   } else if (slot.to_send.empty()) {
     ++slot.peer_buffers;
   } else {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <type_traits>
 
 #include "base/json_line.h"
 #include "hasten/base/error.h"
@@ -23,7 +24,10 @@ struct TypeList {
                                  const ErrorText& text) {
     std::exception_ptr error;
     std::int64_t at = 0;
-    ((++at == number ? void(error = std::make_exception_ptr(Types(code, text))) : void()), ...);
+    const auto make_if_next = [&]<class Type>(std::type_identity<Type>) {
+      if (++at == number) error = std::make_exception_ptr(Type(code, text));
+    };
+    (make_if_next(std::type_identity<Types>{}), ...);
     return error;
   }
 };

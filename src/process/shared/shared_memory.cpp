@@ -189,7 +189,11 @@ SharedMemory::View::~View() { munmap(at_, bytes_); }
 std::unique_ptr<View> SharedMemory::allocate(std::int64_t offset, std::size_t bytes) const {
   if (!allocate_pages(*file_, offset, bytes)) return nullptr;
   auto allocated = view(offset, bytes);
-  allocated ? use_huge_pages(*allocated) : release(offset, bytes);
+  if (allocated) {
+    use_huge_pages(*allocated);
+  } else {
+    release(offset, bytes);
+  }
   return allocated;
 }
 

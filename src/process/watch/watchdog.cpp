@@ -226,7 +226,11 @@ Watchdog::Watchdog(StorePointer store, std::shared_ptr<CallLog> calls, const Ran
 Watchdog::~Watchdog() {
   state_->stop();
   clock_thread_.join();
-  state_->wait_for_exchange_end() ? exchange_thread_.join() : exchange_thread_.detach();
+  if (state_->wait_for_exchange_end()) {
+    exchange_thread_.join();
+  } else {
+    exchange_thread_.detach();
+  }
 }
 
 }  // namespace hasten

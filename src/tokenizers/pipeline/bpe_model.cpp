@@ -86,7 +86,11 @@ class Bpe : public WordModel {
       }
     }
     memory.symbols.clear();
-    is_plain_ ? read_symbols<true>(word, memory) : read_symbols<false>(word, memory);
+    if (is_plain_) {
+      read_symbols<true>(word, memory);
+    } else {
+      read_symbols<false>(word, memory);
+    }
     if (memory.symbols.size() <= kShortWord)
       merge_short(memory);
     else
@@ -245,7 +249,7 @@ class Bpe : public WordModel {
     std::vector<ModelMemory::Symbol>& symbols = memory.symbols;
     std::size_t count = symbols.size();
     if (count < 2) return;
-    std::array<MergeTable::Result, kShortWord> found;  // of each symbol with the next one
+    std::array<MergeTable::Result, kShortWord> found;  // the merge of each symbol with the next one
     for (std::size_t i = 0; i + 1 < count; ++i)
       found[i] = merges_.find(symbols[i].id, symbols[i + 1].id);
     while (count > 1) {
