@@ -25,7 +25,7 @@ namespace {
 using std::chrono::duration;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kMaxTimeToEnd{2000};     // what the launcher promises
+constexpr milliseconds kMaxTimeToEnd{2000};     // the launcher promises it
 constexpr milliseconds kMaxTimeToReport{1000};  // what the watchdog promises, after the limit
 
 Clock::time_point in(double seconds) {

@@ -14,7 +14,7 @@ constexpr std::int64_t kEpochs = 12, kRowsPerStep = 60;
 
 struct Result {
   double accuracy = 0;
-  std::int64_t exchanges = 0;  // of the whole model's gradients or weights
+  std::int64_t exchanges = 0;  // each of the whole model's gradients or weights
 };
 
 Result train(hasten::Accelerator& accelerator, std::int64_t local_sgd_steps) {

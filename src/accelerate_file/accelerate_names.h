@@ -11,7 +11,7 @@ namespace hasten::config {
 // A key whose value is a map.
 struct Section {
   std::string name;
-  std::string prefix;          // of the names in the map: "fsdp_"
+  std::string prefix;          // begins the names in the map: "fsdp_"
   bool prefix_may_be_missing;  // in files written by hand: fsdp_config: {version: 2}
   std::vector<std::string> names;
   // The distributed_type that uses the section. If it is empty, other values decide.

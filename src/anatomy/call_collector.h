@@ -29,7 +29,7 @@ struct CollectedCall {
   std::vector<c10::IValue> arguments;  // tensors without data, on the Meta device
   std::int64_t count = 0;
   OperationGroup group = OperationGroup::element_wise;
-  double flops = 0, bytes = 0;  // of one call
+  double flops = 0, bytes = 0;  // those of one call
   bool half = false;            // an operand has 16-bit numbers
 };
 

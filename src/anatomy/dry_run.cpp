@@ -279,7 +279,8 @@ void run_dry(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
     case Strategy::real:
     case Strategy::sparse:
       op.callBoxed(*stack);
-      // What writes to it may not run, and the program may use its numbers as indices.
+      // The operators that write to the tensor may not run, and the program may use its numbers as
+      // indices.
       if (plan.name == "aten::empty") torch::jit::peek(*stack, 0, 1).toTensor().zero_();
       return;
     case Strategy::skip:

@@ -24,7 +24,7 @@ namespace hasten::anatomy {
 
 struct TensorShape {
   std::vector<std::int64_t> sizes;
-  std::int64_t numel = 0;  // of a sparse tensor: the numbers that it stores
+  std::int64_t numel = 0;  // for a sparse tensor: the numbers that it stores
   std::int64_t bytes = 0;  // in memory: an expanded dimension counts once
   at::ScalarType type = at::kFloat;
 };

@@ -75,7 +75,7 @@ RequestedBytes requested_bytes(const std::exception& error) {
                        : starts_with(rest, " MiB") ? 1 << 20
                        : starts_with(rest, " KiB") ? 1 << 10
                                                    : 1;
-  constexpr double kRounding = 512;  // of LibTorch's allocator for GPUs
+  constexpr double kRounding = 512;  // to which LibTorch's allocator for GPUs rounds
   return {.bytes = number * scale, .error = scale == 1 ? 0 : 0.005 * scale + kRounding};
 }
 

@@ -83,7 +83,7 @@ class Anatomy::Recorder : public StepObserver, public std::enable_shared_from_th
   void assign_gradients();
   void assign_states();
   void fill_memory(anatomy::Memory& memory) const;
-  // What was live after an event, by layer and by size.
+  // The blocks that were live after an event, by layer and by size.
   struct Holders {
     std::vector<anatomy::ModuleMemory> modules;
     std::vector<anatomy::LargeBlock> largest;
@@ -135,7 +135,7 @@ class Anatomy::Recorder : public StepObserver, public std::enable_shared_from_th
 
   anatomy::Phase phase_ = anatomy::Phase::other;
   bool has_float16_ = false;                    // an operand was float16
-  std::optional<anatomy::GpuSpeed> gpu_speed_;  // of the GPU that a dry run simulates
+  std::optional<anatomy::GpuSpeed> gpu_speed_;  // set if a dry run simulates a GPU
   Frame* top_ = nullptr;
   std::int64_t call_count_ = 0;       // operator calls so far
   std::int64_t ran_out_at_ = -1;      // the event for which memory ran out

@@ -29,7 +29,7 @@ struct Extra {
 struct StateGroup {
   double always = 0;
   std::vector<Extra> extras;
-  double bytes = kFloatBytes;  // of a number
+  double bytes = kFloatBytes;  // the size of a number
 };
 
 template <class Options>

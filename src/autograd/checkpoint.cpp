@@ -29,7 +29,7 @@ thread_local int running_again = 0;
 // that a function that catches its own errors does not catch it.
 struct RecomputationComplete {};
 
-// What has to be the same in both runs.
+// The facts about a tensor that must be the same in both runs.
 struct TensorFacts {
   std::vector<std::int64_t> sizes;
   at::ScalarType type;
@@ -60,7 +60,7 @@ std::optional<std::uint32_t> parameter_version(const at::Tensor& tensor) {
                "arguments of checkpoint(), and let it change nothing that it reads"});
 }
 
-// Copies are no operators of the function: the second run does not end at one of them.
+// Copies are not operators of the function: the second run does not end at one of them.
 std::vector<at::Tensor> copies_of(const std::vector<at::Tensor>& tensors) {
   const InterceptionScope not_intercepted(nullptr);
   const at::NoGradGuard no_grad;
@@ -175,7 +175,7 @@ class Region : public std::enable_shared_from_this<Region> {
  private:
   struct Slot {
     TensorFacts facts;
-    std::optional<std::uint32_t> version = {};  // of a parameter
+    std::optional<std::uint32_t> version = {};  // set for a parameter
     bool is_needed = true;
     KeptTensor tensor = {};
   };
@@ -188,7 +188,7 @@ class Region : public std::enable_shared_from_this<Region> {
   CheckpointOptions options_;
   std::function<void(const Inputs&)> run_;
   ExecutionState state_;
-  std::vector<at::Tensor> state_values_;  // of options_.state, before the first run
+  std::vector<at::Tensor> state_values_;  // the values of options_.state before the first run
   std::vector<SavedVariable> inputs_;
   std::vector<bool> requires_grad_;
   std::optional<KeptResults> results_;

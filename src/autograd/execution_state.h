@@ -1,6 +1,6 @@
 // File: autograd/execution_state.h (internal)
-// The state of the program that a function depends on beside its arguments: the generators of random
-// numbers and autocast. Recomputation sets what it was.
+// The state of the program that a function depends on in addition to its arguments: the generators
+// of random numbers and autocast. Recomputation sets what it was.
 //
 //   const ExecutionState then = ExecutionState::now({at::kCPU}, /*with_generators=*/true);
 //   ...

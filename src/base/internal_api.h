@@ -4,9 +4,9 @@
 //
 //   HASTEN_INTERNAL_API std::filesystem::path library_folder();
 //
-// What only tests use needs no mark if they link the object files of the libraries, as the unit
-// tests do. The tests of the TPU cannot: the module that they load links the libraries. Thread rule:
-// nothing here runs.
+// A declaration that only tests use needs no mark if they link the object files of the libraries,
+// as the unit tests do. The tests of the TPU cannot: the module that they load links the libraries.
+// Thread rule: nothing here runs.
 #pragma once
 
 #define HASTEN_INTERNAL_API [[gnu::visibility("default")]]

@@ -98,7 +98,7 @@ void check_replaceable(const fs::path& target) {
                     .hint = "a checkpoint has a folder of its own: choose a new one"});
 }
 
-// Deletes what killed processes have left beside the target, and returns it.
+// Returns the target after deleting what killed processes have left in its folder.
 fs::path cleaned(fs::path target, const std::string& prefix) {
   if (!target.has_filename()) target = target.parent_path();  // it ends in a slash
   check_replaceable(target);

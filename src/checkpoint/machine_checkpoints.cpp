@@ -33,7 +33,8 @@ std::string random_digits() {
   return to_hex(bytes);
 }
 
-// Returns what tells the save of a checkpoint from others, or an empty text if the folder has none.
+// Returns the text that identifies the save of a checkpoint, or an empty one if the folder has
+// none.
 std::string save_of(const fs::path& checkpoint) {
   std::error_code error;
   if (!fs::exists(checkpoint / kManifestFile, error)) return "";
@@ -48,7 +49,7 @@ std::string save_of(const fs::path& checkpoint) {
 // A step and its save.
 using Save = std::pair<std::int64_t, std::string>;
 
-// What the machine of a process that writes has.
+// The checkpoints on the machine of a process that writes.
 struct Machine {
   std::int64_t rank = 0;
   std::string host, folder;

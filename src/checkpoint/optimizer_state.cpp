@@ -181,7 +181,7 @@ class Loading {
   const TensorDict& from_;
   std::string name_;
   at::Tensor parameter_;
-  at::Device device_;  // of the state
+  at::Device device_;  // where the state is
   fs::path file_;
   std::set<std::string>& used_;
 };

@@ -23,8 +23,8 @@ namespace hasten {
 
 struct TensorRecord {
   std::uint64_t begin = 0, end = 0;  // the bytes in the file
-  std::string crc32c;                // of these bytes, eight digits
-  std::vector<std::int64_t> shape;   // of the whole tensor, as the format counts it
+  std::string crc32c;                // the checksum of these bytes, eight digits
+  std::vector<std::int64_t> shape;   // that of the whole tensor, as the format counts it
   // The slice in this file: its first index and its size in each dimension. Both are empty if the
   // file holds the whole tensor.
   std::vector<std::int64_t> offset, sizes;

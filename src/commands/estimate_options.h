@@ -31,7 +31,7 @@ struct EstimateConfiguration {
   // Optimizer steps to estimate, or batches; of a generation 1 unless given.
   std::int64_t steps = 2;
   EstimateMode mode = EstimateMode::training;
-  std::int64_t new_tokens = 200, beams = 1;  // of a generation
+  std::int64_t new_tokens = 200, beams = 1;  // for a generation
   std::string device = "cpu";  // Or cuda:NAME (hasten/machine/gpus.h), tpu:TOPOLOGY (tpus.h).
   bool devices = false;        // List the known GPUs.
   bool help = false;

@@ -126,7 +126,8 @@ std::vector<std::string> class_names_of(const json& features, const std::string&
   if (found == features.end()) return {};
   const json* feature = &*found;
   while (feature->is_object() && feature->contains("feature")) feature = &feature->at("feature");
-  if (feature->is_array() && feature->size() == 1) feature = &feature->at(0);  // of datasets 1
+  if (feature->is_array() && feature->size() == 1)
+    feature = &feature->at(0);  // datasets 1 writes a list of one feature
   if (!feature->is_object() || feature->value("_type", json("")) != "ClassLabel") return {};
   const auto names = feature->find("names");
   if (names == feature->end() || !names->is_array()) return {};

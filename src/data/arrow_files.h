@@ -28,7 +28,7 @@ namespace hasten::detail {
 // A column of all files.
 struct ArrowKind : ArrowColumn {
   std::size_t index = 0;           // in each file
-  std::vector<std::string> names;  // of its integers; empty if they have none
+  std::vector<std::string> names;  // the names of its integers; empty if they have none
 
   bool is_tensor() const {
     return value == ArrowValue::integer || value == ArrowValue::number ||
@@ -70,7 +70,7 @@ class ArrowFiles {
     void check(const ArrowKind& column, const std::string& problem) const;
 
     const Shard& shard_;
-    std::int64_t row_;  // of the file
+    std::int64_t row_;  // its number in the file
   };
 
   const std::string& source() const { return source_; }

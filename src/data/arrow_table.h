@@ -30,16 +30,17 @@ enum class ArrowValue { integer, number, boolean, text, other };
 
 struct ArrowColumn {
   std::string name;
-  std::string type;                      // as Arrow writes it
-  ArrowValue value = ArrowValue::other;  // what the column, or the innermost of its lists, holds
-  std::size_t lists = 0;                 // the number of lists in each other
-  bool is_dictionary = false;            // integers that stand for texts
+  std::string type;  // as Arrow writes it
+  ArrowValue value =
+      ArrowValue::other;  // the kind of the values of the column, or of the innermost of its lists
+  std::size_t lists = 0;  // the number of lists in each other
+  bool is_dictionary = false;  // integers that stand for texts
 };
 
 // The values of one row.
 struct ArrowCell {
   std::vector<std::int64_t> shape;  // the length of each list, from the outermost
-  std::size_t part = 0;             // of the column
+  std::size_t part = 0;             // the number of the column's part
   std::int64_t first = 0, count = 0;
 };
 

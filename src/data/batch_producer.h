@@ -15,8 +15,9 @@ namespace hasten::detail {
 struct BatchResult {
   AnyBatch batch;  // null: all rows of the step are other processes'
   std::exception_ptr error;
-  std::int64_t step_rows = 0;  // of all processes, without repeated rows (even_batches)
-  BatchInfo info = {};         // is_last is set when the batch becomes the current one
+  std::int64_t step_rows =
+      0;                // the rows of all processes in a step, without repeated rows (even_batches)
+  BatchInfo info = {};  // is_last is set when the batch becomes the current one
   bool is_end() const { return step_rows == 0 && error == nullptr; }
 };
 

@@ -113,7 +113,7 @@ BatchResult Dispatch::receive(const BatchPosition& position) const {
       body = at::empty({header.bytes}, at::kByte);
       receive_into(group_, body, kBodyTag);
     }
-    if (header.position.pass < position.pass) continue;  // of a pass that this process left earlier
+    if (header.position.pass < position.pass) continue;  // this process has left that pass earlier
     if (header.failed != 0) return {.error = exception_from(body)};
     if (header.position != position) {
       throw UsageError(

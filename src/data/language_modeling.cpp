@@ -86,7 +86,7 @@ void mask_words(const DataCollatorForLanguageModeling& options, const MaskedRow&
     in_word = true;
     if (selected) row.labels[token] = row.ids[token];
   }
-  // The ids change last, because they tell where words begin.
+  // The ids change last, because they show where words begin.
   for (std::int64_t token = 0; token < row.length; ++token) {
     if (row.labels[token] != kIgnoredLabel) row.ids[token] = options.vocabulary.mask_token_id;
   }

@@ -83,7 +83,7 @@ class GroupBalancer {
     return active;
   }
 
-  // Of equal groups the first one.
+  // Returns the group with the highest cost; the first one, if several have it.
   static std::size_t dearest_of(const std::vector<std::size_t>& by_cost,
                                 const std::vector<double>& costs) {
     std::size_t dearest = by_cost.back();

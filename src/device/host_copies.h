@@ -30,7 +30,7 @@ class HostCopies {
     std::function<void()> wait;
   };
   struct Returned {
-    at::Tensor tensor;  // of the device; its numbers arrive later
+    at::Tensor tensor;  // is on the device; its numbers arrive later
     // Lets what is submitted to the device from now on wait until the numbers are there.
     std::function<void()> wait;
   };

@@ -29,7 +29,7 @@ struct UserInput {
   enum class Kind { tensor, integer, constant };
   Kind kind = Kind::tensor;
   std::string name;
-  TensorMeta meta;       // of a tensor
+  TensorMeta meta;       // that of a tensor
   c10::IValue constant;  // the value at the export; the caller does not give it
 };
 
@@ -48,7 +48,7 @@ class InputChecks {
 
   // Chooses sizes for each input, in order: `rows` for a first dimension and `length` for any other
   // dimension of dynamic size, or the largest below them that the expressions of the export allow.
-  // Sizes that the export has fixed stay. Empty for inputs that are no tensors.
+  // Sizes that the export has fixed stay. Empty for inputs that are not tensors.
   std::vector<std::vector<std::int64_t>> choose_sizes(std::int64_t rows, std::int64_t length) const;
   // The largest size of a dimension; nothing if it has no limit or there is no such dimension.
   std::optional<std::int64_t> largest_size(const std::string& input, std::size_t dimension) const;
@@ -82,7 +82,7 @@ class InputChecks {
   std::string file_;
   std::vector<UserInput> inputs_;
   std::vector<std::string> names_;
-  std::vector<std::vector<SizeExpression>> sizes_;  // of each input
+  std::vector<std::vector<SizeExpression>> sizes_;  // those of each input
   std::map<std::string, Range> ranges_;
   std::vector<Guard> guards_;
 };

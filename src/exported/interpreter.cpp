@@ -290,7 +290,7 @@ std::vector<IValue> Interpreter::run_loop(const Instruction& instruction, Values
 
 std::vector<IValue> Interpreter::run_rows(const Instruction& instruction, Values carried,
                                           const Values& mapped, const Values& extra) const {
-  std::vector<std::vector<at::Tensor>> rows;  // of each result that is not carried
+  std::vector<std::vector<at::Tensor>> rows;  // those of each result that is not carried
   const std::int64_t count = mapped.empty() ? 0 : mapped[0].toTensor().size(0);
   for (std::int64_t row = 0; row < count; ++row) {
     Values inputs = carried;

@@ -17,7 +17,7 @@ constexpr int kMaxJsonDepth = 256;
   throw DataError("exported.graph", {.what = place, .got = got, .expected = expected});
 }
 
-// Values of strangers may be long.
+// A value of an untrusted file may be long.
 std::string excerpt(const nlohmann::json& value) {
   const std::string text = value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
   return text.size() <= 80 ? text : text.substr(0, 80) + "...";

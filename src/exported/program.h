@@ -93,7 +93,7 @@ struct Instruction {
   std::vector<Operand> operands;
   std::vector<Output> outputs;
   std::vector<int> frees;       // slots whose last use this is
-  KernelCheck check = nullptr;  // of operands that the kernel trusts
+  KernelCheck check = nullptr;  // checks operands that the kernel trusts
   std::optional<ModeArgument> mode;
   // The instruction counts batches, so evaluation leaves it out.
   bool is_skipped_in_evaluation = false;

@@ -1,5 +1,5 @@
 // File: exported/symbolic.h (internal)
-// Arithmetic of a program with sizes and other numbers, which are no tensors.
+// Arithmetic of a program with sizes and other numbers, which are not tensors.
 //
 //   if (SymbolFunction add = symbol_function("_operator.add")) result = add({left, right});
 //

@@ -388,8 +388,8 @@ class Program::Machine {
     push(Kind::object);
   }
 
-  // An object of LibTorch gets its attributes. An OrderedDict has them beside its items: PyTorch
-  // keeps the versions of modules there, which hasten does not use.
+  // An object of LibTorch gets its attributes. An OrderedDict has them in addition to its items:
+  // PyTorch keeps the versions of modules there, which hasten does not use.
   void set_state() {
     const Value& state = *popped(1).front();
     Value& to = top();

@@ -54,7 +54,7 @@ struct ElementType {
 
 struct Value {
   Kind kind = Kind::none;
-  const ElementType* type = nullptr;  // of a storage and a tensor
+  const ElementType* type = nullptr;  // set for a storage and a tensor
   std::int64_t integer = 0;           // also a boolean, a storage's elements, a tensor's offset
   double real = 0;
   std::string_view text = {};  // also the name of a class, and the key of a storage

@@ -24,7 +24,7 @@ namespace hasten {
 
 // The function whose files are read, for messages.
 struct ArchiveKind {
-  const char* code;  // of the errors
+  const char* code;  // the code of the errors
   const char* writer;
   // The archive may have compressed records, such as LibTorch's code, which cannot be read.
   bool may_compress;

@@ -109,7 +109,7 @@ struct BackwardCall : torch::CustomClassHolder {
   // The positions of the tensors that require a gradient.
   std::vector<std::size_t> inputs, outputs;
   std::size_t input_count = 0, output_count = 0;
-  Tensors grad_outputs;  // of the backward pass that is running
+  Tensors grad_outputs;  // those of the backward pass that is running
 
   // Returns the gradients of the inputs that require one, after the hooks.
   Tensors run(const Tensors& gradients) {

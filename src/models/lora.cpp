@@ -142,7 +142,7 @@ void find_saved_modules(const torch::nn::Module& module, LoraOptions& options, b
   options.modules_to_save = std::move(found);
 }
 
-// Freezes everything apart from the adapters and what the options train beside them.
+// Freezes everything apart from the adapters and what the options train in addition.
 void set_gradients(const torch::nn::Module& module, const LoraOptions& options) {
   const LoraParts parts(module, options);
   for (const auto& item : module.named_parameters()) {

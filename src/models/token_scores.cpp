@@ -9,7 +9,7 @@
 namespace hasten {
 namespace {
 
-// Makes the tokens of the text less probable, each once; padding is no part of the text.
+// Makes the tokens of the text less probable, each once; padding is not a part of the text.
 void penalize_repetition(const TextSoFar& text, float penalty, std::span<float> scores) {
   const auto of_text = text.tokens.subspan(static_cast<std::size_t>(text.padding));
   std::vector<std::int64_t> tokens(of_text.begin(), of_text.end());

@@ -77,9 +77,9 @@ struct Option {
   Kind kind = Kind::text;
   std::vector<std::string> choices;          // For a choice, and for a list of choices.
   std::vector<std::string> choices_not_yet;  // Known words that are not supported yet.
-  // Known words that are not supported, each with what to use instead.
+  // Known words that are not supported, each with the word to use instead.
   std::vector<std::pair<std::string, std::string>> choices_refused;
-  // What to use instead of the words of choices_not_yet; empty: the supported values.
+  // The words to use instead of choices_not_yet; empty: the supported values.
   std::string not_yet_hint;
   // Other words for a choice, as {word, choice}: {"true", "all"}.
   std::vector<std::pair<std::string, std::string>> aliases;

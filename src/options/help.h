@@ -22,7 +22,7 @@ namespace hasten::config {
 // Formats the options by group, each with its default. Options that are not supported are listed by
 // name at the end.
 std::string help_text(const OptionTable& table, int width);
-// The width of the terminal at standard output, at least 60 columns; 100 if it is no terminal.
+// The width of the terminal at standard output, at least 60 columns; 100 if it is not a terminal.
 HASTEN_INTERNAL_API int terminal_width();
 
 // Formats docs/reference/training_arguments.md: the options as Markdown tables, with the

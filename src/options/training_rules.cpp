@@ -255,7 +255,7 @@ void check_output(const TrainingArguments& arguments) {
   }
 }
 
-// What depends on the number of processes is refused.
+// Refuses the arguments whose effect depends on the number of processes.
 void check_elastic_ranks(const TrainingArguments& arguments) {
   const std::int64_t ranks = arguments.elastic_ranks;
   if (ranks <= 0) return;

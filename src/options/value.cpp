@@ -64,8 +64,8 @@ bool is_yaml_word(std::string_view text) {
   return std::find(words.begin(), words.end(), lower(text)) != words.end();
 }
 
-// True for text that needs no quotes. It begins with a letter, / or _, so it is no number and no
-// date, and nothing in it has a meaning in YAML.
+// True for text that needs no quotes. It begins with a letter, / or _, so it is neither a number
+// nor a date, and nothing in it has a meaning in YAML.
 bool needs_no_quotes(std::string_view text) {
   static constexpr std::string_view letters =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ/_";

@@ -135,7 +135,7 @@ class AccumulationWindow {
   // The state that a backward pass changes. Restoring it undoes a pass that threw.
   struct Counts {
     std::int64_t begun = 0, batches = 0, passes = 0;  // passes: of the current micro-batch
-    std::int64_t rows = 0;                            // of the micro-batches that have begun
+    std::int64_t rows = 0;                            // those of the micro-batches that have begun
     double weight = 0, total_weight = 0;
     bool due = false, closed = false, used = false;
     std::vector<const torch::nn::Module*> exchanged;

@@ -191,8 +191,8 @@ void ElasticRanks::close() {
   end_turn();
   end_micro_batch();
   TensorList sums = gradients_.take();
-  // What each process tells the others: weights and losses of its virtual ranks, and which gradients
-  // and buffers there are.
+  // Each process sends the weights and losses of its virtual ranks, and which gradients and buffers
+  // it has.
   std::vector<double> own = weights_;
   own.insert(own.end(), losses_.begin(), losses_.end());
   for (const at::Tensor& sum : sums) own.push_back(sum.defined());

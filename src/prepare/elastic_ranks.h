@@ -37,7 +37,7 @@ namespace hasten {
 struct ElasticOptions {
   std::int64_t ranks = 0;    // virtual ranks; 0: none
   std::int64_t steps = 1;    // micro-batches of a virtual rank in a full window
-  std::int64_t threads = 1;  // of an operation
+  std::int64_t threads = 1;  // those that an operation uses
 };
 
 class ElasticRanks {
@@ -79,7 +79,7 @@ class ElasticRanks {
   // The mean loss of the latest closed window.
   double loss() const { return loss_; }
 
-  // What a checkpoint keeps. A collective before the first micro-batch of a run.
+  // Returns the state for a checkpoint. A collective before the first micro-batch of a run.
   ElasticPosition position();
   void restore(const ElasticPosition& saved) { seed_ = saved.seed; }
   // Throws ConfigError "checkpoint.elastic" unless the checkpoint is of a run like this one; null:
@@ -104,13 +104,13 @@ class ElasticRanks {
   // The latest batch that had a micro-batch, by its key and the number of its pass.
   std::pair<std::uint64_t, std::int64_t> latest_batch_ = {0, -1};
 
-  // Of the open window.
-  std::optional<ElasticPlace> place_;         // of the latest micro-batch
+  // The state of the open window.
+  std::optional<ElasticPlace> place_;         // that of the latest micro-batch
   std::vector<at::Tensor> parameters_;        // that require gradients
-  std::vector<at::Tensor> buffers_;           // of the models
+  std::vector<at::Tensor> buffers_;           // those of the models
   TensorList buffers_before_, buffers_of_0_;  // before the window, and after virtual rank 0's turn
-  TreeSum gradients_;                         // of ended turns
-  std::vector<double> weights_, losses_;      // of each turn
+  TreeSum gradients_;                         // the sums of ended turns
+  std::vector<double> weights_, losses_;      // those of each turn
   // The state of LibTorch's generator outside of micro-batches; undefined between two of them.
   at::Tensor generator_outside_;
 };

@@ -8,8 +8,8 @@
 //
 // The optimizer has the copies as its parameters during the step, and their states under the
 // addresses of the parameters themselves at all other times, so that checkpoints find them. Weights
-// that something else has changed since are copied again, which version counters tell: writes through
-// data_ptr() or .data() are not noticed. Thread rule: that of the optimizer.
+// that something else has changed since are copied again, which version counters show: writes
+// through data_ptr() or .data() are not noticed. Thread rule: that of the optimizer.
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -27,7 +27,7 @@ namespace hasten {
 
 class HostStates {
  public:
-  // `is_elsewhere` tells parameters that are not in host memory.
+  // `is_elsewhere` returns true for parameters that are not in host memory.
   explicit HostStates(std::function<bool(const at::Tensor&)> is_elsewhere = is_on_device)
       : is_elsewhere_(std::move(is_elsewhere)) {}
   void step(torch::optim::Optimizer& optimizer, const std::vector<at::Tensor>& parameters);
@@ -36,7 +36,7 @@ class HostStates {
   // The copy of a parameter in host memory.
   struct Twin {
     at::Tensor host;
-    std::int64_t version = -1;  // of the parameter when both were equal
+    std::int64_t version = -1;  // the version of the parameter when both were equal
     const void* data = nullptr;
     HostCopies::Sent gradient = {};  // on its way
   };

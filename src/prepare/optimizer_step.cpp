@@ -182,7 +182,7 @@ void OptimizerStep::run() {
                                        : DeferredScalar(std::sqrt(squares_));
   squares_ = 0;
   squares_on_device_.reset();
-  add_hooks();  // of parameters that have been added
+  add_hooks();  // to parameters that have been added
 }
 
 void OptimizerStep::check_closure() const {

@@ -71,9 +71,9 @@ class OptimizerStep {
   std::vector<at::Tensor> hooked_;
   TensorSet known_;     // the parameters with a hook
   TensorSet stepped_;   // since the latest run()
-  double squares_ = 0;  // of the gradients since the latest run()
+  double squares_ = 0;  // the sum over the gradients since the latest run()
   at::Tensor squares_on_device_;
-  DeferredScalar norm_;  // of the latest step
+  DeferredScalar norm_;  // that of the latest step
 };
 
 }  // namespace hasten

@@ -22,7 +22,7 @@ bool is_rows(const at::Tensor& gradient) {
 // Row numbers and rows in one tensor of bytes, which a single collective carries.
 struct PackedRows {
   std::int64_t rows;                // the largest number of any process
-  std::vector<std::int64_t> shape;  // of one row
+  std::vector<std::int64_t> shape;  // the shape of one row
   at::ScalarType type;
 
   std::int64_t number_bytes() const {

@@ -1,7 +1,7 @@
 // File: prepare/saved_objects.h (internal)
-// What the checkpoints of one Accelerator contain: everything that it has prepared, in the order of
-// preparation, and the objects and functions that were registered. References to prepared objects
-// are weak: an object that no longer exists is not saved.
+// The objects that the checkpoints of one Accelerator contain: everything that it has prepared, in
+// the order of preparation, and the objects and functions that were registered. References to
+// prepared objects are weak: an object that no longer exists is not saved.
 //
 //   SavedObjects saved;
 //   saved.add_model(module);

@@ -40,7 +40,7 @@ std::string object_file(std::size_t number) {
   return str("custom_checkpoint_", number, ".safetensors");
 }
 
-// What the main process writes, apart from the weights.
+// The files that the main process writes, apart from the weights.
 struct Contents {
   Json json;
   std::map<std::string, TensorDict> files;
@@ -151,8 +151,9 @@ fs::path checkpoints_of(const ProjectConfiguration& project, const char* call) {
 }
 
 // Returns the folder of the next checkpoint of a project. A run that has loaded nothing does not
-// write beside the checkpoints of another one. Its own first checkpoint may be there although the
-// call that wrote it has failed, if only the last step, making the rename durable, went wrong.
+// write into the folder that has the checkpoints of another one. Its own first checkpoint may be
+// there although the call that wrote it has failed, if only the last step, making the rename
+// durable, went wrong.
 fs::path next_folder(AcceleratorState& state, const fs::path& all) {
   const auto found = checkpoints(all, kProjectPrefix);
   if (state.saved.iteration < 0 && !state.saved.owns_project && !found.empty()) {
@@ -413,7 +414,7 @@ fs::path save_state_checkpoint(AcceleratorState& state, const ProjectConfigurati
     check_continuable(open, "save_state()");
     if (!open.empty()) refuse_inside_elastic_window(state);
   });
-  std::shared_ptr<CheckpointSave> save;  // of a process that writes
+  std::shared_ptr<CheckpointSave> save;  // set in a process that writes
   fs::path target;
   once(group, writes, [&] {
     target = folder.empty() ? next_folder(state, checkpoints_of(project, "save_state()")) : folder;

@@ -64,7 +64,7 @@ class SyncedScheduler : public SyncedState {
   // belong to the optimizer's state.
   struct Counts {
     std::int64_t steps = 0;            // made through the handle
-    std::int64_t step_count = 0;       // of the scheduler itself
+    std::int64_t step_count = 0;       // the count of the scheduler itself
     std::int64_t optimizer_steps = 0;  // see below
   };
   Counts counts() const;

@@ -35,7 +35,8 @@ class TreeSum {
     TensorList sum;
     std::size_t terms;
   };
-  std::vector<Node> nodes_;  // of terms that follow each other, each with fewer than the one before
+  std::vector<Node>
+      nodes_;  // sums of terms that follow each other, each with fewer than the one before
 };
 
 // The same for numbers.

@@ -43,8 +43,8 @@ void check_search_options(const SearchSpace& space, const SearchOptions& options
   check_at_least("n_min_trials", pruner.n_min_trials, 1);
 }
 
-// What must be the same when a search continues. The number of trials, the pruner and n_jobs may
-// change.
+// Returns the settings that must be the same when a search continues. The number of trials, the
+// pruner and n_jobs may change.
 TrialJson description_of(const SearchSpace& space, const SearchOptions& options) {
   TrialJson dimensions = TrialJson::object();
   for (const SearchDimension& dimension : space.dimensions())
@@ -171,7 +171,7 @@ void SearchRun::run_trial(std::int64_t number) {
   keep(std::move(*finished));
 }
 
-// What one trial asks too much of, another may not.
+// Out of memory or a loss that is not finite fails one trial and not the search.
 std::optional<double> SearchRun::call_objective(Trial& trial) {
   try {
     return objective_(trial);

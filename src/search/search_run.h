@@ -50,7 +50,7 @@ class SearchRun {
   std::optional<SearchJournal> journal_;
   std::atomic<bool> is_ended_by_exception_ = false;
 
-  std::mutex mutex_;  // of everything below
+  std::mutex mutex_;  // guards everything below
   std::int64_t next_ = 0;
   std::map<std::int64_t, FinishedTrial> finished_;
   std::exception_ptr exception_;

@@ -35,7 +35,8 @@ struct Definition {
   Templates templates;
   std::optional<DecoderOptions> decoder;  // unset: decoding joins tokens with spaces
   StoredSettings stored;
-  std::int64_t stored_stride = 0;  // of tokenizer.json's truncation, kept for save_pretrained
+  std::int64_t stored_stride =
+      0;  // the stride of tokenizer.json's truncation, kept for save_pretrained
 };
 
 }  // namespace hasten::tokenizers

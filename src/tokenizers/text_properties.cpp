@@ -85,7 +85,7 @@ void TextProperties::mark_changes() {
     flags_[c] |= static_cast<std::uint16_t>(forms);
   };
   constexpr int composed = changes_nfc | changes_nfkc, decomposed = changes_nfd | changes_nfkd;
-  std::unordered_set<char32_t> recomposed;  // what NFC decomposes and composes again
+  std::unordered_set<char32_t> recomposed;  // the characters that NFC decomposes and composes again
   for (const auto& [key, whole] : compositions_) recomposed.insert(whole);
   for (char32_t c = 0; c < Unicode::kLimit; ++c) {
     if (unicode.is(c, Unicode::combining)) mark(c, composed | decomposed);
@@ -143,7 +143,7 @@ void TextProperties::convert(Form form, std::string_view text,
   // the letter before it is composed with that letter if there is such a character.
   const Unicode& unicode = Unicode::get();
   std::size_t end = 0, letter = out.size();
-  int last_class = -1;  // of the marks kept after the letter; -1: none
+  int last_class = -1;  // the class of the last mark kept after the letter; -1: none
   for (std::size_t i = 0; i < out.size(); ++i) {
     const FormCharacter c = out[i];
     const int own_class = unicode.combining_class(c.value);

@@ -23,7 +23,7 @@ namespace hasten::tokenizers {
 
 enum class Form { nfc, nfd, nfkc, nfkd };
 
-// A character of a normalized text. `change` tells where it comes from: 0 if it replaces the next
+// A character of a normalized text. `change` says where it comes from: 0 if it replaces the next
 // character of the source, 1 if it is inserted after it, and -n if it replaces the next character
 // and n characters after that one are removed.
 struct FormCharacter {

@@ -58,7 +58,7 @@ class Unicode {
 
   std::vector<std::uint8_t> flags_;
   std::u32string single_keys_;     // sorted
-  std::u32string single_targets_;  // what each of single_keys_ decomposes to
+  std::u32string single_targets_;  // the decomposition of each of single_keys_
 };
 
 }  // namespace hasten::tokenizers

@@ -92,7 +92,7 @@ extern const std::span<const char32_t> decomposition_singles;
 
 // Every code point but those of the category cn.
 extern const std::span<const CategoryRange> category_ranges;
-// Word characters of patterns that are no letters, marks, decimal digits or connectors.
+// Word characters of patterns that are not letters, marks, decimal digits or connectors.
 extern const std::span<const CodePointRange> regex_word_ranges;
 extern const std::span<const ScriptRange> script_ranges;
 
@@ -105,8 +105,8 @@ extern const std::span<const char32_t> composition_exclusions;
 
 extern const std::span<const CodePointRange> numeric_ranges;  // set apart by Digits
 extern const std::span<const CodePointRange> accent_ranges;   // removed by StripAccents
-// What joins to a grapheme: characters that join the one before them, that join no other, and that
-// join the one after them; and pictographs, which a zero-width joiner joins.
+// The characters that form graphemes: those that join the one before them, that join no other,
+// and that join the one after them; and pictographs, which a zero-width joiner joins.
 extern const std::span<const CodePointRange> grapheme_extend_ranges;
 extern const std::span<const CodePointRange> grapheme_control_ranges;
 extern const std::span<const CodePointRange> grapheme_prepend_ranges;

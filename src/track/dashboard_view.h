@@ -39,11 +39,11 @@ struct DashboardFigures {
   std::int64_t num_train_epochs = 0;
   std::int64_t evaluated = 0, to_evaluate = 0;  // batches of the evaluation that runs
   double seconds = 0;                           // since this run began
-  std::int64_t steps_made = 0;                  // of this run
+  std::int64_t steps_made = 0;                  // those of this run
   double rows_per_step = 0;
   // The FLOP per second of the last steps, and the most that the machine can do; 0: unknown.
   double flops_per_second = 0, roof = 0;
-  Curve step_loss;                      // of each step
+  Curve step_loss;                      // the loss of each step
   std::map<std::string, Curve> logged;  // by name
   std::vector<std::string> metrics;     // the names in the order in which they came
   std::size_t chosen = 0;               // the metric that is drawn, an index of `metrics`

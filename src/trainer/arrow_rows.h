@@ -62,7 +62,7 @@ class ArrowRows {
   std::string source_;
   ArrowDataset rows_;
   std::optional<std::string> label_column_;
-  at::Tensor labels_;  // of all rows, if they have one each and have been checked
+  at::Tensor labels_;  // those of all rows, if they have one each and have been checked
 };
 
 }  // namespace hasten

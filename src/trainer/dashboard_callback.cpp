@@ -281,7 +281,7 @@ class DashboardCallback::Impl {
 
   ProgressOptions otherwise_;
   ProgressCallback lines_;
-  std::unique_ptr<Dashboard> dashboard_;  // of rank 0
+  std::unique_ptr<Dashboard> dashboard_;  // exists in rank 0
   bool is_shown_ = false;                 // by rank 0
   Clock::time_point started_, reported_;
   std::int64_t first_step_ = 0, steps_ = 0, interval_ = 1;

@@ -42,7 +42,7 @@ bool is_safetensors(const std::string& file) { return ends_with(lower(file), ".s
 }
 
 // Appends the numbers of a JSON array and returns its shape; nothing if its parts differ in shape
-// or are no numbers.
+// or are not numbers.
 std::optional<std::vector<std::int64_t>> append_numbers(const json& value,
                                                         std::vector<double>& numbers) {
   if (value.is_boolean() || value.is_number()) {
@@ -125,7 +125,7 @@ struct ExportedFiles::Impl {
   std::vector<std::string> classes;  // by number, once names of classes have been read
   TrainerDataset train, eval;
   bool has_class_labels = false;
-  bool needs_labels = true;  // of the rows that are read now
+  bool needs_labels = true;  // whether the rows that are read now need labels
   bool some_rows_lack_labels = false;
 
   Impl(const TrainOptions& given, ExportedModule& module)

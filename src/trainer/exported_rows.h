@@ -1,6 +1,6 @@
 // File: trainer/exported_rows.h (internal)
-// What an exported program takes and returns, as far as its training needs to know: random rows for
-// a program, the loss of one that returns none, and the number of its classes.
+// The inputs and outputs of an exported program that its training needs: random rows for a program,
+// the loss of one that returns none, and the number of its classes.
 //
 //   const ColumnDataset rows = example_rows(model.parts(), 64, 128);
 //   Trainer trainer(model, arguments, {.train_dataset = TrainerDataset(rows),

@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kProcessorFile = "preprocessor_config.json";
-constexpr std::int64_t kDefaultSize = 224;  // of models that take any size
+constexpr std::int64_t kDefaultSize = 224;  // for models that take any size
 
 // One of the two data files: a table of images (also that of a folder), columns of tensors, dummy
 // rows, or none.
@@ -204,7 +204,7 @@ class ImageClassificationFiles : public TaskData {
 
   TrainOptions options_;
   ImageRows train_, eval_;
-  std::optional<TextLabels> labels_;  // of the training data, if it has images
+  std::optional<TextLabels> labels_;  // those of the training data, if it has images
   // Those of the evaluation data, if only that has images with labels.
   std::optional<TextLabels> eval_labels_;
 };

@@ -60,7 +60,7 @@ class LossRecord {
   // Steps of the run that were not finite.
   std::int64_t nonfinite() const { return run_.nonfinite; }
 
-  // What a checkpoint keeps and a resumed run continues. All processes call it.
+  // Returns the state for a checkpoint, with which a resumed run continues. All processes call it.
   LossPosition position();
   void restore(const LossPosition& position);
 
@@ -82,7 +82,7 @@ class LossRecord {
   at::Device device_;
   Listener listener_;
   double step_sum_ = 0, latest_ = 0;
-  LossSum log_, run_;  // of the steps since the last log, and of all
+  LossSum log_, run_;  // the sum of the steps since the last log, and that of all
   std::int64_t last_logged_ = 0;
 
   // On the device: the sum of the open step; since the last reading the sum of finite losses, of

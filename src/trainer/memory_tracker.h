@@ -86,8 +86,8 @@ class MemoryTracker {
   bool enabled_;
   at::Device device_;
   std::optional<Stage> current_;
-  StageUse open_;                      // of the current stage
-  std::int64_t highest_at_start_ = 0;  // of the process's life
+  StageUse open_;                      // the use of the current stage
+  std::int64_t highest_at_start_ = 0;  // the highest since the process began
   std::map<Stage, StageUse> stages_;
   bool has_reported_init_ = false;
   std::atomic<bool> watches_{false};

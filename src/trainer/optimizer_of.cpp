@@ -44,8 +44,8 @@ std::set<std::string> embedding_tables_of(const torch::nn::Module& module) {
   return names;
 }
 
-// Returns the matrices that Muon steps: those that are no tables of embeddings, without the last one
-// in the order of registration, which is the output layer's.
+// Returns the matrices that Muon steps: those that are not tables of embeddings, without the last
+// one in the order of registration, which is the output layer's.
 std::set<std::string> hidden_matrices_of(const torch::nn::Module& module) {
   const std::set<std::string> tables = embedding_tables_of(module);
   std::vector<std::string> matrices;
@@ -272,8 +272,8 @@ class OptimizerBuilder {
   const TrainingArguments& args_;
   std::int64_t num_training_steps_;
   std::vector<at::Tensor> decayed_, plain_;
-  std::vector<at::Tensor> matrices_;  // of hidden layers, for Muon
-  std::vector<at::Tensor> tables_;    // of embeddings, for optimizers of 8 bits
+  std::vector<at::Tensor> matrices_;  // the weights of hidden layers, for Muon
+  std::vector<at::Tensor> tables_;    // the tables of embeddings, for optimizers of 8 bits
 };
 
 }  // namespace

@@ -89,7 +89,7 @@ void Trainer::Impl::Resume::continue_if_restarted(Impl& trainer) {
     if (!newest.empty()) args.resume_from_checkpoint = newest.string();
     return;
   }
-  // What was saved cannot be continued, and the run may replace it.
+  // Weights alone cannot be continued, and the run may replace them.
   if (args.save_only_model && args.overwrite_output_dir) return;
   bool continues = false;
   once(trainer.group(), trainer.writes(),

@@ -22,11 +22,11 @@ class Trainer::Impl::Resume {
  public:
   Resume(Impl& trainer, RunParts& run) : trainer_(trainer), run_(run) {}
 
-  // What remains to be restored once the model is prepared.
+  // The state that is restored once the model is prepared.
   struct Resumed {
     std::filesystem::path folder;
     std::vector<WindowPosition> windows;  // those of all processes; empty between two steps
-    std::optional<LossScalePosition> loss_scale = {};  // of the gradients in the windows
+    std::optional<LossScalePosition> loss_scale = {};  // the scale of the gradients in the windows
   };
   Resumed restore();
 

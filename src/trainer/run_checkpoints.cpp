@@ -105,7 +105,7 @@ void Trainer::Impl::RunCheckpoints::save(const StepTotals& window, std::int64_t 
                                     .abandon_after = last_saved_};
   const bool asynchronous = is_asynchronous(), writes = trainer_.writes();
   try {
-    std::shared_ptr<CheckpointSave> own;  // of a process that writes a folder
+    std::shared_ptr<CheckpointSave> own;  // set in a process that writes a folder
     once(trainer_.group(), writes, [&] {
       own = std::make_shared<CheckpointSave>(folder_of(newest_.step));
       mark_job(own->path());

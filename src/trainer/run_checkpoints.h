@@ -76,7 +76,7 @@ class Trainer::Impl::RunCheckpoints {
   Saved newest_;                // the newest save that has begun and has not failed
   Saved before_;                // the one before it
   std::string best_before_;     // the folder of the best model before it
-  TrainerState state_of_save_;  // what on_save is told
+  TrainerState state_of_save_;  // the state that on_save receives
   GroupSave save_;              // its destructor waits
 };
 

@@ -27,7 +27,7 @@ class Trainer::Impl::RunControl {
   // Requests what is due at the end of an epoch, also if max_steps ended it early, so that its last
   // steps are logged, evaluated and saved.
   void request_due_after_epoch();
-  // What the run knows of its checkpoints.
+  // The state of the run's checkpoints.
   struct Saves {
     bool is_saved = false;    // a checkpoint has the current state, or will have it
     bool is_writing = false;  // this process is still writing one

@@ -39,7 +39,7 @@ class RunHashes {
   // Writes a link if one is due at this step.
   void end_step(std::int64_t step, double loss, const torch::nn::Module& module,
                 const torch::optim::Optimizer& optimizer, const ParameterNames& parameters);
-  // What a checkpoint keeps. A collective.
+  // Returns the state for a checkpoint. A collective.
   HashChainPosition position() const;
 
  private:
@@ -51,7 +51,7 @@ class RunHashes {
   std::int64_t every_;
   Group group_;
   std::string previous_;
-  std::vector<std::string> rows_;  // of each turn: the hash of its rows since the previous link
+  std::vector<std::string> rows_;  // by turn: the hash of its rows since the previous link
 };
 
 }  // namespace hasten

@@ -1,5 +1,6 @@
 // File: trainer/run_parts.h (internal)
-// What one call of Trainer::train trains with. A checkpoint keeps the state of these parts.
+// The objects with which one call of Trainer::train trains. A checkpoint keeps the state of these
+// parts.
 //
 //   RunParts run(trainer, report_nonfinite_loss);
 //   for (const auto& batch : run.loader) { ... run.optimizer.step(); run.schedule.after_step(); }

@@ -47,9 +47,9 @@ class Trainer::Impl::StepMemory {
 
   Impl& trainer_;
   const bool agrees_;
-  std::string name_;  // of the part that runs
+  std::string name_;  // the name of the part that runs
   ExplainedStep retry_;
-  std::optional<anatomy::StepMark> mark_;  // of the part that runs
+  std::optional<anatomy::StepMark> mark_;  // the mark of the part that runs
   bool has_agreed_ = false;                // in this part, before the exchange
   bool ran_out_ = false;
   std::optional<ExchangeHook> before_exchange_;

@@ -34,7 +34,7 @@ namespace hasten {
 struct TextLabels {
   bool regression = false;
   std::vector<std::string> classes;         // by id; empty for a regression
-  std::map<std::string, std::int64_t> ids;  // of every text that stands for a class
+  std::map<std::string, std::int64_t> ids;  // the id of every text that stands for a class
 
   // Returns the column's labels: float [rows] for a regression, else int64 [rows].
   at::Tensor of(const TextTable& table, const std::string& column) const;

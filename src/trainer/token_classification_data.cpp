@@ -174,8 +174,9 @@ class TokenClassificationFiles : public TaskData {
   TrainOptions options_;
   std::optional<RowTokenizer> tokenizer_;
   TagFile train_, eval_;
-  std::optional<TextLabels> tags_;       // of the training data, if it has words
-  std::optional<TextLabels> eval_tags_;  // of the evaluation data, if only that has words with tags
+  std::optional<TextLabels> tags_;  // those of the training data, if it has words
+  std::optional<TextLabels>
+      eval_tags_;  // those of the evaluation data, if only that has words with tags
 };
 
 }  // namespace

@@ -515,7 +515,7 @@ Trainer::Impl::Evaluated Trainer::Impl::evaluation_loop(
     bool training;
     ~Restore() { model.train(training); }
   } const restore{*model, was_training};
-  std::vector<StepTotals> totals;  // of each batch
+  std::vector<StepTotals> totals;  // the totals of each batch
   Evaluated evaluated;
   const std::int64_t batches = loader->has_size() ? loader.size() : 0;
   const std::int64_t eval_rows =

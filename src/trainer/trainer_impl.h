@@ -18,7 +18,7 @@
 namespace hasten {
 
 struct Trainer::Impl {
-  // What one call of train() consists of, each in a header of its name.
+  // The parts of one call of train(), each in a header of its name.
   struct RunParts;
   class ModelSetup;
   class StepMemory;
@@ -39,7 +39,7 @@ struct Trainer::Impl {
   // The results of an evaluation over the rows of all processes.
   struct Evaluated {
     std::optional<double> loss;  // the mean over the rows that have one; unset: none has
-    double batches = 0;          // of this process
+    double batches = 0;          // those of this process
     double rows = 0;
   };
   // Runs the model over this process's share of the data. `each` gets the outputs and labels of every
@@ -153,7 +153,7 @@ struct Trainer::Impl {
   void use_trained_weights() const {
     if (averaging != nullptr) averaging->train();
   }
-  Trainer::IgnoreKeys ignored_in_evaluations;  // of train()
+  Trainer::IgnoreKeys ignored_in_evaluations;  // the keys that train() has been given
   // The skipped steps that logs have reported.
   std::int64_t logged_skipped_steps = 0;
   // The steps of the run, from its plan.

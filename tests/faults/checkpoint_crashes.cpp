@@ -67,7 +67,7 @@ ColumnDataset rows() {
   return ColumnDataset({{"x", x}, {"y", x.sum(1, true).sin()}});
 }
 
-// What a run leaves beside its checkpoints: one line for each event.
+// The file in which a run notes one line for each event.
 struct Journal {
   fs::path file;
   void add(const std::string& line) const { std::ofstream(file, std::ios::app) << line << '\n'; }
@@ -97,7 +97,7 @@ void note_end(const Journal& journal, const torch::nn::Module& net) {
   journal.add("digest " + short_digest(bytes));
 }
 
-// Where and how a loop saves.
+// The place and the manner in which a loop saves.
 struct Saves {
   bool replaces = false;  // to one folder instead of numbered ones
   bool asynchronous = false;

@@ -37,7 +37,7 @@ class MemoryFile {
   int file_;
 };
 
-// What is allocated, and the most that has been.
+// The bytes that are allocated now, and the most that have been at once.
 inline std::atomic<std::int64_t> allocated = 0, most_allocated = 0;
 
 inline void count_allocation(const volatile void*, std::size_t size) {

@@ -169,7 +169,7 @@ class MessageCheck {
  private:
   CoordinatorSettings settings_;
   std::int64_t attempt_ = -1;
-  std::map<std::int64_t, std::int64_t> first_ranks_;  // of the machines in this round
+  std::map<std::int64_t, std::int64_t> first_ranks_;  // those of the machines in this round
 };
 
 void feed_coordinator(Input& input) {

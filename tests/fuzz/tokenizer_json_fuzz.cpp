@@ -15,7 +15,7 @@ namespace {
 using namespace hasten;
 using namespace hasten::tokenizers;
 
-// What does not depend on the file is built once: tables of Unicode.
+// Builds Unicode's tables, which do not depend on the file, once.
 void build_tables() {
   Unicode::get();
   TextProperties::get();

@@ -89,7 +89,7 @@ TEST_CASE("weights: tied weights and buffers that are not persistent load from P
   CHECK(text.decoder->weight.is_same(text.embedding->weight));
   check_output(text, "text");
 
-  Text untied;  // of a file that has both names, with a prefix
+  Text untied;  // is in a file that has both names, with a prefix
   load_weights(untied, kWeights / "text_untied.safetensors",
                {.rename = {replace_prefix("module.", "")}, .non_persistent = {"positions"}});
   check_output(untied, "text");

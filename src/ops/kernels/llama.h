@@ -1,5 +1,5 @@
-// What Llama's layers compute between products: the norm by the root mean square, the gate, and
-// rotary positions.
+// The operations of Llama's layers between products: the norm by the root mean square, the gate,
+// and rotary positions.
 #pragma once
 
 #include "ops/kernels/math.h"

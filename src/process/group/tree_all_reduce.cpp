@@ -31,7 +31,7 @@ void TreeAllReduce::sum(const std::vector<at::Tensor>& tensors) {
 void TreeAllReduce::sum_of_type(const std::vector<at::Tensor>& tensors, at::ScalarType type) {
   const at::Tensor buffer = buffer_of(type);
   const std::int64_t room = buffer.numel();
-  std::vector<std::pair<at::Tensor, at::Tensor>> pieces;  // of a tensor, and of the buffer
+  std::vector<std::pair<at::Tensor, at::Tensor>> pieces;  // each of a tensor, and of the buffer
   std::int64_t used = 0;
   const auto flush = [&] {
     sum_buffer(buffer, used);

@@ -30,7 +30,7 @@ void wake_all(std::atomic<std::uint32_t>& word) {
   syscall(SYS_futex, &word, FUTEX_WAKE, 1 << 20, nullptr, nullptr, 0);
 }
 
-// The numbers of steps wrap around, so the sign of their difference tells which comes first.
+// The numbers of steps wrap around, so the sign of their difference shows which comes first.
 bool reached(std::uint32_t now, std::uint32_t step) {
   return static_cast<std::int32_t>(now - step) >= 0;
 }

@@ -157,7 +157,7 @@ struct BertStep : NormalizerStep {
     const Normalized& result = scratch.normalized;
     out.bytes = result.text();
     if (!out.tracks) return true;
-    std::vector<Alignment> places;  // of each character of the source
+    std::vector<Alignment> places;  // the place of each character of the source
     for_each_character(text.bytes, [&](char32_t, std::string_view bytes) {
       places.push_back(text.alignments[bytes.data() - text.bytes.data()]);
     });

@@ -44,7 +44,7 @@ struct Matcher::Memory {
   Owned<pcre2_match_data> data{pcre2_match_data_create(1, nullptr)};
   Owned<pcre2_match_context> context{pcre2_match_context_create(nullptr)};
   Owned<pcre2_jit_stack> stack{pcre2_jit_stack_create(kSmallestStack, kLargestStack, nullptr)};
-  std::string codes;                     // of a text that is not ASCII
+  std::string codes;                     // the codes of a text that is not ASCII
   std::vector<std::uint32_t> positions;  // the byte at which each of them begins, and the end
 
   Memory() {

@@ -129,7 +129,7 @@ class Unigram : public WordModel {
 
   std::int32_t unk_id_;
   TokenTable vocabulary_;
-  Trie trie_;  // of the tokens, numbered like ids_ and scores_
+  Trie trie_;  // contains the tokens, numbered like ids_ and scores_
   std::vector<std::int32_t> ids_;
   std::vector<double> scores_;
   double unknown_score_ = 0;

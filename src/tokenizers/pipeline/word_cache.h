@@ -57,7 +57,7 @@ class WordCache {
   static constexpr std::size_t kMostWords = 1 << 16, kMostParts = 1 << 18, kFirstSlots = 1 << 10;
   struct Slot {
     std::uint64_t hash = 0;
-    std::uint32_t begin = 0, size = 0;  // of the word in bytes_; size 0: empty
+    std::uint32_t begin = 0, size = 0;  // the place of the word in bytes_; size 0: empty
     std::uint32_t parts_begin = 0, parts_count = 0;
   };
 

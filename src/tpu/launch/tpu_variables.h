@@ -31,7 +31,7 @@ class TpuVariables {
   VariableList variables_of(std::int64_t local_rank) const;
 
  private:
-  VariableList common_;             // of all processes
+  VariableList common_;             // the variables of all processes
   std::vector<std::string> chips_;  // by local rank
 };
 

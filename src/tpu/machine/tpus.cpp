@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 struct Chip {
   const char* name;
-  std::size_t dimensions;  // of the network between chips
+  std::size_t dimensions;  // the dimensions of the network between chips
   const char* example;
 };
 constexpr Chip kChips[] = {{"v4", 3, "v4:2x2x1"},

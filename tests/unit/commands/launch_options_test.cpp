@@ -115,7 +115,7 @@ TEST_CASE("launch options: an invalid name or value is named, whatever its sourc
       check("wrong.yaml:2", in_yaml, "its line");
       write_file_atomically(json, str("{\"", name, "\": \"", value, "\"}"));
       check(name, refusal({"--config_file", json, "p"}), "JSON " + value);
-      // HASTEN_DRY_RUN belongs to the anatomy and is no option here.
+      // HASTEN_DRY_RUN belongs to the anatomy and is not an option here.
       if (name != "dry_run")
         check(upper(name), refusal({"p"}, {{"HASTEN_" + upper(name), value}}), "variable " + value);
     }

@@ -31,7 +31,7 @@ const std::vector<BadLine> bad_lines = {
     {"--completely_different 1", "config.unknown-key", "--help lists every name"},
     {"--=1", "config.unknown-key", "unknown argument --"},
     {"--lerning_rate=1", "config.unknown-key", "unknown argument --lerning_rate. Hint"},
-    // words that are no flags
+    // words that are not flags
     {"train.tsv", "config.unexpected-argument", "unexpected argument 'train.tsv'"},
     {"train.yaml", "config.unexpected-argument",
      "name a configuration file with --config_file train.yaml"},

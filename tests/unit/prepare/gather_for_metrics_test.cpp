@@ -118,7 +118,7 @@ TEST_CASE("gather for metrics: loaders that cannot be divided are counted exactl
     debug_launcher(
         [=] {
           Accelerator accelerator;
-          std::vector<at::Tensor> batches;  // of unequal sizes
+          std::vector<at::Tensor> batches;  // their sizes differ
           std::int64_t rows = 0;
           for (std::int64_t i = 0; i < count; ++i) {
             const std::int64_t size = 1 + (i * 7) % 4;

@@ -106,7 +106,7 @@ std::shared_ptr<optim::LRScheduler> cosine(optim::Optimizer& optimizer) {
   return get_scheduler("cosine", optimizer, {.num_warmup_steps = 2, .num_training_steps = 20});
 }
 
-// What differs between the loops of the tests.
+// The settings that differ between the loops of the tests.
 struct Loop {
   MakeOptimizer make_optimizer = [](NetImpl& net) -> std::unique_ptr<optim::Optimizer> {
     return std::make_unique<AdamW>(net.parameters(), optim::AdamWOptions(1e-2));

@@ -34,7 +34,7 @@ std::shared_ptr<PreTrainedModel> three_layers() {
 struct Run {
   std::vector<double> losses, norms;
   TensorDict weights;
-  std::int64_t calls = 0;  // of operators in the backward passes
+  std::int64_t calls = 0;  // the calls of operators in the backward passes
 };
 
 Run run(TrainingArguments args) {
