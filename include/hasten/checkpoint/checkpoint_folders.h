@@ -39,11 +39,11 @@ inline constexpr const char* kProjectPrefix = "checkpoint_";
 inline constexpr const char* kHashChainFile = "hash_chain.jsonl";
 inline constexpr const char* kHashChainConfigFile = "hash_chain_config.yaml";
 
-// What happens to the other checkpoints when a new one has been saved.
+// The other checkpoints that remain when a new one has been saved.
 struct CheckpointRotation {
   // The most checkpoints that remain, apart from those of keep_every; unset: all.
   std::optional<std::int64_t> limit = std::nullopt;
-  // A checkpoint that stays beside them, such as the best one.
+  // A checkpoint that stays in addition to them, such as the best one.
   std::filesystem::path keep = {};
   // The checkpoints whose step is a multiple of this number are never deleted; 0: none.
   std::int64_t keep_every = 0;

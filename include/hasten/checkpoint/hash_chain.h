@@ -34,8 +34,8 @@ struct HashLink {
   std::int64_t step = 0;
   std::int64_t num_processes = 1;
   std::string previous;  // the hash of the link before; first_hash() for the first link
-  std::string rows;      // of the rows that all processes have used since the previous link
-  double loss = 0;       // of the step
+  std::string rows;  // the hash of the rows that all processes have used since the previous link
+  double loss = 0;   // the loss of the step
   TensorHashes weights, optimizer;
 };
 
@@ -55,7 +55,7 @@ HASTEN_API HashChain read_hash_chain(const std::filesystem::path& file);
 // Hashes type, shape and values of each tensor, on several threads.
 HASTEN_API TensorHashes tensor_hashes(const TensorDict& tensors);
 
-// Where two runs part.
+// The first step at which two runs differ, and the part of the state that differs there.
 struct RunDifference {
   std::int64_t step = 0;
   std::string part;             // such as "the loss" or "tensor "fc.weight" of the optimizer"
@@ -64,7 +64,7 @@ struct RunDifference {
 
 struct RunComparison {
   std::size_t links = 0, checkpoints = 0;  // that were compared and are equal
-  std::int64_t last_step = 0;              // of these
+  std::int64_t last_step = 0;              // the last of these steps
   std::optional<RunDifference> difference;
 };
 

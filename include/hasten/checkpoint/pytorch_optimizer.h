@@ -36,7 +36,7 @@ HASTEN_API void load_pytorch_optimizer(const std::filesystem::path& file,
 
 struct PyTorchSchedule {
   std::int64_t last_epoch = 0;   // the steps that the schedule has made
-  std::vector<double> base_lrs;  // of each group; empty if the schedule has none
+  std::vector<double> base_lrs;  // those of each group; empty if the schedule has none
   std::vector<double> last_lrs;
 };
 

@@ -72,23 +72,23 @@ struct WindowPosition {
 // The place of a run in its hash chain (hasten/checkpoint/hash_chain.h).
 struct HashChainPosition {
   std::string previous;           // the hash of the newest link
-  std::vector<std::string> rows;  // of each process: the hash of its rows since that link
+  std::vector<std::string> rows;  // by process: the hash of its rows since that link
 };
 
-// What a run with elastic ranks keeps the same on every number of processes
+// The properties of a run with elastic ranks that are the same on every number of processes
 // (AcceleratorOptions::elastic_ranks).
 struct ElasticPosition {
   std::int64_t ranks = 0;    // the virtual ranks
-  std::int64_t threads = 1;  // of an operation, in each process
-  std::uint64_t seed = 0;    // of the random numbers of micro-batches
+  std::int64_t threads = 1;  // those that an operation uses in each process
+  std::uint64_t seed = 0;    // for the random numbers of micro-batches
 };
 
 // The scale of the losses of a run in float16 (hasten/optim/grad_scaler.h).
 struct LossScalePosition {
   double scale = 1;
   std::int64_t growth_tracker = 0;  // updates without a skipped step since the scale last changed
-  std::int64_t skipped_steps = 0;   // of the run
-  // Those of them since the latest log of a Trainer. An Accelerator does not set it.
+  std::int64_t skipped_steps = 0;   // since the run began
+  // The part of skipped_steps since the latest log of a Trainer. An Accelerator does not set it.
   std::int64_t skipped_since_log = 0;
 };
 

@@ -11,7 +11,7 @@
 // A row has a tensor for each column: integers become int64, floating-point numbers float32, booleans
 // bool, as in the "torch" format of datasets; a list becomes a dimension, so `list<int32>` is an int64
 // tensor [length] whose length may differ between rows. Integers that stand for texts (a ClassLabel,
-// or a dictionary of Arrow) are their numbers. Columns of texts, structs, dates and others are no
+// or a dictionary of Arrow) are their numbers. Columns of texts, structs, dates and others are not
 // tensors: they are left out unless `columns` names them, which is an error. Text columns can be read
 // by read_text_table (hasten/data/text_reader.h), which `hasten train` does.
 //
@@ -19,11 +19,11 @@
 // 40 ms), and a row is read when it is asked for. Columns of a Parquet file are decoded into memory as
 // a whole, by one thread.
 // Throws ConfigError "data.arrow-library" if hasten was built without Arrow, IoError "io.*",
-// DataError "data.arrow" for a damaged file, "data.arrow-folder" for a folder that is no dataset or
-// has several splits, "data.arrow-column" for a column that is missing, that cannot be a tensor, or
-// that has a null; the message names the file and the row, from 0. UsageError "data.row".
-// Thread rule: reading is safe on many threads; copies share the files.
-// Source: Dataset.save_to_disk and load_from_disk of datasets 5.2; Arrow's columnar format 1.5.
+// DataError "data.arrow" for a damaged file, "data.arrow-folder" for a folder that is not a dataset
+// or has several splits, "data.arrow-column" for a column that is missing, that cannot be a tensor,
+// or that has a null; the message names the file and the row, from 0. UsageError "data.row". Thread
+// rule: reading is safe on many threads; copies share the files. Source: Dataset.save_to_disk and
+// load_from_disk of datasets 5.2; Arrow's columnar format 1.5.
 #pragma once
 
 #include <cstdint>

@@ -82,7 +82,7 @@ struct HASTEN_API ImageProcessing {
   void check(const std::string& where) const;
 };
 
-// What training changes at random.
+// The random changes of images in training.
 struct ImageAugmentation {
   // Takes a random part of the image, 8 to 100 % of its area with sides of 3:4 to 4:3, in place of
   // resizing and cropping (torchvision's RandomResizedCrop).

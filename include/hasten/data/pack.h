@@ -20,8 +20,8 @@
 //   }
 //
 // Received tensors are dense, on the CPU, without gradients. pack throws UsageError "data.carry"
-// for sparse and quantized tensors. Both processes must run the same program: the bytes are no file
-// format. Thread rule: pure functions.
+// for sparse and quantized tensors. Both processes must run the same program: the bytes are not a
+// file format. Thread rule: pure functions.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -59,8 +59,8 @@ class HASTEN_API TextTable {
   // The line of the file on which a row begins, from 1.
   std::int64_t line(std::int64_t row) const { return lines_.at(static_cast<std::size_t>(row)); }
 
-  // A column as numbers. Throws "text.number" with the line of a field that is no number, and the
-  // hint.
+  // A column as numbers. Throws "text.number" with the line of a field that is not a number, and
+  // the hint.
   std::vector<std::int64_t> integers(const std::string& name) const;
   std::vector<double> numbers(const std::string& name, const std::string& hint = "") const;
 

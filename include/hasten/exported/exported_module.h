@@ -23,7 +23,7 @@
 //
 // Throws DataError "exported.*" when a file is loaded that is damaged or that hasten does not run,
 // UsageError "exported.inputs" for inputs that the export does not allow, "exported.evaluation" if
-// evaluation would be wrong, IoError "io.*". A file of strangers is a program: an operator may have
+// evaluation would be wrong, IoError "io.*". An untrusted file is a program: an operator may have
 // faults that wrong arguments reach, although every argument is checked against its type.
 // Thread rule: threads may call forward() of one module at once if none of them changes it.
 // Source: schema 8 of torch/_export/serde/schema.py.

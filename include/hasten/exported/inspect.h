@@ -33,7 +33,7 @@ struct ExportedProgramContents {
   std::vector<ExportedValue> inputs;
   std::vector<std::string> outputs;
   std::map<std::string, std::int64_t> operators;  // the number of calls in the graph
-  std::map<std::string, std::string> ranges;      // of each dynamic size: "2 to 64"
+  std::map<std::string, std::string> ranges;      // the range of each dynamic size: "2 to 64"
   std::vector<std::string> guards;
   // Why eval() would be refused; empty: it is not.
   std::vector<std::string> evaluation_problems;

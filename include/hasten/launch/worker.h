@@ -16,7 +16,7 @@
 // other.
 //
 // Needs no torch. Throws ConfigError "launch.environment" if the variables contradict each other,
-// are no numbers, or give no address. Thread rule: a pure function.
+// are not numbers, or give no address. Thread rule: a pure function.
 #pragma once
 
 #include <cstdint>

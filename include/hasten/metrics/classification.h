@@ -11,7 +11,7 @@
 // equal those of scikit-learn within 1e-9. A metric that has added nothing has no scores.
 //
 // add() throws UsageError "metrics.shape" for tensors of other shapes, and DataError
-// "metrics.label" for a label that is no class. Thread rule: one thread at a time.
+// "metrics.label" for a label that is not a class. Thread rule: one thread at a time.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // File: hasten/models/causal_model.h
-// What generate() needs of a model: the logits of the next token, with a cache of keys and values.
+// The interface of models for generate(): the logits of the next token, with a cache of keys and
+// values.
 //
 //   struct Bigrams : torch::nn::Module, CausalModel {
 //     at::Tensor table = register_parameter("table", at::zeros({100, 100}));

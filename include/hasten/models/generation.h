@@ -58,7 +58,7 @@ struct GenerationOptions {
   std::int64_t num_beams = 1;  // above 1: beam search
   double length_penalty = 1;   // a beam's score is divided by (new tokens)^length_penalty
   EarlyStopping early_stopping = EarlyStopping::no;
-  std::int64_t num_return_sequences = 1;  // of each prompt: samples, or the best beams
+  std::int64_t num_return_sequences = 1;  // for each prompt: samples, or the best beams
 
   bool do_sample = false;   // draws each token from its probability
   double temperature = 1;   // above 0; divides the logits

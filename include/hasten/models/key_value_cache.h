@@ -46,7 +46,7 @@ class HASTEN_API KeyValueCache {
   };
   KeyValueCache(const CacheShape& shape, const Size& size);
 
-  // Tells which tokens of the prompts count: attention_mask [rows, length], undefined if all do. The
+  // Sets which tokens of the prompts count: attention_mask [rows, length], undefined if all do. The
   // cache has no token then.
   void set_prompt(const at::Tensor& attention_mask);
 

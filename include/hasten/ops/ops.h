@@ -135,7 +135,7 @@ struct AttentionHeads {
 
   std::int64_t count;           // heads of q
   std::int64_t key_count;       // heads of k and v, each for count / key_count heads of q
-  std::optional<double> scale;  // of the scores; unset: 1 / sqrt(head size)
+  std::optional<double> scale;  // multiplies the scores; unset: 1 / sqrt(head size)
 };
 
 // softmax(scale q k^T + mask) with dropout, times v, for heads that are concatenated in the last

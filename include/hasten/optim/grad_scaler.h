@@ -92,7 +92,7 @@ class HASTEN_API GradScaler {
   void load_state_dict(const TensorDict& state);
 
  private:
-  // What has happened with an optimizer since the last update().
+  // The events of an optimizer since the last update().
   struct OptimizerRecord {
     at::Tensor finite;  // whether all gradients were finite when they were divided
     bool is_unscaled = false, has_stepped = false;

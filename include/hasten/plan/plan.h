@@ -92,7 +92,7 @@ HASTEN_API std::string to_json(const StepPlan& plan);
 // --config_file`. Defaults are left out.
 HASTEN_API std::string to_yaml(const StepPlan& plan);
 
-// A technique alone, beside the step as it was asked for.
+// The step with one technique, to compare with the step as it was asked for.
 struct TechniqueEffect {
   std::string name, effect;
   Exactness exactness = Exactness::exact;

@@ -19,8 +19,8 @@ namespace hasten {
 
 // The text of an error about texts that differ.
 struct TextCheck {
-  const char* code;  // of the UsageError
-  std::string what;  // what differs, such as "the loader passed to prepare()"
+  const char* code;  // the code of the UsageError
+  std::string what;  // the subject, such as "the loader passed to prepare()"
   std::string hint;
 };
 

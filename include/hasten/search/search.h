@@ -97,8 +97,8 @@ struct SearchOptions {
   std::uint64_t seed = 42;
   std::optional<MedianPruner> pruner = MedianPruner{};  // Unset: no trial is stopped early.
   std::int64_t n_jobs = 1;                              // Trials at once.
-  // Whatever else decides what a trial does, such as the arguments of a program. A search refuses
-  // to continue a journal with another setting.
+  // Everything else that decides the result of a trial, such as the arguments of a program. A
+  // search refuses to continue a journal with another setting.
   std::string setting;
   // Ends the search: should_stop() becomes true in all trials, and no other begins. Called often,
   // on every thread of the search.

@@ -14,7 +14,7 @@ namespace hasten {
 
 // Returns the arguments with each parameter of the trial under the argument's name, and the folder
 // run-N of the trial in output_dir, which a trial that begins anew starts over. Throws ConfigError
-// "config.*" for a parameter that is no argument, or whose value the argument does not take.
+// "config.*" for a parameter that is not an argument, or whose value the argument does not take.
 HASTEN_API TrainingArguments arguments_for(const Trial& trial, TrainingArguments arguments);
 
 }  // namespace hasten

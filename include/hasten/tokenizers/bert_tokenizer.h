@@ -18,8 +18,8 @@
 // applies them to every call. Overflowing parts (stride) are not returned.
 //
 // Throws IoError for files that cannot be read or written; DataError "tokenizers.*" for files that
-// are no BERT tokenizer or contradict themselves, and for texts that cannot be truncated as asked;
-// UsageError "tokenizers.*" for invalid options.
+// are not a BERT tokenizer or contradict themselves, and for texts that cannot be truncated as
+// asked; UsageError "tokenizers.*" for invalid options.
 //
 // Thread rule: immutable. A copy shares its data with the original, and every method is safe on
 // many threads at once.
@@ -80,7 +80,7 @@ class HASTEN_API BertTokenizer {
 
   std::optional<std::int32_t> token_to_id(std::string_view token) const;
   std::optional<std::string_view> id_to_token(std::int32_t id) const;
-  // Including the added tokens.
+  // The number of tokens, including the added ones.
   std::int64_t vocab_size() const noexcept;
 
   // The ids of the special tokens. They throw UsageError "tokenizers.missing-token" if the

@@ -31,7 +31,7 @@
 namespace hasten {
 
 struct BatchSize {
-  std::int64_t rows = 1;          // of a micro-batch of one process
+  std::int64_t rows = 1;          // in a micro-batch of one process
   std::int64_t accumulation = 1;  // the micro-batches of a step
   std::int64_t floor = 1;         // the fewest rows to try
 };

@@ -74,7 +74,7 @@ Signature<Result, Parameters...> signature_of(Result (Class::*)(Parameters...));
 template <class Result, class Class, class... Parameters>
 Signature<Result, Parameters...> signature_of(Result (Class::*)(Parameters...) const);
 
-// The signature of a function or of an object with one call operator that is no template.
+// The signature of a function or of an object with one call operator that is not a template.
 template <class F>
 struct SignatureOf {};
 template <class F>

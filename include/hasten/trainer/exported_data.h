@@ -12,13 +12,13 @@
 // A column belongs to the input of its name; other columns are ignored. A safetensors file has a
 // tensor [rows, ...] for each input. In a table (.tsv, .csv, .jsonl) a field is a number, or a JSON
 // array of numbers, of the same shape in every row. If a table has the text column and not
-// input_ids, the tokenizer beside the .pt2 file makes input_ids, attention_mask and token_type_ids;
-// they are padded to the longest row of a batch, or to the length of the export. The column of the
-// labels is "labels", or in a table options.label_column. Names of classes have the numbers of
-// id2label in the config.json beside the .pt2 file, or else the order of their bytes; there must be
-// as many as the program has classes. "dummy" is random rows.
-// Everything is checked against the program before training. Throws DataError, IoError, ConfigError,
-// UsageError "exported.*". Thread rule: one thread at a time.
+// input_ids, the tokenizer in the folder of the .pt2 file makes input_ids, attention_mask and
+// token_type_ids; they are padded to the longest row of a batch, or to the length of the export.
+// The column of the labels is "labels", or in a table options.label_column. Names of classes have
+// the numbers of id2label in the config.json beside the .pt2 file, or else the order of their
+// bytes; there must be as many as the program has classes. "dummy" is random rows. Everything is
+// checked against the program before training. Throws DataError, IoError, ConfigError, UsageError
+// "exported.*". Thread rule: one thread at a time.
 #pragma once
 
 #include <cstdint>

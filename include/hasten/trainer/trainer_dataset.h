@@ -12,7 +12,7 @@
 // A stream (hasten/data/streams.h) need not know its length: training on it needs max_steps. A run
 // that resumes calls the stream's skip(), or reads again what the run has had. Copies share the data,
 // also the position of a stream, so training and evaluation need streams of their own. Thread rule:
-// that of the dataset; several loaders may read a dataset that is no stream at once.
+// that of the dataset; several loaders may read a dataset that is not a stream at once.
 #pragma once
 
 #include <cstdint>
