@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/sha256.h"
+#include "base/strict_json.h"
 #include "formats/module_tensors.h"
 #include "formats/plain_tensor.h"
 #include "hasten/base/error.h"
@@ -51,7 +52,7 @@ HashLink link_of(const LinkJson& json) {
 HashLink link_of_line(const fs::path& file, std::size_t number, const std::string& line) {
   HashLink link;
   try {
-    link = link_of(LinkJson::parse(line));
+    link = link_of(parse_json_or_discard<LinkJson>(line));
   } catch (const LinkJson::exception&) {
     throw_broken(file, number, "no link", "a JSON object with the hashes of a step");
   }

@@ -13,6 +13,7 @@
 #include "base/hexadecimal.h"
 #include "base/process_state.h"
 #include "base/sha256.h"
+#include "base/strict_json.h"
 #include "checkpoint/damaged_checkpoint.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
@@ -40,8 +41,7 @@ std::string save_of(const fs::path& checkpoint) {
   if (!fs::exists(checkpoint / kManifestFile, error)) return "";
   if (!fs::exists(checkpoint / kMachineFile, error))
     return sha256_of_text(read_file(checkpoint / kManifestFile));
-  const MachineJson json =
-      MachineJson::parse(read_file(checkpoint / kMachineFile), nullptr, /*allow_exceptions=*/false);
+  const MachineJson json = read_json_or_discard<MachineJson>(checkpoint / kMachineFile);
   if (!json.is_object() || !json.contains("save") || !json["save"].is_string()) return "";
   return json["save"].get<std::string>();
 }

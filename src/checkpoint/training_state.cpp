@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/strict_json.h"
 #include "checkpoint/elastic_position.h"
 #include "checkpoint/loss_scale_position.h"
 #include "checkpoint/optimizer_state.h"
@@ -19,6 +20,11 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
+
+[[noreturn]] void refuse_position(const fs::path& file, const std::string& got) {
+  throw DataError("checkpoint.position",
+                  {.what = file.string(), .got = got, .expected = "scheduler_step and loader"});
+}
 
 // JSON has no NaN, so null stands for a sum of losses that is not finite.
 double sum_from(const Json& json) {
@@ -99,8 +105,9 @@ void save_training_state(const fs::path& folder, const torch::optim::Optimizer& 
 
 TrainingPosition load_training_position(const fs::path& folder) {
   const fs::path file = folder / "training_position.json";
+  const std::string text = read_file(file);
   try {
-    const Json json = Json::parse(read_file(file));
+    const Json json = parse_strict_json(text);
     const auto& loader = json.at("loader");
     TrainingPosition position = {.optimizer = json.at("optimizer").get<std::string>(),
                                  .scheduler_step = json.at("scheduler_step").get<std::int64_t>(),
@@ -137,10 +144,10 @@ TrainingPosition load_training_position(const fs::path& folder) {
     position.elastic = elastic_of(json);
     position.loss_scale = loss_scale_of(json);
     return position;
-  } catch (const nlohmann::json::exception& error) {
-    throw DataError(
-        "checkpoint.position",
-        {.what = file.string(), .got = error.what(), .expected = "scheduler_step and loader"});
+  } catch (const JsonError& error) {
+    refuse_position(file, error.what());
+  } catch (const Json::exception& error) {
+    refuse_position(file, error.what());
   }
 }
 

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/did_you_mean.h"
-#include "base/json_depth.h"
+#include "base/strict_json.h"
 #include "base/utf8.h"
 #include "device/loadable_module.h"
 #include "hasten/base/error.h"
@@ -44,14 +44,8 @@ const Module<ArrowOpener>& arrow_opener() {
                                         .hint = std::move(hint)});
 }
 
-// Returns what the text holds, or a discarded value if it is not JSON.
-json json_in(const std::string& text) {
-  if (is_nested_deeper(text, kDeepestJson)) return json(json::value_t::discarded);
-  return json::parse(text, nullptr, /*allow_exceptions=*/false);
-}
-
 json read_folder_json(const fs::path& file) {
-  json value = json_in(read_file(file));
+  json value = read_json_or_discard(file);
   if (value.is_object()) return value;
   fail_arrow_folder(file, "no JSON object", "what Dataset.save_to_disk writes");
 }
@@ -116,7 +110,7 @@ json member_of(const json& object, const char* key) {
 
 // Returns what the datasets library has written into a file about its columns.
 json features_in(const std::string& text) {
-  return member_of(member_of(json_in(text), "info"), "features");
+  return member_of(member_of(parse_json_or_discard(text), "info"), "features");
 }
 
 // Returns the names of the classes of a column, which may be in lists.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/strict_json.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/data/images.h"
@@ -73,6 +74,20 @@ class ProcessingKeys {
   const Json& object_;
   const std::string& where_;
 };
+
+Json options_object(const std::string& text, const std::string& where) {
+  const auto refuse = [&](const std::string& got) {
+    refuse_options(where, "the file", got, "preprocessor_config.json");
+  };
+  Json object;
+  try {
+    object = parse_strict_json(text);
+  } catch (const JsonError& error) {
+    refuse(error.what());
+  }
+  if (!object.is_object()) refuse("text that is not a JSON object");
+  return object;
+}
 
 // The part of an image that a random crop takes.
 struct Part {
@@ -152,9 +167,7 @@ at::Tensor center_crop(const at::Tensor& image, std::int64_t height, std::int64_
 
 ImageProcessing ImageProcessing::from_json(const std::string& text, const std::string& where,
                                            const ImageProcessing& defaults) {
-  const Json object = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!object.is_object())
-    refuse_options(where, "the file", "text that is not a JSON object", "preprocessor_config.json");
+  const Json object = options_object(text, where);
   const ProcessingKeys keys(object, where);
   ImageProcessing out = defaults;
   if (!keys.enabled("do_resize")) {
@@ -171,7 +184,10 @@ ImageProcessing ImageProcessing::from_json(const std::string& text, const std::s
     if (!(share > 0 && share <= 1))
       refuse_options(where, "crop_pct", str(share), "above 0, up to 1");
     if (edge < 384) {
-      out.shortest_edge = static_cast<std::int64_t>(static_cast<double>(edge) / share);
+      const double resized = static_cast<double>(edge) / share;
+      if (resized > static_cast<double>(kLargestSide))
+        refuse_options(where, "crop_pct", str(share), "a share that keeps sizes up to 65536");
+      out.shortest_edge = static_cast<std::int64_t>(resized);
       out.crop_height = out.crop_width = edge;
     } else {
       out.shortest_edge = 0;

@@ -1,7 +1,6 @@
 #include "data/json_object.h"
 
-#include "base/json_depth.h"
-#include "base/unique_keys.h"
+#include "base/strict_json.h"
 #include "data/text_lines.h"
 #include "hasten/base/text.h"
 
@@ -10,22 +9,11 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Reports equal keys as an error; nlohmann's parser keeps the last of them.
 ordered_json parse_value(const std::string& text, const std::string& file, std::int64_t line) {
-  if (is_nested_deeper(text, kDeepestJson)) {
-    fail_text("text.json", file, line,
-              str("a list or an object inside of more than ", kDeepestJson, " others"));
-  }
-  const auto check = unique_keys<ordered_json>([&](const KeyPath& path) {
-    if (path.size() == 1)
-      fail_text("text.json", file, line, "the key \"" + path.back() + "\" appears twice");
-  });
   try {
-    return ordered_json::parse(text, check);
-  } catch (const ordered_json::parse_error& error) {
-    fail_text("text.json", file, line, str("not valid JSON, at byte ", error.byte));
-  } catch (const ordered_json::exception& error) {
-    fail_text("text.json", file, line, std::string("not valid JSON: ") + error.what());
+    return parse_strict_json<ordered_json>(text);
+  } catch (const JsonError& error) {
+    fail_text("text.json", file, line, error.what());
   }
 }
 

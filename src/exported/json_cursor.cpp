@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "base/unique_keys.h"
+#include "base/strict_json.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 
@@ -10,7 +10,7 @@ namespace hasten::exported {
 namespace {
 
 // A graph in a graph adds seven levels.
-constexpr int kMaxJsonDepth = 256;
+constexpr std::size_t kDeepestGraph = 256;
 
 [[noreturn]] void fail_at(const std::string& place, const std::string& got,
                           const std::string& expected) {
@@ -93,20 +93,12 @@ void JsonCursor::fail(const std::string& got, const std::string& expected) const
 }
 
 JsonDocument JsonDocument::parse(std::string_view text, const std::string& place) {
-  using Json = nlohmann::json;
-  const auto check_keys = unique_keys<Json>([&](const KeyPath& path) {
-    fail_at(place, "the key \"" + path.back() + "\" twice in one object", "each key once");
-  });
   JsonDocument document;
   document.place_ = place;
   try {
-    document.value_ = std::make_shared<const Json>(Json::parse(
-        text, [&, check_keys](int depth, Json::parse_event_t event, Json& value) mutable {
-          if (depth > kMaxJsonDepth)
-            fail_at(place, "more than 256 levels of nesting", "at most 256");
-          return check_keys(depth, event, value);
-        }));
-  } catch (const Json::exception& error) {
+    document.value_ =
+        std::make_shared<const nlohmann::json>(parse_strict_json(text, {.deepest = kDeepestGraph}));
+  } catch (const JsonError& error) {
     fail_at(place, error.what(), "JSON");
   }
   return document;

@@ -1,5 +1,6 @@
 #include "exported/program_reader.h"
 
+#include "base/strict_json.h"
 #include "exported/compiler.h"
 #include "exported/json_cursor.h"
 #include "hasten/base/error.h"
@@ -122,7 +123,7 @@ void append_output_names(const JsonCursor& tree, const std::string& path, int de
   // The context of a dictionary or of a class has the keys, that of a tuple has none.
   std::vector<std::string> keys;
   if (const auto context = tree.find("context")) {
-    const auto json = nlohmann::json::parse(context->text(), nullptr, /*allow_exceptions=*/false);
+    const auto json = parse_json_or_discard(context->text());
     if (json.is_array())
       for (const auto& key : json)
         if (key.is_string()) keys.push_back(key.get<std::string>());

@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "base/unique_keys.h"
+#include "base/strict_json.h"
 #include "formats/safetensors_header.h"
 #include "formats/weights_index.h"
 #include "hasten/base/error.h"
@@ -25,22 +25,20 @@ constexpr const char* kFetchAgainHint =
   throw DataError("weights.index", {.what = index.string() + ": " + what, .hint = kFetchAgainHint});
 }
 
-// nlohmann's parser keeps the last of two equal keys; here they are an error.
-json parse_without_duplicates(const fs::path& path) {
-  const auto check = unique_keys<json>(
-      [&](const KeyPath& keys) { fail_index(path, quoted(keys.back()) + " appears twice"); });
-  const std::string text = read_file(path);
+json read_index_json(const fs::path& path) {
   try {
-    return json::parse(text, check);
-  } catch (const json::exception& error) {
-    fail_index(path, std::string("not valid JSON (") + error.what() + ")");
+    return read_strict_json(path);
+  } catch (const JsonError& error) {
+    if (!error.repeated().empty())
+      fail_index(path, quoted(error.repeated().back()) + " appears twice");
+    fail_index(path, error.what());
   }
 }
 
 }  // namespace
 
 std::map<std::string, std::set<std::string>> read_weights_index(const fs::path& path) {
-  const json index = parse_without_duplicates(path);
+  const json index = read_index_json(path);
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
     fail_index(path, "there is no object \"weight_map\"");
   }

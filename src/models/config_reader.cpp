@@ -4,6 +4,8 @@
 #include <cctype>
 #include <cmath>
 
+#include "base/json_number.h"
+#include "base/strict_json.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 
@@ -25,12 +27,17 @@ std::string model_type_in(const std::string& text, const std::string& where) {
   return type;
 }
 
-ConfigReader::ConfigReader(const std::string& text, const std::string& where)
-    : object_(Json::parse(text, nullptr, /*allow_exceptions=*/false)), where_(where) {
-  if (object_.is_object()) return;
-  throw DataError("models.config-json", {.what = where,
-                                         .got = "text that is not a JSON object",
-                                         .expected = "a model's config.json"});
+ConfigReader::ConfigReader(const std::string& text, const std::string& where) : where_(where) {
+  const auto refuse = [&](const std::string& got) {
+    throw DataError("models.config-json",
+                    {.what = where, .got = got, .expected = "a model's config.json"});
+  };
+  try {
+    object_ = parse_strict_json(text);
+  } catch (const JsonError& error) {
+    refuse(error.what());
+  }
+  if (!object_.is_object()) refuse("text that is not a JSON object");
 }
 
 template <class Take>
@@ -52,8 +59,9 @@ void ConfigReader::require_model_type(const std::string& expected) {
 
 void ConfigReader::read(const char* key, std::int64_t& to) {
   take(key, [&](const Json& value) {
-    if (!value.is_number_integer()) refuse_config(where_, key, value.dump(), "an integer");
-    to = value.get<std::int64_t>();
+    const auto number = value.is_number_integer() ? whole_number_in(value) : std::nullopt;
+    if (!number) refuse_config(where_, key, value.dump(), "an integer");
+    to = *number;
   });
 }
 
@@ -111,7 +119,9 @@ void ConfigReader::read(const char* key, std::vector<std::string>& to) {
 
 void ConfigReader::read(const char* key, std::vector<std::int64_t>& to) {
   take(key, [&](const Json& value) {
-    const auto is_integer = [](const Json& item) { return item.is_number_integer(); };
+    const auto is_integer = [](const Json& item) {
+      return item.is_number_integer() && whole_number_in(item);
+    };
     if (!value.is_array() || !std::all_of(value.begin(), value.end(), is_integer))
       refuse_config(where_, key, value.dump(), "a list of integers");
     to = value.get<std::vector<std::int64_t>>();

@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/json_number.h"
+#include "base/strict_json.h"
 #include "formats/model_files.h"
 #include "formats/module_tensors.h"
 #include "hasten/base/error.h"
@@ -80,9 +82,12 @@ std::string config_text(const LoraOptions& options, bool is_transposed) {
 // Reads the keys of adapter_config.json.
 class AdapterConfig {
  public:
-  explicit AdapterConfig(const fs::path& file)
-      : file_(file),
-        object_(LoraJson::parse(read_file(file), nullptr, /*allow_exceptions=*/false)) {
+  explicit AdapterConfig(const fs::path& file) : file_(file) {
+    try {
+      object_ = read_strict_json(file);
+    } catch (const JsonError& error) {
+      refuse_file(file_, "", error.what(), "PEFT's file");
+    }
     if (!object_.is_object())
       refuse_file(file_, "", "text that is not a JSON object", "PEFT's file");
   }
@@ -147,8 +152,9 @@ class AdapterConfig {
   template <class Number>
   Number number(const char* key, Number otherwise) const {
     if (!object_.contains(key) || value(key).is_null()) return otherwise;
-    const bool fits =
-        std::is_integral_v<Number> ? value(key).is_number_integer() : value(key).is_number();
+    const bool fits = std::is_integral_v<Number>
+                          ? value(key).is_number_integer() && whole_number_in(value(key))
+                          : value(key).is_number();
     if (!fits) refuse_file(file_, str("key ", key), value(key).dump(), "a number");
     return value(key).get<Number>();
   }

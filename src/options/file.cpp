@@ -2,7 +2,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "base/unique_keys.h"
+#include "base/strict_json.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "options/sources.h"
@@ -96,22 +96,17 @@ Value value_in(const nlohmann::ordered_json& value) {
 }
 
 nlohmann::ordered_json load_json(const std::string& text, const std::string& name) {
-  const auto check = unique_keys<nlohmann::ordered_json>([&](const KeyPath& path) {
-    std::size_t place = 0;
-    for (const std::string& key : path) place = json_position(text, key, place);
-    throw_duplicate(name, path.back(), str(name, ':', line_at(text, place)));
-  });
   try {
-    return nlohmann::ordered_json::parse(text, check);
-  } catch (const nlohmann::json::parse_error& error) {
-    const auto end = text.begin() + static_cast<long>(std::min(error.byte, text.size()));
-    // The parser's message begins with its error number and position, which end at the first ": ".
-    std::string problem = error.what();
-    if (const auto at = problem.find(": "); at != std::string::npos) problem.erase(0, at + 2);
-    throw_syntax(str(name, ':', 1 + std::count(text.begin(), end, '\n')),
-                 "invalid JSON: " + problem);
-  } catch (const nlohmann::json::exception& error) {
-    throw_syntax(name, error.what());
+    return parse_strict_json<nlohmann::ordered_json>(text);
+  } catch (const JsonError& error) {
+    if (!error.repeated().empty()) {
+      std::size_t place = 0;
+      for (const std::string& key : error.repeated()) place = json_position(text, key, place);
+      throw_duplicate(name, error.repeated().back(), str(name, ':', line_at(text, place)));
+    }
+    if (error.byte() == 0) throw_syntax(name, error.what());
+    throw_syntax(str(name, ':', line_at(text, std::min(error.byte(), text.size()))),
+                 "invalid JSON: " + error.detail());
   }
 }
 

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/parse_number.h"
-#include "base/unique_keys.h"
+#include "base/strict_json.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "options/describe.h"
@@ -172,10 +172,8 @@ std::optional<Kwargs> parse_pairs(std::string_view text) {
 
 std::optional<Kwargs> parse_object(std::string_view text) {
   using Json = nlohmann::json;
-  bool is_repeated = false;
-  const auto check = unique_keys<Json>([&](const KeyPath&) { is_repeated = true; });
-  const Json object = Json::parse(text, check, false);
-  if (is_repeated || !object.is_object()) return std::nullopt;
+  const Json object = parse_json_or_discard<Json>(text);
+  if (!object.is_object()) return std::nullopt;
   Kwargs kwargs;
   for (const auto& [name, value] : object.items()) {
     if (!value.is_primitive()) return std::nullopt;

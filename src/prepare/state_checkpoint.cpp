@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/strict_json.h"
 #include "checkpoint/elastic_position.h"
 #include "checkpoint/loss_scale_position.h"
 #include "checkpoint/machine_checkpoints.h"
@@ -238,8 +239,8 @@ class LoadedState {
  private:
   Json parsed() const {
     if (!fs::exists(folder_ / kStateFile)) throw_bad_state("no such file");
-    Json json = Json::parse(read_file(folder_ / kStateFile), nullptr, /*allow_exceptions=*/false);
-    if (json.is_discarded() || !json.is_object()) throw_bad_state("no JSON object");
+    Json json = read_json_or_discard(folder_ / kStateFile);
+    if (!json.is_object()) throw_bad_state("no JSON object");
     return json;
   }
 

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/json_line.h"
+#include "base/strict_json.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/log.h"
@@ -46,6 +47,7 @@ SearchJournal::SearchJournal(const std::filesystem::path& folder, const TrialJso
 void SearchJournal::open() {
   file_ = Descriptor(::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
   if (file_.get() < 0) throw_journal_io("io.open", "cannot open", path_);
+  sync_directory(path_.parent_path());  // It may be new.
   if (flock(file_.get(), LOCK_EX | LOCK_NB) == 0) return;
   if (errno != EWOULDBLOCK) throw_journal_io("io.open", "cannot lock", path_);
   throw IoError("search.in-use", {.what = path_.string() + ": another search uses it",

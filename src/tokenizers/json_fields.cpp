@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "base/json_depth.h"
+#include "base/strict_json.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
@@ -28,23 +28,15 @@ std::string shown(const Json& value) {
 }  // namespace
 
 Json parse_json(const std::filesystem::path& file) {
-  const std::string content = read_file(file);
-  if (is_nested_deeper(content, kDeepestJson)) {
-    throw DataError("tokenizers.bad-json", {.what = file.string(),
-                                            .got = str("a list or an object inside of more than ",
-                                                       kDeepestJson, " others"),
-                                            .expected = "the file of a tokenizer"});
-  }
   try {
-    return Json::parse(content);
-  } catch (const Json::parse_error& error) {
+    // The check of the keys would take as long as the rest for a vocabulary.
+    return read_strict_json<Json>(file, {.unique_keys = false});
+  } catch (const JsonError& error) {
     throw DataError("tokenizers.bad-json",
-                    {.what = file.string() + " is not JSON",
-                     .got = str("an error at byte ", error.byte),
+                    {.what = file.string(),
+                     .got = error.what(),
+                     .expected = "the file of a tokenizer",
                      .hint = "check that the download is complete and is not a Git LFS pointer"});
-  } catch (const Json::out_of_range&) {
-    throw DataError("tokenizers.bad-json",
-                    {.what = file.string() + " holds a number that is too large for any type"});
   }
 }
 

@@ -8,7 +8,9 @@
 #include <optional>
 #include <set>
 
+#include "base/json_number.h"
 #include "base/parse_number.h"
+#include "base/strict_json.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
@@ -77,18 +79,19 @@ void add_event_file(Curves& curves, const fs::path& file) {
 // Adds the numbers of an object that has a step. Null stands for a value that is not finite.
 void add_object(Curves& curves, const LoggedJson& object,
                 std::string (*name_of_value)(const std::string&)) {
-  if (!object.is_object() || !object.contains("step") || !object["step"].is_number()) return;
-  const auto step = object["step"].get<std::int64_t>();
+  if (!object.is_object() || !object.contains("step")) return;
+  const auto step = whole_number_in(object["step"]);
+  if (!step) return;
   for (const auto& [name, value] : object.items()) {
     if (name == "step" || name == "time" || !(value.is_number() || value.is_null())) continue;
-    curves[name_of_value(name)][step] = value.is_null() ? kNotANumber : value.get<double>();
+    curves[name_of_value(name)][*step] = value.is_null() ? kNotANumber : value.get<double>();
   }
 }
 
 void add_json_lines(Curves& curves, const fs::path& file) {
   const auto same = [](const std::string& name) { return name; };
   for (const std::string& line : split(read_file(file), '\n'))
-    add_object(curves, LoggedJson::parse(line, nullptr, /*allow_exceptions=*/false), same);
+    add_object(curves, parse_json_or_discard<LoggedJson>(line), same);
 }
 
 void add_csv(Curves& curves, const fs::path& file) {
@@ -103,7 +106,7 @@ void add_csv(Curves& curves, const fs::path& file) {
 }
 
 void add_trainer_state(Curves& curves, const fs::path& file) {
-  const auto state = LoggedJson::parse(read_file(file), nullptr, /*allow_exceptions=*/false);
+  const auto state = read_json_or_discard<LoggedJson>(file);
   if (!state.is_object() || !state.contains("log_history") || !state["log_history"].is_array()) {
     throw DataError("track.log-file", {.what = file.string(),
                                        .got = "no JSON object with log_history",

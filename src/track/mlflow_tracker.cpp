@@ -11,6 +11,7 @@
 
 #include "base/json_line.h"
 #include "base/start_thread.h"
+#include "base/strict_json.h"
 #include "hasten/base/error.h"
 #include "hasten/base/log.h"
 #include "hasten/base/text.h"
@@ -212,7 +213,7 @@ class MLflowTracker::Sender {
 
   Sent judge(const std::string& path, const HttpAnswer& got, FlowJson* answer) {
     if (got.status == 200) {
-      if (answer != nullptr) *answer = FlowJson::parse(got.body, nullptr, false);
+      if (answer != nullptr) *answer = parse_json_or_discard<FlowJson>(got.body);
       return Sent::done;
     }
     const bool may_succeed_later = got.status == 0 || got.status == 429 || got.status >= 500;

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/strict_json.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
@@ -28,6 +29,7 @@ using exported::UserInput;
 using nlohmann::json;
 
 constexpr const char* kIds = "input_ids";
+constexpr std::size_t kMostDimensions = 64;  // of a tensor of LibTorch
 const std::set<std::string> kTokenInputs = {kIds, "attention_mask", "token_type_ids"};
 
 bool is_safetensors(const std::string& file) { return ends_with(lower(file), ".safetensors"); }
@@ -67,7 +69,7 @@ at::Tensor arrays_of(const TextTable& table, const std::string& column, at::Scal
   std::optional<std::vector<std::int64_t>> all;
   const std::vector<std::string>& fields = table.column(column);
   for (std::size_t row = 0; row < fields.size(); ++row) {
-    const json value = json::parse(fields[row], nullptr, /*allow_exceptions=*/false);
+    const json value = parse_json_or_discard(fields[row], {.deepest = kMostDimensions - 1});
     const auto shape = append_numbers(value, numbers);
     if (!shape) fail_field(table, column, row, fields[row].substr(0, 60), "an array of numbers");
     if (all && *all != *shape)
@@ -102,7 +104,7 @@ at::Tensor converted(const at::Tensor& tensor, const UserInput& input, const std
 // names LABEL_0 and so on, which mean nothing.
 std::vector<std::string> configured_classes(const fs::path& config) {
   if (!fs::is_regular_file(config)) return {};
-  const json all = json::parse(read_file(config), nullptr, /*allow_exceptions=*/false);
+  const json all = read_json_or_discard(config);
   if (!all.is_object() || !all.contains("id2label")) return {};
   const json& by_id = all["id2label"];
   std::vector<std::string> names;

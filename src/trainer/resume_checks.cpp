@@ -6,6 +6,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "base/strict_json.h"
 #include "checkpoint/random_state.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
@@ -71,8 +72,7 @@ std::string no_effect_note(const std::string& name) {
 
 // Returns an empty object, which compares nothing, if the text is not a JSON object.
 OrderedJson parsed(const std::optional<std::string>& arguments) {
-  OrderedJson json =
-      OrderedJson::parse(arguments.value_or(""), nullptr, /*allow_exceptions=*/false);
+  OrderedJson json = parse_json_or_discard<OrderedJson>(arguments.value_or(""));
   return json.is_object() ? json : OrderedJson::object();
 }
 

@@ -2,7 +2,11 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <type_traits>
 
+#include "base/json_number.h"
+#include "base/strict_json.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 
@@ -31,10 +35,21 @@ Json steps(double value) {
   return value == std::floor(value) ? Json(static_cast<std::int64_t>(value)) : Json(value);
 }
 
+std::int64_t count_in(const Json& value, const char* key) {
+  const auto number = whole_number_in(value);
+  if (!number) throw std::invalid_argument(std::string(key) + " is not a whole number");
+  return *number;
+}
+
 template <class T>
 void read(const Json& from, const char* key, T& to) {
   const auto found = from.find(key);
-  if (found != from.end() && !found->is_null()) to = found->get<T>();
+  if (found == from.end() || found->is_null()) return;
+  if constexpr (std::is_integral_v<T>) {
+    to = count_in(*found, key);
+  } else {
+    to = found->get<T>();
+  }
 }
 
 }  // namespace
@@ -74,9 +89,10 @@ std::string TrainerState::to_json() const {
 }
 
 TrainerState TrainerState::from_file(const std::filesystem::path& path) {
-  const Json in = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  const std::string text = read_file(path);
   TrainerState state;
   try {
+    const Json in = parse_strict_json(text);
     if (!in.is_object()) throw std::invalid_argument("not a JSON object");
     read(in, "epoch", state.epoch);
     read(in, "global_step", state.global_step);
@@ -92,7 +108,7 @@ TrainerState TrainerState::from_file(const std::filesystem::path& path) {
     if (in.contains("best_metric") && !in["best_metric"].is_null())
       state.best_metric = in["best_metric"].get<double>();
     if (in.contains("best_global_step") && !in["best_global_step"].is_null())
-      state.best_global_step = in["best_global_step"].get<std::int64_t>();
+      state.best_global_step = count_in(in["best_global_step"], "best_global_step");
     for (const Json& entry : in.at("log_history")) {
       LogEntry log;
       for (const auto& [key, value] : entry.items())

@@ -75,10 +75,10 @@ TEST_CASE("tagged words: a malformed row is named by file and line") {
                 ":2: key \"tags\": got 1 tags, expected 2, one for each word of \"tokens\""},
            Case{good + "{\"tokens\": [], \"tags\": []}", "text.fields",
                 ":2: key \"tokens\": got an empty list"},
-           Case{good + "{\"tokens\": [\"a\"", "text.json", ":2: not valid JSON"},
+           Case{good + "{\"tokens\": [\"a\"", "text.json", ":2: invalid JSON"},
            Case{good + "[1]", "text.json", ":2: the line: got array, expected an object"},
            Case{good + "{\"tokens\": [\"a\"], \"tokens\": [\"b\"], \"tags\": [\"O\"]}", "text.json",
-                ":2: the key \"tokens\" appears twice"},
+                ":2: the key \"tokens\" twice in one object"},
        }) {
     CAPTURE(each.text);
     const std::string error = error_of([&] { read(each.text); });

@@ -107,14 +107,14 @@ TEST_CASE("text: errors name the file and the line") {
   fails(".tsv", "", "text.empty", ":1: the file is empty");
   fails(".tsv", "\xEF\xBB\xBF\r\n \n", "text.empty", "the file is empty");
   fails(".tsv", std::string("a\tb\n1\t\0\n", 8), "text.nul", ":2: a NUL byte");
-  fails(".jsonl", "{\"a\":1}\n{\"a\":1}x\n", "text.json", ":2: not valid JSON, at byte 8");
+  fails(".jsonl", "{\"a\":1}\n{\"a\":1}x\n", "text.json", ":2: invalid JSON at byte 8");
   fails(".jsonl", "{\"a\":1}\n[1]\n", "text.json", ":2: the line: got array, expected an object");
   fails(".jsonl", "{\"a\":1}\n{\"b\":1}\n", "text.fields", ":2: the key \"a\" is missing");
   fails(".jsonl", "{\"a\":1}\n{\"a\":1,\"b\":1}\n", "text.fields",
         ":2: the key \"b\" is not in the earlier lines");
   fails(".jsonl", "{\"a\":[1]}\n", "text.json", ":1: key \"a\": got an array");
-  fails(".jsonl", "{\"a\":1,\"a\":2}\n", "text.json", ":1: the key \"a\" appears twice");
-  fails(".jsonl", "{\"a\":\"\\ud800\"}\n", "text.json", ":1: not valid JSON");
+  fails(".jsonl", "{\"a\":1,\"a\":2}\n", "text.json", ":1: the key \"a\" twice in one object");
+  fails(".jsonl", "{\"a\":\"\\ud800\"}\n", "text.json", ":1: invalid JSON");
   fails(".jsonl", "{}\n", "text.fields", ":1: an object without keys");
   fails(".xml", "<a/>", "text.ending", "expected .tsv, .csv, .jsonl, .json, .arrow or .parquet");
 }

@@ -1,0 +1,155 @@
+// File: base/strict_json.h (internal)
+// Parses JSON that comes from outside of the process. nlohmann's parser accepts any depth, although
+// its values are copied, compared and printed recursively, so that some hundred kilobytes of brackets
+// end the process; and it keeps the last of two equal keys in silence. These functions refuse both.
+//
+//   try {
+//     const Json config = read_strict_json<Json>("model/config.json");
+//   } catch (const JsonError& error) {
+//     throw DataError("models.config-json", {.what = "model/config.json", .got = error.what()});
+//   }
+//
+// Texts must be UTF-8, and a file has at most 512 MiB. Thread rule: pure functions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "base/unique_keys.h"
+#include "hasten/base/files.h"
+#include "hasten/base/text.h"
+
+namespace hasten {
+
+inline constexpr std::size_t kDeepestJson = 1000;
+inline constexpr std::uintmax_t kLargestJsonFile = std::uintmax_t{512} << 20;
+
+struct JsonRules {
+  std::size_t deepest = kDeepestJson;  // the number of lists and objects that may be around another
+  bool unique_keys = true;             // false: the last of equal keys counts
+};
+
+// The reason why a text is refused. what() is the end of "got ...".
+class JsonError : public std::runtime_error {
+ public:
+  explicit JsonError(const std::string& what) : std::runtime_error(what) {}
+  JsonError(const std::string& what, std::string detail, std::size_t byte)
+      : std::runtime_error(what), detail_(std::move(detail)), byte_(byte) {}
+  JsonError(const std::string& what, KeyPath repeated)
+      : std::runtime_error(what), repeated_(std::move(repeated)) {}
+
+  // The parser's explanation of invalid JSON, and the byte where it ends, counted from 1.
+  const std::string& detail() const noexcept { return detail_; }
+  std::size_t byte() const noexcept { return byte_; }
+  // The path of the second of two equal keys; empty if keys are not the reason.
+  const KeyPath& repeated() const noexcept { return repeated_; }
+
+ private:
+  std::string detail_;
+  std::size_t byte_ = 0;
+  KeyPath repeated_;
+};
+
+// True if a list or an object is inside of more than `most` others. The text need not be valid.
+inline bool is_nested_deeper(std::string_view text, std::size_t most) noexcept {
+  std::size_t depth = 0;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    switch (text[at]) {
+      case '"':
+        for (++at; at < text.size() && text[at] != '"'; ++at)
+          if (text[at] == '\\') ++at;
+        break;
+      case '[':
+      case '{':
+        if (++depth > most + 1) return true;
+        break;
+      case ']':
+      case '}':
+        if (depth > 0) --depth;
+        break;
+      default:
+        break;
+    }
+  }
+  return false;
+}
+
+namespace detail {
+
+// Removes what is in front of the parser's explanation, up to `end`: the number of the error and, of a
+// syntax error, the position. Shortens the rest, as it repeats the text that was read last.
+inline std::string explanation_of(std::string message, std::string_view end) {
+  if (const auto at = message.find(end); at != std::string::npos) message.erase(0, at + end.size());
+  constexpr std::size_t kMost = 300;
+  return message.size() <= kMost ? message : message.substr(0, kMost) + "...";
+}
+
+template <class Json>
+typename Json::parser_callback_t refuse_repeated_keys() {
+  return unique_keys<Json>([](const KeyPath& path) {
+    throw JsonError("the key \"" + path.back() + "\" twice in one object", path);
+  });
+}
+
+}  // namespace detail
+
+// Throws JsonError.
+template <class Json = nlohmann::json>
+Json parse_strict_json(std::string_view text, const JsonRules& rules = {}) {
+  if (is_nested_deeper(text, rules.deepest))
+    throw JsonError(str("a list or an object inside of more than ", rules.deepest, " others"));
+  try {
+    if (!rules.unique_keys) return Json::parse(text.begin(), text.end());
+    return Json::parse(text.begin(), text.end(), detail::refuse_repeated_keys<Json>());
+  } catch (const typename Json::parse_error& error) {
+    throw JsonError(str("invalid JSON at byte ", error.byte),
+                    detail::explanation_of(error.what(), ": "), error.byte);
+  } catch (const typename Json::exception& error) {  // a number that no type holds
+    throw JsonError(detail::explanation_of(error.what(), "] "));
+  }
+}
+
+// Returns a discarded value for a text that parse_strict_json refuses.
+template <class Json = nlohmann::json>
+Json parse_json_or_discard(std::string_view text, const JsonRules& rules = {}) {
+  try {
+    return parse_strict_json<Json>(text, rules);
+  } catch (const JsonError&) {
+    return Json(Json::value_t::discarded);
+  }
+}
+
+// Returns the content of a file that is expected to be JSON. Throws JsonError for a file that is too
+// large, before it is read, and the errors of read_file.
+inline std::string read_json_text(const std::filesystem::path& path) {
+  std::error_code unknown;  // A pipe has no size; a file that is missing is the error of read_file.
+  const std::uintmax_t size = std::filesystem::file_size(path, unknown);
+  if (!unknown && size > kLargestJsonFile)
+    throw JsonError(str(size, " bytes, more than the ", kLargestJsonFile, " of any JSON file"));
+  return read_file(path);
+}
+
+// Throws JsonError and the errors of read_file.
+template <class Json = nlohmann::json>
+Json read_strict_json(const std::filesystem::path& path, const JsonRules& rules = {}) {
+  return parse_strict_json<Json>(read_json_text(path), rules);
+}
+
+// Returns a discarded value for a file that read_strict_json refuses. Throws the errors of read_file.
+template <class Json = nlohmann::json>
+Json read_json_or_discard(const std::filesystem::path& path, const JsonRules& rules = {}) {
+  try {
+    return read_strict_json<Json>(path, rules);
+  } catch (const JsonError&) {
+    return Json(Json::value_t::discarded);
+  }
+}
+
+}  // namespace hasten

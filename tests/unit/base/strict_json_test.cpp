@@ -1,0 +1,120 @@
+#include "base/strict_json.h"
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "base/json_number.h"
+#include "hasten/base/error.h"
+#include "options/sources.h"
+#include "track/logged_runs.h"
+#include "unit/code_of.h"
+
+namespace strict_json_test {
+
+using namespace hasten;
+using Json = nlohmann::json;
+
+namespace {
+
+std::string nested(std::size_t levels) {
+  return std::string(levels, '[') + "1" + std::string(levels, ']');
+}
+
+std::string refusal(const std::string& text, const JsonRules& rules = {}) {
+  try {
+    parse_strict_json(text, rules);
+  } catch (const JsonError& error) {
+    return error.what();
+  }
+  return "none";
+}
+
+}  // namespace
+
+TEST_CASE("strict JSON: depth is limited before a value is made") {
+  CHECK(refusal(nested(1001)) == "none");
+  CHECK(refusal(nested(1002)) == "a list or an object inside of more than 1000 others");
+  CHECK(refusal(nested(3), {.deepest = 2}) == "none");
+  CHECK(refusal(nested(4), {.deepest = 2}) == "a list or an object inside of more than 2 others");
+  CHECK(refusal(std::string(10'000'000, '[')) ==
+        "a list or an object inside of more than 1000 others");
+  // Brackets in texts are no depth, also after an escaped quote.
+  CHECK(refusal("[\"\\\"[[[[\", \"]\", {\"[\": 1}]", {.deepest = 1}) == "none");
+}
+
+TEST_CASE("strict JSON: equal keys, other encodings and damage are refused with their place") {
+  CHECK(refusal("{\"a\": {\"b\": 1, \"b\": 2}}") == "the key \"b\" twice in one object");
+  CHECK(refusal("{\"a\": {\"b\": 1}, \"b\": 2}") == "none");
+  CHECK(refusal("{\"b\": 1, \"b\": 2}", {.unique_keys = false}) == "none");
+  CHECK(refusal("[1, tru]") == "invalid JSON at byte 8");
+  CHECK(refusal("") == "invalid JSON at byte 1");
+  CHECK(refusal("[\"\xC3\"]") == "invalid JSON at byte 4");
+  CHECK(refusal("[1] x") == "invalid JSON at byte 5");
+  CHECK(refusal("[1e999]").find("number overflow") == 0);
+  try {
+    parse_strict_json("{\"a\": [{\"b\": 1, \"b\": 2}]}");
+    FAIL("accepted");
+  } catch (const JsonError& error) {
+    CHECK(error.repeated() == KeyPath{"a", "b"});
+    CHECK(error.byte() == 0);
+  }
+  try {
+    parse_strict_json(std::string("[\"") + std::string(5000, 'x'));
+    FAIL("accepted");
+  } catch (const JsonError& error) {
+    CHECK(error.byte() == 5003);
+    CHECK(error.detail().size() <= 303);  // The parser repeats the text that it has read.
+    CHECK(error.detail().find("syntax error") == 0);
+  }
+}
+
+TEST_CASE("strict JSON: a text that is refused is a discarded value on request") {
+  CHECK(parse_json_or_discard("[1]") == Json{1});
+  CHECK(parse_json_or_discard("[1").is_discarded());
+  CHECK(parse_json_or_discard(nested(5000)).is_discarded());
+}
+
+TEST_CASE("strict JSON: a file is read, and one that is too large is refused before") {
+  const TemporaryDirectory folder;
+  const auto file = folder.path() / "a.json";
+  write_file_atomically(file, "{\"a\": 1}");
+  CHECK(read_strict_json(file) == Json{{"a", 1}});
+  CHECK(read_json_or_discard(file) == Json{{"a", 1}});
+  std::filesystem::resize_file(file, kLargestJsonFile + 1);  // It has a hole and takes no space.
+  CHECK_THROWS_AS(read_strict_json(file), JsonError);
+  CHECK(read_json_or_discard(file).is_discarded());
+  CHECK(code_of([&] { read_strict_json(folder.path() / "b.json"); }) == "io.open");
+}
+
+TEST_CASE("strict JSON: whole numbers are those of 64 bits with a sign") {
+  const auto number = [](const char* text) { return whole_number_in(Json::parse(text)); };
+  CHECK(number("7") == 7);
+  CHECK(number("-7") == -7);
+  CHECK(number("2.0") == 2);
+  CHECK(number("9223372036854775807") == 9223372036854775807);
+  CHECK(number("-9223372036854775808") == std::int64_t{-9223372036854775807} - 1);
+  CHECK(number("-9.223372036854775808e18") == std::int64_t{-9223372036854775807} - 1);
+  for (const char* text : {"9223372036854775808", "9.223372036854775808e18", "1e300", "-1e300",
+                           "1.5", "\"1\"", "null", "true", "[1]"}) {
+    CAPTURE(text);
+    CHECK_FALSE(number(text));
+  }
+}
+
+TEST_CASE("strict JSON: a configuration and logs that are nested deeply are errors") {
+  const std::string deep = nested(500'000);
+  CHECK(code_of([&] { config::read_json("{\"seed\": " + deep + "}", "a.json"); }) ==
+        "config.syntax");
+  const TemporaryDirectory folder;
+  write_file_atomically(folder.path() / "metrics.jsonl",
+                        "{\"step\": 1, \"a\": 2}\n{\"step\": 2, \"a\": " + deep + "}\n" +
+                            "{\"step\": 1e300, \"a\": 3}\n{\"step\": 3.0, \"a\": 4}\n");
+  const auto runs = read_logged_runs({folder.path()});
+  CHECK(runs.at(0).curves.at("a") == LoggedCurve{{1, 2.0}, {3, 4.0}});
+  write_file_atomically(folder.path() / "trainer_state.json", "{\"log_history\": " + deep + "}");
+  CHECK(code_of([&] { read_logged_runs({folder.path() / "trainer_state.json"}); }) ==
+        "track.log-file");
+}
+
+}  // namespace strict_json_test
