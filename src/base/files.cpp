@@ -13,6 +13,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -20,6 +22,7 @@
 
 #include "base/descriptor.h"
 #include "base/process_state.h"
+#include "base/sync_tree.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 
@@ -86,19 +89,22 @@ void remove_all_quietly(const fs::path& path) noexcept {
   fs::remove_all(path, ignored);
 }
 
-// Syncs the files first, then the folders from the innermost out, so that a folder's entries are on
-// disk before its name.
-void sync_tree(const fs::path& root) {
-  std::error_code error;
-  std::vector<fs::path> folders = {root};
-  for (auto it = fs::recursive_directory_iterator(root, error); !error && it != fs::end(it);
-       it.increment(error)) {
-    if (it->is_symlink()) continue;
-    if (it->is_directory()) folders.push_back(it->path());
-    if (it->is_regular_file()) sync_path(it->path(), O_RDONLY);
+// Creates the folder and the missing ones above it, and syncs the folders that have a new entry.
+void create_synced_directories(const fs::path& path, std::error_code& error) {
+  std::vector<fs::path> missing;
+  std::error_code unknown;
+  for (fs::path each = path; !each.empty() && !fs::exists(each, unknown);
+       each = each.parent_path()) {
+    missing.push_back(each);
+    if (each == each.parent_path()) break;
   }
-  if (error) fail("io.read", "cannot list the folder", root, error.value());
-  for (auto it = folders.rbegin(); it != folders.rend(); ++it) sync_directory(*it);
+  fs::create_directories(path, error);
+  for (auto it = missing.rbegin(); !error && it != missing.rend(); ++it) {
+    // A folder in which one may create others but not list them cannot be synced.
+    const Descriptor folder(open_retrying(folder_of(*it), O_RDONLY | O_DIRECTORY));
+    if (folder.get() < 0 && errno == EACCES) continue;
+    sync_directory(folder_of(*it));
+  }
 }
 
 bool all_digits(std::string_view text) {
@@ -200,6 +206,36 @@ std::optional<Partial> partial_of(const fs::path& path) {
   }
   return std::nullopt;
 }
+
+// The folders that StagedDirectory objects of this process write. Two of them for one target would
+// have the same name, and the second would delete the files of the first.
+class StagedPaths {
+ public:
+  // Returns false if the path has another writer.
+  static bool add(const fs::path& path, const StagedDirectory* writer) {
+    const std::lock_guard lock(own().mutex_);
+    return own().writers_.emplace(key_of(path), writer).second;
+  }
+  // Does nothing if the path has another writer.
+  static void remove(const fs::path& path, const StagedDirectory* writer) {
+    const std::lock_guard lock(own().mutex_);
+    const auto found = own().writers_.find(key_of(path));
+    if (found != own().writers_.end() && found->second == writer) own().writers_.erase(found);
+  }
+
+ private:
+  // It is never destroyed, because a save in the background may end while the process does.
+  static StagedPaths& own() {
+    static auto* const all = new StagedPaths;
+    return *all;
+  }
+  static std::string key_of(const fs::path& path) {
+    return fs::absolute(path).lexically_normal().string();
+  }
+
+  std::mutex mutex_;
+  std::map<std::string, const StagedDirectory*> writers_;
+};
 
 // True if the file is below a folder that this process stages: StagedDirectory::commit() syncs it,
 // so that it is synced once.
@@ -305,12 +341,26 @@ void read_blocks(const fs::path& path, const std::function<void(std::string_view
 
 void sync_directory(const fs::path& folder) { sync_path(folder, O_RDONLY | O_DIRECTORY); }
 
+void sync_tree(const fs::path& root) {
+  std::error_code error;
+  std::vector<fs::path> folders = {root};
+  for (auto it = fs::recursive_directory_iterator(root, error); !error && it != fs::end(it);
+       it.increment(error)) {
+    if (it->is_symlink()) continue;
+    if (it->is_directory()) folders.push_back(it->path());
+    if (it->is_regular_file()) sync_path(it->path(), O_RDONLY);
+  }
+  if (error) fail("io.read", "cannot list the folder", root, error.value());
+  for (auto it = folders.rbegin(); it != folders.rend(); ++it) sync_directory(*it);
+}
+
 void remove_directory(const fs::path& folder) {
   const fs::path doomed =
       folder_of(folder) / str('.', folder.filename().string(), kPartial, tag_of_this_process());
   remove_all_quietly(doomed);
   if (::rename(folder.c_str(), doomed.c_str()) != 0)
     fail("io.rename", "cannot remove the folder", folder, errno);
+  sync_directory(folder_of(folder));  // or a power failure could leave a part of it under its name
   remove_all_quietly(doomed);
 }
 
@@ -375,15 +425,28 @@ StagedDirectory::StagedDirectory(fs::path target) : target_(std::move(target)) {
   if (!target_.has_filename()) target_ = target_.parent_path();  // The path ends in a slash.
   staged_ =
       folder_of(target_) / str('.', target_.filename().string(), kPartial, tag_of_this_process());
-  remove_all_quietly(staged_);
-  make_directories(folder_of(target_));
-  if (::mkdir(staged_.c_str(), 0777) != 0) {
-    fail("io.mkdir", "cannot create the folder", staged_, errno);
+  if (!StagedPaths::add(staged_, this)) {
+    throw IoError("io.staged", {.what = target_.string(),
+                                .got = "a folder that this process is writing already",
+                                .expected = "one writer at a time",
+                                .hint = "wait until the other save has ended, or choose another "
+                                        "folder"});
+  }
+  try {
+    remove_all_quietly(staged_);
+    make_directories(folder_of(target_));
+    if (::mkdir(staged_.c_str(), 0777) != 0) {
+      fail("io.mkdir", "cannot create the folder", staged_, errno);
+    }
+  } catch (...) {
+    StagedPaths::remove(staged_, this);
+    throw;
   }
 }
 
 StagedDirectory::~StagedDirectory() {
   if (!committed_) remove_all_quietly(staged_);
+  StagedPaths::remove(staged_, this);
 }
 
 void StagedDirectory::commit(Existing existing) {
@@ -403,6 +466,7 @@ void StagedDirectory::commit(Existing existing) {
   committed_ = true;
   sync_directory(folder_of(target_));
   if (exists) remove_all_quietly(staged_);
+  StagedPaths::remove(staged_, this);
 }
 
 bool is_partial(const fs::path& path) { return partial_of(path).has_value(); }
@@ -441,7 +505,7 @@ void move_files(const fs::path& from, const fs::path& to, const std::vector<std:
 
 void make_directories(const fs::path& path) {
   std::error_code error;
-  fs::create_directories(path, error);
+  create_synced_directories(path, error);
   if (error) fail("io.mkdir", "cannot create the folder", path, error.value());
 }
 
@@ -451,7 +515,7 @@ void check_writable_directory(const fs::path& path) {
     throw IoError("io.not-a-directory", {.what = path.string() + " is not a folder",
                                          .hint = "pass the path of a folder, or move the file"});
   }
-  fs::create_directories(path, error);
+  create_synced_directories(path, error);
   if (error) fail("io.not-writable", "cannot create the folder", path, error.value());
   // Permissions are not enough: the file system may be read-only, and root may do what others may
   // not. A full file system still creates empty files, so the probe has content.

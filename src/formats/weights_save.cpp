@@ -3,6 +3,7 @@
 #include <optional>
 #include <set>
 
+#include "base/sync_tree.h"
 #include "formats/deferred_writes.h"
 #include "formats/memory_overlap.h"
 #include "formats/model_files.h"
@@ -124,6 +125,7 @@ bool has_weights(const fs::path& folder) {
 }
 
 void move_model_files(const fs::path& staged, const fs::path& folder) {
+  sync_tree(staged);  // Before anything of the old model is deleted.
   std::set<std::string> names;
   for (const fs::directory_entry& entry : fs::directory_iterator(staged))
     names.insert(entry.path().filename().string());

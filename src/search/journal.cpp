@@ -70,7 +70,7 @@ void SearchJournal::read(const TrialJson& description) {
 // A crash can leave a part of the last line, or all of it but its end. The latter is a trial that
 // has ended, so it must not run again.
 bool SearchJournal::complete_last_line(const std::string& line, std::size_t begin) {
-  const auto json = TrialJson::parse(line, nullptr, /*allow_exceptions=*/false);
+  const auto json = parse_json_or_discard<TrialJson>(line);
   if (is_trial_record(json)) {
     write_bytes("\n");
     return true;
@@ -84,7 +84,7 @@ bool SearchJournal::complete_last_line(const std::string& line, std::size_t begi
 }
 
 void SearchJournal::read_line(const std::string& line, const TrialJson& description) {
-  const auto json = TrialJson::parse(line, nullptr, /*allow_exceptions=*/false);
+  const auto json = parse_json_or_discard<TrialJson>(line);
   const std::string where = str(path_.string(), ':', lines_);
   try {
     if (!is_trial_record(json) || json.contains("search") != (lines_ == 1))
@@ -124,13 +124,7 @@ void SearchJournal::write(const TrialJson& json) {
 }
 
 void SearchJournal::write_bytes(const std::string& bytes) {
-  std::size_t written = 0;
-  while (written < bytes.size()) {
-    const ssize_t done = ::write(file_.get(), bytes.data() + written, bytes.size() - written);
-    if (done < 0 && errno == EINTR) continue;
-    if (done < 0) throw_journal_io("io.write", "cannot write", path_);
-    written += static_cast<std::size_t>(done);
-  }
+  if (!write_all(file_.get(), bytes)) throw_journal_io("io.write", "cannot write", path_);
   if (fsync(file_.get()) != 0) throw_journal_io("io.sync", "cannot sync", path_);
 }
 

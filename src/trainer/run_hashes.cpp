@@ -31,9 +31,12 @@ namespace fs = std::filesystem;
 // Appends a line and waits until the disk has it.
 void append_synced(const fs::path& file, std::string line) {
   line += '\n';
+  std::error_code unknown;
+  const bool is_new = !fs::exists(file, unknown);
   const Descriptor out(::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
   if (out.get() < 0 || !write_all(out.get(), line) || ::fdatasync(out.get()) != 0)
     throw_write_error(file);
+  if (is_new) sync_directory(file.parent_path());
 }
 
 }  // namespace

@@ -162,6 +162,18 @@ TEST_CASE("files: old files of a process with the same pid do not get into the n
   CHECK(fs::is_empty(scratch.path() / "c"));
 }
 
+TEST_CASE("files: two objects of a process do not stage one folder at once") {
+  TemporaryDirectory scratch;
+  const fs::path target = scratch.path() / "c";
+  StagedDirectory first(target);
+  write_file_atomically(first.path() / "a", "1");
+  CHECK(code_of([&] { const StagedDirectory second(scratch.path() / "x/../c"); }) == "io.staged");
+  first.commit();
+  CHECK(read_file(target / "a") == "1");
+  const StagedDirectory next(target);
+  CHECK(fs::is_empty(next.path()));
+}
+
 TEST_CASE("files: committing over a folder is refused, or replaces it if requested") {
   TemporaryDirectory scratch;
   const fs::path target = scratch.path() / "c";
