@@ -1,0 +1,47 @@
+#!/usr/bin/env python3
+"""Checks the tests that pages name.
+
+    python3 tests/docs/check_promises.py CTEST BUILD
+
+Each row of the tables of promises in docs/durability.md names a test, or says "the same tests" after a row that does. All tests that
+pages name exist in the build, or are scripts that several tests run.
+"""
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+TEST = r"`((?:unit|oracle|ported|ranks|cli|faults|fuzz|install|portability)/[\w/]+)`"
+
+
+def rows_of_promises():
+    """Yields the promise and the cell of its tests."""
+    is_promise = False
+    for line in (ROOT / "docs/durability.md").read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        is_promise = line.startswith("|") and (is_promise or cells == ["Promise", "Test"])
+        if is_promise and cells[0] not in ("Promise", "---"):
+            yield cells[0], cells[1]
+
+
+def main():
+    ctest, build = sys.argv[1:]
+    listed = subprocess.run([ctest, "--test-dir", build, "-N"], capture_output=True, text=True, check=True).stdout
+    tests = set(re.findall(r"^ *Test +#\d+: (\S+)", listed, flags=re.MULTILINE))
+    problems, promises, has_test = [], 0, False
+    for promise, cell in rows_of_promises():
+        has_test = bool(re.search(TEST, cell)) or (has_test and "the same tests" in cell)
+        promises += 1
+        if not has_test:
+            problems.append(f"docs/durability.md: no test for the promise: {promise[:80]}")
+    for page in PAGES:
+        for test in re.findall(TEST, page.read_text(encoding="utf-8")):
+            if test not in tests and not (ROOT / "tests" / f"{test}.py").is_file():
+                problems.append(f"{page.relative_to(ROOT)}: there is no test {test}")
+    print("\n".join(problems) or f"{promises} promises and {len(PAGES)} pages name tests that exist")
+    sys.exit(bool(problems) or promises < 15)
+
+
+main()
