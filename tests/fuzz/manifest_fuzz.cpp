@@ -4,18 +4,14 @@
 // The first byte selects whether the text is the file, or JSON that gets the form and the checksum of
 // a manifest, so that the fuzzer need not guess them. The folder has a file beside the manifest. What
 // is accepted describes tensors that are possible.
-#include <stdlib.h>
-
 #include <cstdint>
 #include <cstdlib>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "base/sha256.h"
 #include "checkpoint/tensor_records.h"
 #include "hasten/base/error.h"
-#include "hasten/base/files.h"
 #include "hasten/checkpoint/manifest.h"
 #include "parsed_file.h"
 
@@ -23,24 +19,11 @@ using namespace hasten;
 
 namespace {
 
-namespace fs = std::filesystem;
-
-// A folder in memory for this process.
-fs::path new_folder() {
-  std::string name = "/dev/shm/hasten-manifest-XXXXXX";
-  if (::mkdtemp(name.data()) == nullptr) std::abort();
-  std::ofstream(fs::path(name) / "model.safetensors", std::ios::binary)
-      << std::string("\x02\0\0\0\0\0\0\0{}", 10);
-  return name;
-}
-
-// A fuzzer ends by exit().
-const fs::path& folder() {
-  static const fs::path path = new_folder();
-  static const struct Remover {
-    ~Remover() { fs::remove_all(path); }
-  } remover;
-  return path;
+// A folder with a file that manifests may describe.
+const fuzz::MemoryFolder& folder() {
+  static const fuzz::MemoryFolder made;
+  static const auto file = made.write("model.safetensors", std::string("\x02\0\0\0\0\0\0\0{}", 10));
+  return made;
 }
 
 std::string with_checksum(const std::string& text) {
@@ -61,10 +44,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size == 0) return 0;
   std::string text(reinterpret_cast<const char*>(data) + 1, size - 1);
   if (data[0] % 4 != 0) text = with_checksum(text);
-  std::ofstream(folder() / kManifestFile, std::ios::binary) << text;
+  folder().write(kManifestFile, text);
   const fuzz::MemoryLimit limit(text.size());
   try {
-    for (const auto& [file, tensors] : records_of_checkpoint(folder())) {
+    for (const auto& [file, tensors] : records_of_checkpoint(folder().path())) {
       for (const auto& [name, record] : tensors) {
         if (!is_possible(record)) std::abort();
       }
@@ -72,7 +55,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   } catch (const DataError&) {
   }
   try {
-    verify_checkpoint(folder());
+    verify_checkpoint(folder().path());
   } catch (const DataError&) {
   } catch (const IoError&) {  // a file name that the system refuses
   }

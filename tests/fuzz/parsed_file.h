@@ -1,7 +1,8 @@
-// Helpers of the fuzzers of files: a file in memory for readers that take a path, and a limit of the
-// memory that a reader may use.
+// Helpers of the fuzzers of files: a file and a folder in memory for readers that take a path, and a
+// limit of the memory that a reader may use.
 #pragma once
 
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -10,6 +11,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <string_view>
 
@@ -35,6 +38,29 @@ class MemoryFile {
 
  private:
   int file_;
+};
+
+// A folder in memory, for readers that need a file of a certain name. It is deleted at its end; make
+// it static, as a fuzzer ends by exit().
+class MemoryFolder {
+ public:
+  MemoryFolder() {
+    std::string name = "/dev/shm/hasten-fuzz-XXXXXX";
+    if (::mkdtemp(name.data()) == nullptr) std::abort();
+    path_ = name;
+  }
+  MemoryFolder(const MemoryFolder&) = delete;
+  MemoryFolder& operator=(const MemoryFolder&) = delete;
+  ~MemoryFolder() { std::filesystem::remove_all(path_); }
+  const std::filesystem::path& path() const { return path_; }
+  // Writes a file, and returns its path.
+  std::filesystem::path write(const char* name, std::string_view bytes) const {
+    std::ofstream(path_ / name, std::ios::binary) << bytes;
+    return path_ / name;
+  }
+
+ private:
+  std::filesystem::path path_;
 };
 
 // The bytes that are allocated now, and the most that have been at once.
