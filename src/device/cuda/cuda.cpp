@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "device/collective_backend.h"
+#include "device/cuda/cuda_library.h"
 #include "device/cuda/nccl.h"
 #include "device/cuda/nvml.h"
 #include "device/known_devices.h"
@@ -15,8 +16,13 @@
 namespace hasten {
 namespace {
 
+bool has_gpu() {
+  load_cuda_library();
+  return torch::cuda::is_available();
+}
+
 std::int64_t gpus() {
-  return torch::cuda::is_available() ? static_cast<std::int64_t>(torch::cuda::device_count()) : 0;
+  return has_gpu() ? static_cast<std::int64_t>(torch::cuda::device_count()) : 0;
 }
 
 at::Device gpu(std::int64_t index) {
@@ -24,7 +30,7 @@ at::Device gpu(std::int64_t index) {
 }
 
 bool has_context() {
-  if (!at::globalContext().hasCUDA()) return false;
+  if (!has_gpu()) return false;
   const auto& hooks = at::detail::getCUDAHooks();
   for (c10::DeviceIndex index = 0; index < hooks.deviceCount(); ++index) {
     if (hooks.hasPrimaryContext(index)) return true;
@@ -40,8 +46,8 @@ class Cuda final : public Device {
                            .copies_from_pinned_memory = true,
                            .copies_in_background = true}) {}
 
-  bool is_available() const override { return at::hasCUDA(); }
-  bool is_chosen(const DeviceRequest&) const override { return torch::cuda::is_available(); }
+  bool is_available() const override { return has_gpu(); }
+  bool is_chosen(const DeviceRequest&) const override { return has_gpu(); }
   // The GPU of the local rank, modulo the number of GPUs.
   Placement place(const Worker& worker, CollectiveChoice choice) const override {
     return {.device = gpu(worker.local_rank % std::max<std::int64_t>(1, gpus())),
