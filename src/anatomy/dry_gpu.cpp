@@ -9,7 +9,9 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <atomic>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <type_traits>
 #include <typeinfo>
@@ -23,6 +25,10 @@ namespace hasten::anatomy {
 namespace {
 
 std::atomic<DryGpu*> active_gpu = nullptr;
+
+void note_wait(const char* what) {
+  if (DryGpu* const gpu = active_gpu) gpu->waits().add(what);
+}
 
 // One device and one stream. Events are complete at once.
 struct Guard : c10::impl::NoOpDeviceGuardImpl<c10::kCUDA> {
@@ -41,11 +47,45 @@ struct Guard : c10::impl::NoOpDeviceGuardImpl<c10::kCUDA> {
   bool queryEvent(void*) const override { return true; }
   void destroyEvent(void*, const c10::DeviceIndex) const noexcept override {}
   bool queryStream(const c10::Stream&) const override { return true; }
-  void synchronizeStream(const c10::Stream&) const override {}
-  void synchronizeEvent(void*) const override {}
-  void synchronizeDevice(const c10::DeviceIndex) const override {}
+  void synchronizeStream(const c10::Stream&) const override { note_wait("stream"); }
+  void synchronizeEvent(void*) const override { note_wait("event"); }
+  void synchronizeDevice(const c10::DeviceIndex) const override { note_wait("device"); }
   void recordDataPtrOnStream(const c10::DataPtr&, const c10::Stream&) const override {}
   double elapsedTime(void*, void*, const c10::DeviceIndex) const override { return 0; }
+};
+
+// Memory of the CPU that knows its addresses, so that LibTorch finds it pinned.
+class PinnedMemory final : public c10::Allocator {
+ public:
+  static PinnedMemory& instance() {
+    static PinnedMemory& one = *new PinnedMemory;
+    return one;
+  }
+  c10::DataPtr allocate(std::size_t bytes) override {
+    c10::DataPtr memory = c10::GetCPUAllocator()->allocate(bytes);
+    void* const address = memory.get();
+    if (address == nullptr) return memory;
+    const std::lock_guard lock(mutex_);
+    blocks_.emplace(address, std::move(memory));
+    return {address, address, &release, at::kCPU};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+  bool owns(const void* address) const {
+    const std::lock_guard lock(mutex_);
+    return blocks_.count(address) > 0;
+  }
+
+ private:
+  static void release(void* address) {
+    PinnedMemory& own = instance();
+    const std::lock_guard lock(own.mutex_);
+    own.blocks_.erase(address);
+  }
+  mutable std::mutex mutex_;
+  std::map<const void*, c10::DataPtr> blocks_;
 };
 
 // Answers what LibTorch asks of its CUDA library.
@@ -62,9 +102,11 @@ struct Hooks : at::CUDAHooksInterface {
   void setCurrentDevice(at::DeviceIndex) const override {}
   at::DeviceIndex exchangeDevice(at::DeviceIndex) const override { return 0; }
   at::DeviceIndex maybeExchangeDevice(at::DeviceIndex) const override { return 0; }
-  void deviceSynchronize(at::DeviceIndex) const override {}
-  bool isPinnedPtr(const void*) const override { return false; }
-  at::Allocator* getPinnedMemoryAllocator() const override { return c10::GetCPUAllocator(); }
+  void deviceSynchronize(at::DeviceIndex) const override { note_wait("device"); }
+  bool isPinnedPtr(const void* address) const override {
+    return PinnedMemory::instance().owns(address);
+  }
+  at::Allocator* getPinnedMemoryAllocator() const override { return &PinnedMemory::instance(); }
   at::Allocator* getCUDADeviceAllocator() const override { return c10::GetAllocator(c10::kCUDA); }
   // A CPU generator keeps the seeds and states of random numbers as a GPU's would.
   const at::Generator& getDefaultGenerator(at::DeviceIndex) const override {

@@ -19,6 +19,7 @@
 
 #include "anatomy/caching_allocator.h"
 #include "anatomy/gpu_kernels.h"
+#include "anatomy/host_waits.h"
 #include "hasten/machine/gpus.h"
 
 namespace c10::impl {
@@ -44,6 +45,7 @@ class DryGpu {
   const Gpu& gpu() const { return gpu_; }
   // Tensors share the ownership of the allocator and may outlive the DryGpu.
   const std::shared_ptr<CachingAllocator>& memory() const { return memory_; }
+  HostWaits& waits() { return waits_; }
 
   // Call this before a product runs on this thread. The library takes a workspace for each thread
   // that calls it, and keeps it.
@@ -52,6 +54,7 @@ class DryGpu {
  private:
   const Gpu& gpu_;
   std::shared_ptr<CachingAllocator> memory_;
+  HostWaits waits_;
   std::map<std::pair<std::thread::id, ProductLibrary>, c10::DataPtr> workspaces_;
   const c10::impl::DeviceGuardImplInterface* previous_guard_ = nullptr;
   void* previous_attention_ = nullptr;

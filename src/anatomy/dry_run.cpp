@@ -252,6 +252,8 @@ void run_dry(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
   const OperatorPlan& plan = plan_for(op);
   const std::size_t count = op.schema().arguments().size();
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  if (DryGpu* const gpu = DryGpu::active())
+    gpu->waits().add_call(plan.name, torch::jit::last(*stack, count));
   Strategy strategy = plan.strategy;
   if ((strategy == Strategy::shapes || strategy == Strategy::composite) &&
       any_sparse(*stack, count))

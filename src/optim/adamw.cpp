@@ -105,6 +105,14 @@ bool is_of_rows(const at::Tensor& gradient, const at::Tensor& parameter) {
          parameter.is_contiguous();
 }
 
+// Returns a number on a device. A GPU's is written by a kernel, because a copy would wait for the GPU.
+// Elsewhere it is copied: a compiler would make a program of its own for each number.
+at::Tensor number_on(at::Device device, float number) {
+  if (device_of(device).traits().needs_static_shapes)
+    return at::scalar_tensor(number, at::kFloat).to(device);
+  return at::full({}, number, at::TensorOptions(device).dtype(at::kFloat));
+}
+
 // Returns the parameters' step counts, which the kernel only reads: one tensor for each different
 // count, usually one.
 std::vector<at::Tensor> counts_on(at::Device device, const std::vector<float>& steps) {
@@ -112,7 +120,7 @@ std::vector<at::Tensor> counts_on(at::Device device, const std::vector<float>& s
   std::vector<at::Tensor> counts;
   for (const float step : steps) {
     at::Tensor& count = of[step];
-    if (!count.defined()) count = at::scalar_tensor(step, at::kFloat).to(device);
+    if (!count.defined()) count = number_on(device, step);
     counts.push_back(count);
   }
   return counts;

@@ -1,0 +1,221 @@
+// How often the host waits for the GPU in a step of training, counted on a simulated GPU.
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include "anatomy/dry_gpu.h"
+#include "hasten/accelerator.h"
+#include "hasten/anatomy/dry_run.h"
+#include "hasten/models/gpt2.h"
+#include "hasten/optim/adamw.h"
+#include "unit/trainer/tiny.h"
+
+namespace anatomy_host_waits_test {
+
+using namespace hasten;
+using namespace hasten::tiny_runs;
+using anatomy::DryGpu;
+using Waits = std::map<std::string, std::int64_t>;
+
+namespace {
+
+const Gpu& h100() { return find_gpu("cuda:h100-80gb"); }
+
+// `count` numbers that the host reads.
+Waits reads(std::int64_t count) { return {{"aten::_local_scalar_dense", count}}; }
+
+// The waits since `before`, without causes that did not occur.
+Waits since(const Waits& before) {
+  Waits out;
+  for (const auto& [cause, count] : DryGpu::active()->waits().by_cause()) {
+    const auto found = before.find(cause);
+    const std::int64_t more = count - (found == before.end() ? 0 : found->second);
+    if (more > 0) out[cause] = more;
+  }
+  return out;
+}
+Waits so_far() { return DryGpu::active()->waits().by_cause(); }
+
+std::string text_of(const Waits& waits) {
+  std::string out;
+  for (const auto& [cause, count] : waits) out += str(count, " of ", cause, "; ");
+  return out;
+}
+
+// Counts the waits from the end of one step to the end of the next. The first two steps make states
+// and read what only a run's start needs.
+struct CountWaits : TrainerCallback {
+  bool reads_gradients() const override { return false; }
+  void on_step_end(const TrainerEvent& event, TrainerControl&, double) override {
+    if (event.state.global_step == 2) before = so_far();
+    if (event.state.global_step == 3) of_step = since(before);
+  }
+  Waits before, of_step;
+};
+
+TrainingArguments unlogged(const Folder& folder) {
+  TrainingArguments args = short_run(folder.path);
+  args.use_cpu = false;
+  args.max_steps = 4;
+  args.logging_strategy = IntervalStrategy::no;
+  return args;
+}
+
+template <class Model = BertForSequenceClassification>
+Waits waits_of_trainer(TrainingArguments args, const ColumnDataset& data,
+                       const std::function<std::shared_ptr<Model>()>& make) {
+  const DryRun dry(h100());
+  const auto counted = std::make_shared<CountWaits>();
+  Trainer trainer(make(), args,
+                  {.train_dataset = TrainerDataset(data),
+                   .callbacks = {counted},
+                   .log_sink = [](std::string_view) {}});
+  trainer.train();
+  return counted->of_step;
+}
+
+Waits waits_of_bert(const TrainingArguments& args) {
+  return waits_of_trainer<PreTrainedModel>(args, rows(64), [] { return new_model(); });
+}
+
+}  // namespace
+
+TEST_CASE("host waits: each way of waiting counts, and other calls do not") {
+  const DryRun dry(h100());
+  const at::Tensor there = at::ones({3, 4}, at::kCUDA), here = at::ones({3, 4});
+  const auto counts = [](const std::function<void()>& act) {
+    const Waits before = so_far();
+    act();
+    return since(before);
+  };
+  CHECK(counts([&] { (void)(there + 1).sum(); }).empty());
+  CHECK(counts([&] { (void)there.sum().item<float>(); }) ==
+        Waits{{"aten::_local_scalar_dense", 1}});
+  CHECK(counts([&] { (void)here.sum().item<float>(); }).empty());
+  CHECK(counts([&] { (void)there.cpu(); }) == Waits{{"copy from the GPU", 1}});
+  CHECK(counts([&] { (void)here.to(at::kCUDA); }) == Waits{{"copy to the GPU", 1}});
+  CHECK(counts([&] { (void)there.clone(); }).empty());
+  CHECK(counts([&] { (void)at::equal(there, there); }) == Waits{{"aten::equal", 1}});
+  const at::Tensor pinned = at::ones({3, 4}).pin_memory();
+  CHECK(pinned.is_pinned());
+  CHECK_FALSE(here.is_pinned());
+  CHECK(counts([&] { (void)pinned.to(at::kCUDA, /*non_blocking=*/true); }).empty());
+  CHECK(counts([&] { torch::cuda::synchronize(); }) == Waits{{"device", 1}});
+}
+
+TEST_CASE("host waits: a step of the Trainer reads only losses, the norm and the scaler's flag") {
+  const Folder folder;
+  for (const std::int64_t accumulated : {1, 3}) {
+    for (const double max_norm : {0.0, 1.0}) {
+      for (const char* precision : {"float", "bf16", "fp16"}) {
+        CAPTURE(accumulated);
+        CAPTURE(max_norm);
+        CAPTURE(precision);
+        TrainingArguments args = unlogged(folder);
+        args.gradient_accumulation_steps = accumulated;
+        args.max_grad_norm = max_norm;
+        args.bf16 = std::string(precision) == "bf16";
+        args.fp16 = std::string(precision) == "fp16";
+        const Waits waits = waits_of_bert(args);
+        INFO(text_of(waits));
+        // The loss of each micro-batch, the norm, and with fp16 whether the optimizer steps. Nothing is
+        // copied to the GPU from memory that is not pinned.
+        CHECK(waits == reads(accumulated + 1 + (args.fp16 ? 1 : 0)));
+      }
+    }
+  }
+}
+
+TEST_CASE("host waits: a step that is logged reads no more numbers") {
+  const Folder folder;
+  TrainingArguments args = unlogged(folder);
+  args.logging_strategy = IntervalStrategy::steps;
+  args.logging_steps = 1;
+  const Waits waits = waits_of_bert(args);
+  INFO(text_of(waits));
+  CHECK(waits == reads(2));
+}
+
+TEST_CASE("host waits: other optimizers") {
+  const Folder folder;
+  for (const auto optim :
+       {OptimizerName::sgd, OptimizerName::adafactor, OptimizerName::ademamix,
+        OptimizerName::lion_32bit, OptimizerName::rmsprop, OptimizerName::schedule_free_adamw,
+        OptimizerName::stable_adamw, OptimizerName::adamax, OptimizerName::lamb,
+        OptimizerName::muon, OptimizerName::nadam, OptimizerName::radam, OptimizerName::adamw_8bit,
+        OptimizerName::lion_8bit, OptimizerName::adagrad, OptimizerName::schedule_free_sgd}) {
+    const std::string name(name_of(optim));
+    CAPTURE(name);
+    TrainingArguments args = unlogged(folder);
+    args.optim = optim;
+    const Waits waits = waits_of_bert(args);
+    INFO(text_of(waits));
+    CHECK(waits == reads(2));
+  }
+}
+
+TEST_CASE("host waits: techniques") {
+  const Folder folder;
+  const std::map<std::string, std::function<void(TrainingArguments&)>> techniques = {
+      {"step_in_backward",
+       [](TrainingArguments& a) { a.step_in_backward = true, a.max_grad_norm = 0; }},
+      {"activation_checkpointing", [](TrainingArguments& a) { a.activation_checkpointing = true; }},
+      {"label_smoothing", [](TrainingArguments& a) { a.label_smoothing_factor = 0.1; }},
+      {"neftune", [](TrainingArguments& a) { a.neftune_noise_alpha = 5; }},
+  };
+  for (const auto& [name, change] : techniques) {
+    CAPTURE(name);
+    TrainingArguments args = unlogged(folder);
+    change(args);
+    const Waits waits = waits_of_bert(args);
+    INFO(text_of(waits));
+    // The norm of gradients that are already gone is not read.
+    CHECK(waits == reads(args.step_in_backward ? 1 : 2));
+  }
+}
+
+TEST_CASE("host waits: decoders") {
+  const Folder folder;
+  at::Tensor ids = at::randint(5, 60, {64, 12});
+  const ColumnDataset data(
+      {{"input_ids", ids}, {"attention_mask", at::ones_like(ids)}, {"labels", ids.clone()}});
+  const auto check = [&](const char* name, const auto& make) {
+    CAPTURE(name);
+    const Waits waits = waits_of_trainer<PreTrainedModel>(unlogged(folder), data, make);
+    INFO(text_of(waits));
+    CHECK(waits == reads(2));
+  };
+  check("gpt2", []() -> std::shared_ptr<PreTrainedModel> {
+    auto model = std::make_shared<GPT2LMHeadModel>(
+        GPT2Config{.vocab_size = 60, .n_positions = 16, .n_embd = 16, .n_layer = 2, .n_head = 2});
+    model->initialize();
+    return model;
+  });
+}
+
+TEST_CASE("host waits: a loop with the Accelerator reads only the norm and the scaler's flag") {
+  const ColumnDataset data = rows(64);
+  for (const Precision precision : {Precision::no, Precision::bf16, Precision::fp16}) {
+    const DryRun dry(h100());
+    Accelerator accelerator({.mixed_precision = precision});
+    auto net = std::make_shared<BertForSequenceClassification>(tiny());
+    auto adamw = std::make_shared<AdamW>(net->parameters(), AdamWOptions(1e-3));
+    auto plain = make_loader(data, {.batch_size = 4, .pin_memory = true});
+    auto [model, optimizer, loader] = accelerator.prepare(net, adamw, plain);
+    Waits before, waits;
+    std::int64_t step = 0;
+    for (auto& batch : loader) {
+      const ModelOutput output = model(batch);
+      accelerator.backward(output.loss);
+      accelerator.clip_grad_norm_(net->parameters(), 1.0);
+      optimizer.step();
+      optimizer.zero_grad();
+      ++step;
+      if (step == 2) before = so_far();
+      if (step == 3) waits = since(before);
+    }
+    INFO(text_of(waits));
+    CHECK(waits == reads(precision == Precision::fp16 ? 2 : 1));
+  }
+}
+
+}  // namespace anatomy_host_waits_test
