@@ -3,6 +3,7 @@
 #include "commands/observe_options.h"
 #include "commands/resolve.h"
 #include "hasten/base/text.h"
+#include "machine/this_gpu.h"
 #include "options/help.h"
 
 namespace hasten {
@@ -38,7 +39,7 @@ void describe_estimate(config::OptionTable& table, EstimateConfiguration& run,
   d("precision", &EstimateFlags::precision, "Select the precision.").alias("no", "fp32");
   d("device", &EstimateFlags::device,
     "Predict for cpu, or for a GPU that need not be installed: cuda:v100-16gb, cuda:a100-80gb "
-    "...");
+    "... With --measure, cuda is the GPU of this machine.");
   config::Describer own(table, run);
   own("devices", &EstimateConfiguration::devices, "List these GPUs.");
   d("tpu", &EstimateFlags::tpu,
@@ -121,6 +122,24 @@ void check_mode(const config::OptionTable& table, EstimateConfiguration& estimat
   }
 }
 
+// What is measured runs on this machine, whose GPU has no name.
+void check_measured_device(const EstimateConfiguration& estimate) {
+  if (!estimate.measure) return;
+  if (estimate.device != "cpu" && estimate.device != kThisGpu) {
+    config::throw_conflict(
+        "--measure runs the steps on this machine's CPU, or with --device cuda on "
+        "its GPU: got --device " +
+            estimate.device,
+        "remove one of them");
+  }
+  if (estimate.device == kThisGpu && (estimate.what_if || !estimate.html.empty())) {
+    config::throw_conflict(
+        "--what_if and --html predict, for which a GPU needs a name: got --device "
+        "cuda",
+        "remove them, or predict for a GPU of hasten estimate --devices");
+  }
+}
+
 }  // namespace
 
 EstimateConfiguration parse_estimate(
@@ -148,11 +167,7 @@ EstimateConfiguration parse_estimate(
     if (table.find(each.key) == nullptr) train.push_back(each);
     if (const auto option = train_option(each.key, flags)) train.push_back(*option);
   }
-  if (estimate.measure && estimate.device != "cpu") {
-    config::throw_conflict(
-        "--measure runs the steps on this machine's CPU: got --device " + estimate.device,
-        "remove one of them");
-  }
+  check_measured_device(estimate);
   estimate.train = resolve_train(train, environment);
   if (!estimate.train.options.lora_adapter.empty()) {
     config::throw_conflict("--lora_adapter: a prediction reads no adapter",

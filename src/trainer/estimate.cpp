@@ -6,6 +6,7 @@
 #include "anatomy/fitting_rows.h"
 #include "anatomy/forked_text.h"
 #include "data/padding.h"
+#include "device/device.h"
 #include "exported/exported_parts.h"
 #include "exported/recomputed_graph.h"
 #include "hasten/accelerator.h"
@@ -26,6 +27,7 @@
 #include "hasten/tpu/anatomy/dry_tpu.h"
 #include "hasten/tpu/machine/tpus.h"
 #include "hasten/trainer/trainer.h"
+#include "machine/this_gpu.h"
 #include "tpu/device/opened_tpu.h"
 #include "trainer/exported_rows.h"
 
@@ -337,10 +339,26 @@ anatomy::TpuAccount estimate_for_tpu(const EstimateOptions& options) {
   return account;
 }
 
+namespace {
+
+void check_has_gpu() {
+  if (device_of(at::Device(std::string(kThisGpu))).is_available()) return;
+  throw ConfigError("config.unknown-device",
+                    {.what = "a measurement on device cuda",
+                     .got = "a machine or a LibTorch without a GPU",
+                     .expected = "a GPU",
+                     .hint = "measure on the CPU, or predict for a GPU by its name, such as "
+                             "cuda:h200"});
+}
+
+}  // namespace
+
 anatomy::Report estimate(const EstimateOptions& options) {
   const Subject subject(options);
   std::optional<DryRun> dry;
-  if (options.device != "cpu") {
+  if (options.device == kThisGpu && !options.dry) {
+    check_has_gpu();
+  } else if (options.device != "cpu") {
     dry.emplace(find_gpu(options.device));
   } else if (options.dry) {
     dry.emplace();

@@ -46,7 +46,7 @@ struct EstimateOptions {
   TrainingArguments arguments;
   std::vector<std::string> libraries = {};  // with custom operators of a .pt2 file
   LoraOptions lora = {.r = 0};              // an adapter that is trained instead; r 0: none
-  bool dry = true;                          // false: measure the steps on the CPU
+  bool dry = true;             // false: measure the steps on the CPU or on the device "cuda"
   std::string device = "cpu";  // or "cuda:NAME" (hasten/machine/gpus.h), which is always dry
 };
 

@@ -58,4 +58,17 @@ TEST_CASE("estimate options: a wrong value is reported under the name that was u
   CHECK(error("--bath=4") == "unknown argument --bath. Hint: did you mean --batch?");
 }
 
+TEST_CASE("estimate options: what is measured runs on the CPU or on this machine's GPU") {
+  const auto code = [](const std::vector<std::string>& words) {
+    return error_of([&] { (void)parsed(words); }).code;
+  };
+  CHECK(parsed({"bert-base", "--measure"}).device == "cpu");
+  CHECK(parsed({"bert-base", "--measure", "--device", "cuda"}).device == "cuda");
+  CHECK(code({"bert-base", "--measure", "--device", "cuda:h200"}) == "config.contradiction");
+  CHECK(code({"bert-base", "--measure", "--device", "cuda", "--what_if"}) ==
+        "config.contradiction");
+  CHECK(code({"bert-base", "--measure", "--device", "cuda", "--html", "page.html"}) ==
+        "config.contradiction");
+}
+
 }  // namespace commands_estimate_options_test
