@@ -1,5 +1,6 @@
 // Compares GPT-2 and Llama with transformers' classes: outputs, losses, gradients, files, and runs of
 // the Hugging Face Trainer (tests/oracle/generate_decoders.py).
+#include "device.h"
 #include "hasten/base/files.h"
 #include "hasten/formats/safetensors.h"
 #include "hasten/models/gpt2.h"
@@ -54,22 +55,24 @@ at::Tensor of_tokens(const at::Tensor& output, const at::Tensor& mask) {
 void check_outputs(const Case& which, AttentionImplementation attention) {
   CAPTURE(which.name);
   const auto model = load(which.name, which.task, attention);
+  model->to(tested::device());
   model->train();  // dropout is 0 in these configurations
   const TensorDict expected = load_safetensors(kDecoders / which.name / "expected.safetensors");
   TensorDict batch;
   for (const auto& [name, tensor] : expected) {
-    if (name.rfind("input.", 0) == 0) batch[name.substr(6)] = tensor;
+    if (name.rfind("input.", 0) == 0) batch[name.substr(6)] = tensor.to(tested::device());
   }
   const ModelOutput out = model->forward(batch);
-  const at::Tensor& mask = batch.at("attention_mask");
+  const at::Tensor& mask = expected.at("input.attention_mask");
   const auto compare = [&](const char* name, const at::Tensor& output) {
     const at::Tensor& recorded = expected.at(name);
-    check_near(name, of_tokens(output.detach(), mask), of_tokens(recorded, mask), 2e-6);
+    check_near(name, of_tokens(output.detach().cpu(), mask), of_tokens(recorded, mask), 2e-6);
   };
   compare("output.last_hidden_state", out.last_hidden_state);
   at::Tensor loss = out.loss;
   if (which.task == Task::base) {
-    loss = (out.last_hidden_state * expected.at("weight.last_hidden_state")).sum();
+    loss = (out.last_hidden_state * expected.at("weight.last_hidden_state").to(tested::device()))
+               .sum();
   } else {
     compare("output.logits", out.logits);
   }

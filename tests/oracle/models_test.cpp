@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "device.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/formats/safetensors.h"
@@ -21,7 +22,7 @@ using hasten::oracle::check_near;
 
 namespace {
 
-const std::filesystem::path kData = HASTEN_TEST_DATA "/oracle/data";
+const std::filesystem::path kData = tested::folder() / "oracle/data";
 
 struct Case {
   const char* name;
@@ -56,12 +57,13 @@ TEST_CASE("models: outputs, losses and gradients equal those of transformers' cl
         Case{"masked_lm", Task::masked_lm}}) {
     CAPTURE(which.name);
     const auto model = load(which);
+    model->to(tested::device());
     model->train();  // dropout is 0 in these configurations
     const TensorDict expected =
         load_safetensors(kData / "models" / which.name / "expected.safetensors");
     TensorDict batch;
     for (const auto& [name, tensor] : expected) {
-      if (starts_with(name, "input.")) batch[name.substr(6)] = tensor;
+      if (starts_with(name, "input.")) batch[name.substr(6)] = tensor.to(tested::device());
     }
     const ModelOutput out = model->forward(batch);
     at::Tensor loss = out.loss;
@@ -81,7 +83,7 @@ TEST_CASE("models: outputs, losses and gradients equal those of transformers' cl
         check_near(name, output, tensor, 2e-6);
       }
       if (starts_with(name, "weight.")) {
-        const at::Tensor part = (outputs.at(name.substr(7)) * tensor).sum();
+        const at::Tensor part = (outputs.at(name.substr(7)) * tensor.to(tested::device())).sum();
         loss = loss.defined() ? loss + part : part;
       }
     }

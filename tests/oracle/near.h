@@ -6,6 +6,8 @@
 
 #include <string>
 
+#include "device.h"
+
 namespace hasten::oracle {
 
 // The tolerance is relative to 1 plus the largest number. It is for other processors: on one like that
@@ -16,9 +18,10 @@ inline void check_near(const std::string& what, const at::Tensor& tensor,
   REQUIRE(tensor.defined());
   REQUIRE(tensor.sizes() == expected.sizes());
   REQUIRE(tensor.dtype() == expected.dtype());
-  if (at::equal(tensor.detach(), expected)) return;
-  const double difference = (tensor.detach() - expected).abs().max().item<double>();
-  const double tolerance = relative * (1 + expected.abs().max().item<double>());
+  const at::Tensor found = tensor.detach().cpu();
+  if (at::equal(found, expected)) return;
+  const double difference = (found - expected).abs().max().item<double>();
+  const double tolerance = tested::limit(relative) * (1 + expected.abs().max().item<double>());
   CHECK(difference <= tolerance);
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "device.h"
 #include "hasten/formats/safetensors.h"
 #include "hasten/optim/adafactor.h"
 #include "hasten/optim/adamax.h"
@@ -38,6 +39,7 @@ at::Tensor tensor_of(const Json& numbers, at::IntArrayRef sizes) {
 struct Model {
   explicit Model(const Json& start) {
     const torch::NoGradGuard no_grad;
+    for (Linear* each : {&first, &last}) (*each)->to(tested::device());
     const std::vector<at::Tensor> all = parameters();
     for (std::size_t i = 0; i < all.size(); ++i) all[i].copy_(tensor_of(start[i], all[i].sizes()));
   }
@@ -51,14 +53,14 @@ struct Model {
   at::Tensor weights() const {
     std::vector<at::Tensor> flat;
     for (const at::Tensor& each : parameters()) flat.push_back(each.detach().flatten());
-    return at::cat(flat);
+    return at::cat(flat).cpu();
   }
   at::Tensor loss(const at::Tensor& inputs, const at::Tensor& targets) {
     return torch::mse_loss(last(at::tanh(first(inputs))), targets);
   }
 
   Linear first{6, 5}, last{5, 3};
-  at::Tensor unused = at::ones({2}).requires_grad_();
+  at::Tensor unused = at::ones({2}, tested::device()).requires_grad_();
 };
 
 // Sets the options of a group from a JSON object.
@@ -245,13 +247,13 @@ std::unique_ptr<StatefulOptimizer> reloaded(const StatefulOptimizer& optimizer, 
 }  // namespace
 
 TEST_CASE("optimizers: each step equals that of the Python library") {
-  const std::string folder = std::string(HASTEN_TEST_DATA) + "/oracle/data/optimizers/";
+  const std::string folder = tested::folder().string() + "/oracle/data/optimizers/";
   std::ifstream file(folder + "cases.json");
   const Json oracle = Json::parse(file);
   const TensorDict expected = load_safetensors(folder + "weights.safetensors");
   const std::int64_t steps = oracle.at("steps"), rows = oracle.at("rows");
-  const at::Tensor inputs = tensor_of(oracle.at("inputs"), {steps, rows, 6}),
-                   targets = tensor_of(oracle.at("targets"), {steps, rows, 3});
+  const at::Tensor inputs = tensor_of(oracle.at("inputs"), {steps, rows, 6}).to(tested::device()),
+                   targets = tensor_of(oracle.at("targets"), {steps, rows, 3}).to(tested::device());
   REQUIRE(oracle.at("cases").size() == 23);
   for (const auto& [name, test] : oracle.at("cases").items()) {
     CAPTURE(name);
@@ -271,7 +273,7 @@ TEST_CASE("optimizers: each step equals that of the Python library") {
       optimizer->step();
       if (step % 5 == 4) set_training(*optimizer, false);
       const double error = (model.weights() - expected.at(name)[step]).abs().max().item<double>();
-      REQUIRE(error <= tolerance);
+      REQUIRE(error <= tested::limit(tolerance));
     }
   }
 }

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "device.h"
 #include "hasten/accelerator.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
@@ -25,7 +26,7 @@ namespace hasten::oracle {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-inline const fs::path kData = HASTEN_TEST_DATA "/oracle/data";
+inline const fs::path kData = tested::folder() / "oracle/data";
 
 inline ColumnDataset first_rows(std::int64_t rows) {
   const TensorDict batches = load_safetensors(kData / "base/batches.safetensors");
@@ -43,7 +44,7 @@ inline std::shared_ptr<PreTrainedModel> base_model(
 }
 
 struct Tolerance {
-  double loss = 1e-5, norm = 1e-4, weights = 1e-5;
+  double loss = tested::limit(1e-5), norm = tested::limit(1e-4), weights = tested::limit(1e-5);
 };
 
 inline void check_entry(const json& expected, const LogEntry& entry, const Tolerance& tolerance) {
@@ -99,7 +100,7 @@ inline void record_numbers(const std::string& name, const json& expected, const 
 
 // How a case runs, and the allowed differences.
 struct CaseOptions {
-  bool use_cpu = true;
+  bool use_cpu = tested::device().is_cpu();
   AttentionImplementation attention = AttentionImplementation::sdpa;
   Tolerance tolerance;
 };
@@ -116,7 +117,7 @@ inline void run_case(const fs::path& file, const CaseOptions& options = {}) {
   args.use_cpu = options.use_cpu;
   Tolerance tolerance = options.tolerance;
   if (args.bf16) {
-    if (!bf16_is_fast(at::kCPU)) {
+    if (options.use_cpu && !bf16_is_fast(at::kCPU)) {
       MESSAGE("skipped: bf16 needs a CPU with AVX512-BF16");
       return;
     }

@@ -154,6 +154,21 @@ void works_long(const Accelerator& accelerator) {
   print_event(group, "ends");
 }
 
+// A rank's GPU is busy with a kernel that runs for hours, for which the next collective waits. The
+// kernel is one that LibTorch's CUDA library has for tests.
+void starts_an_endless_kernel(const Accelerator& accelerator) {
+  using Spin = void(std::int64_t cycles);
+  auto* const spin = reinterpret_cast<Spin*>(dlsym(RTLD_DEFAULT, "_ZN2at4cuda5sleepEl"));
+  if (spin == nullptr) throw std::runtime_error("this process has no LibTorch CUDA library");
+  const Group& group = accelerator.group();
+  group.barrier();
+  print_event(group, "begins");
+  at::Tensor sum = at::ones({3}, accelerator.device());
+  constexpr std::int64_t kCycles = std::int64_t{1} << 44;  // hours
+  if (group.rank() == 1) spin(kCycles);
+  group.reduce(sum + 1);
+}
+
 void is_never_there(const Accelerator&) {}
 
 }  // namespace
@@ -170,6 +185,7 @@ int main(int argc, char** argv) {
       {"hangs in the loader", hangs_in_the_loader},
       {"throws with work under way", throws_with_work_under_way},
       {"waits a little", waits_a_little},
+      {"starts an endless kernel", starts_an_endless_kernel},
       {"is never there", is_never_there}};
   const std::string name = argc > 1 ? argv[1] : "";
   const double seconds = argc > 2 ? std::atof(argv[2]) : 1;
@@ -177,7 +193,7 @@ int main(int argc, char** argv) {
     waits_for_a_file_that_never_comes();
   std::printf("what was printed before");  // without a line end, so it stays buffered
   try {
-    Accelerator accelerator({.cpu = true,
+    Accelerator accelerator({.cpu = name != "starts an endless kernel",
                              .process_group = {.timeout = std::chrono::milliseconds(
                                                    static_cast<std::int64_t>(seconds * 1e3))}});
     std::printf("\n");

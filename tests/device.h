@@ -1,0 +1,37 @@
+// The device of tests that compare with recorded numbers, and the folder of what was recorded.
+//
+//   HASTEN_TEST_DEVICE=cuda HASTEN_TEST_FOLDER=/tmp/kit/tests oracle_tests --source-file=*models_test.cpp
+//
+// Without these variables the device is the CPU, and the folder is that of the source tree.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+namespace hasten::tested {
+
+inline std::string variable_or(const char* name, const char* usual) {
+  const char* const value = std::getenv(name);
+  return value != nullptr && *value != '\0' ? value : usual;
+}
+
+inline at::Device device() {
+  static const at::Device one(variable_or("HASTEN_TEST_DEVICE", "cpu"));
+  return one;
+}
+
+inline std::filesystem::path folder() {
+  return variable_or("HASTEN_TEST_FOLDER", HASTEN_TEST_DATA);
+}
+
+// Returns the limit for a difference on this device. The limits are for the CPU, on which the numbers
+// were recorded; a GPU adds in another order and has other functions.
+inline double limit(double of_cpu) {
+  constexpr double kOfOtherDevices = 10;
+  return device().is_cpu() ? of_cpu : kOfOtherDevices * of_cpu;
+}
+
+}  // namespace hasten::tested
