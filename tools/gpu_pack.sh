@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # gpu_pack.sh BUILD FOLDER [PROGRAM ...]: copies an installation of the build tree BUILD, and further programs of it, into FOLDER, to be run
 # on a machine with a GPU that has only Python with the same version of LibTorch. The libraries of the distribution that hasten needs are
-# copied too. Each program has a launcher in FOLDER, which finds LibTorch in the machine's Python. Fails if the folder exceeds 60 MiB or if a
-# symbol is missing.
+# copied too, and `run`, which checks and measures hasten on the GPU, with its data. Each program has a launcher in FOLDER, which finds
+# LibTorch in the machine's Python. Fails if the folder exceeds 60 MiB or if a symbol is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/common.sh
@@ -28,6 +28,21 @@ for program in "$@"; do
   [ -x "$build/bin/$program" ] || die "gpu pack: got $program, which $build/bin does not have"
   strip -o "$partial/programs/$program" "$build/bin/$program"
 done
+
+# What `run` needs: its own files, the recorded numbers of the tests that run on a GPU, and two exported models.
+mkdir -p "$partial/gpu" "$partial/models" "$partial/tests/oracle/data"
+cp tools/gpu/*.py benchmarks/python/gpu_step.py "$partial/gpu"
+data=tests/oracle/data
+cp $data/architectures/torchvision_resnet.pt2 $data/exported/lstm.pt2 "$partial/models"
+find $data -maxdepth 1 -type f -exec cp {} "$partial/$data" \;
+cp -r $data/base $data/decoders $data/models $data/optimizers "$partial/$data"
+cat >"$partial/run" <<'EOF'
+#!/bin/sh
+# Checks and measures hasten on this machine's GPU: run --help.
+here=$(cd "$(dirname "$0")" && pwd)
+exec "${PYTHON:-python3}" "$here/gpu/run.py" --kit "$here" "$@"
+EOF
+chmod 755 "$partial/run"
 
 # elf_files: prints every program and library of the folder.
 elf_files() { find "$partial" -type f \( -perm -u+x -o -name '*.so*' \) -exec sh -c 'head -c4 "$1" | grep -q ELF && echo "$1"' _ {} \;; }

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Runs every part of the kit for a GPU with the CPU in the GPU's place, so that a mistake in it does not cost time on a GPU. $1 is the build
+# tree, and $2 a LibTorch folder, which stands in for that of a Python.
+set -euo pipefail
+build=$1 torch=$2 root=$(cd "$(dirname "$0")/../.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fail() { echo "$*"; exit 1; }
+"$root/tools/gpu_pack.sh" "$build" "$work/kit" oracle_tests hang gpu_calibration gpu_step \
+  example_{01_accelerated,04_notebook_launcher,05_distributed} 2>"$work/log" || fail "$(cat "$work/log")"
+mkdir "$work/site"
+ln -s "$torch" "$work/site/torch"
+# Nothing of the source tree is used.
+cd "$work"
+export PYTHONPATH=$work/site OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
+kit/run --list >log || fail "$(cat log)"
+for part in tests ranks memory calibrate speed faults; do grep -q "^$part " log || fail "--list leaves out $part"; done
+kit/run no_such_part >log 2>&1 && fail "an unknown part was accepted"
+grep -q "got part 'no_such_part'" log || fail "$(cat log)"
+
+kit/run --device cpu --output results >log 2>&1 || { cat log results/summary.md; fail "a case does not hold on the CPU"; }
+python3 kit/gpu/records.py --check results/results.jsonl || fail "a record is not as described"
+for part in tests ranks memory calibrate speed faults; do
+  grep -q "\"part\": \"$part\", .*\"status\": \"ok\"" results/results.jsonl || fail "no case of $part ran: $(cat log)"
+  grep -q "^## $part" results/summary.md || fail "the summary leaves out $part"
+done
+grep -q 'kShares' results/summary.md || fail "the summary has no row for the time model"
+
+# Only what depends on this machine's Python may be skipped.
+grep '"status": "skipped"' results/results.jsonl | grep -v '"part": "speed".*hugging face' && fail "a case was skipped"
+
+# A record that is not as described is refused, and the results of a run that is interrupted stay.
+sed 's/"status": "ok"/"status": "good"/' results/results.jsonl >bad.jsonl
+python3 kit/gpu/records.py --check bad.jsonl >log && fail "a wrong status was accepted"
+kit/run memory --device cpu --output interrupted >log 2>&1 &
+run=$!
+until grep -qs '"part": "memory"' interrupted/results.jsonl; do
+  kill -0 $run 2>/dev/null || fail "the run ended: $(cat log)"
+  sleep 0.1
+done
+kill -INT $run 2>/dev/null || true
+wait $run || true
+python3 kit/gpu/records.py --check interrupted/results.jsonl || fail "an interrupted run left a broken record"
+grep -q '^## memory' interrupted/summary.md || fail "an interrupted run left no summary"

@@ -1,0 +1,144 @@
+"""What a part consists of: cases with a time limit, and the ways in which they run programs."""
+import dataclasses
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+import time
+from typing import Callable
+
+
+class Failed(Exception):
+    """The case does not hold. The text says why, and `values` what was measured nevertheless."""
+
+    def __init__(self, why, values=None):
+        super().__init__(why)
+        self.values = values or {}
+
+
+class Skipped(Exception):
+    """The case cannot run here. The text says why."""
+
+
+class TimedOut(Exception):
+    """A program ran past its limit and was killed."""
+
+
+@dataclasses.dataclass
+class Case:
+    name: str
+    seconds: float                                        # the limit
+    run: Callable[["Place"], dict]                        # returns the values of the record
+    # For a program that prints many results: called with a function that adds a record.
+    many: bool = False
+
+
+class Place:
+    """Where the cases run: the folder with the programs, the device, the name of the GPU, and a folder for their files."""
+
+    def __init__(self, kit, device, gpu, python, logs):
+        self.kit, self.device, self.gpu, self.python, self.logs = pathlib.Path(kit), device, gpu, python, pathlib.Path(logs)
+        self.scratch = pathlib.Path(tempfile.mkdtemp(prefix="hasten-gpu-"))
+        self.deadline = float("inf")                      # of the current case
+        self.case = ""
+        self.running = []
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith(("HASTEN_", "ACCELERATE_"))}
+        self.environment["PYTHON"] = python
+        if device == "cpu":
+            self.environment["CUDA_VISIBLE_DEVICES"] = ""
+
+    @property
+    def on_cpu(self):
+        return self.device == "cpu"
+
+    def small(self, on_gpu, on_cpu):
+        return on_cpu if self.on_cpu else on_gpu
+
+    def program(self, name):
+        path = self.kit / name
+        if not path.exists():
+            raise Skipped(f"the kit has no {name}")
+        return path
+
+    def left(self):
+        return self.deadline - time.monotonic()
+
+    def start(self, words, **environment):
+        """Starts a program in a session of its own; its output goes to a file."""
+        log = self.logs / (self.case.replace("/", "_").replace(" ", "_") + ".log")
+        output = open(log, "a")
+        output.write("$ " + " ".join(map(str, words)) + "\n")
+        output.flush()
+        process = subprocess.Popen([str(word) for word in words], stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True,
+                                   env=self.environment | {name: str(value) for name, value in environment.items()}, cwd=self.scratch)
+        process.log, process.log_start = log, output.tell()
+        output.close()
+        self.running.append(process)
+        return process
+
+    def text_of(self, process):
+        with open(process.log, errors="replace") as file:
+            file.seek(process.log_start)
+            return file.read()
+
+    def wait(self, process):
+        """Waits for the end of a program, and kills it at the deadline."""
+        try:
+            process.wait(timeout=max(0.1, self.left()))
+        except subprocess.TimeoutExpired:
+            self.kill(process)
+            raise TimedOut(f"killed at the limit; {self.last_line(process)}") from None
+        self.kill(process)                                # what it may have left behind
+        return process.returncode
+
+    def kill(self, process):
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        process.wait()
+        if process in self.running:
+            self.running.remove(process)
+
+    def kill_all(self):
+        for process in list(self.running):
+            self.kill(process)
+
+    def last_line(self, process):
+        lines = [line for line in self.text_of(process).splitlines() if line.strip()]
+        errors = [line for line in lines if "error" in line.lower()]
+        return (errors or lines or ["no output"])[-1][:300]
+
+    def run(self, words, codes=(0,), **environment):
+        """Runs a program to its end and returns its output. Throws Failed for other exit codes."""
+        process = self.start(words, **environment)
+        code = self.wait(process)
+        if code not in codes:
+            raise Failed(f"exit code {code}: {self.last_line(process)}")
+        return self.text_of(process)
+
+    def hasten(self, *words, codes=(0,), **environment):
+        return self.run([self.program("hasten"), *words], codes, **environment)
+
+    def json_of(self, text):
+        """Returns the last JSON object of an output, which may span lines."""
+        text = "\n" + text
+        start = text.rfind("\n{\n")
+        if start >= 0:
+            return json.loads(text[start:text.rindex("}") + 1])
+        lines = [line for line in text.splitlines() if line.startswith("{")]
+        if not lines:
+            raise Failed("the program printed no JSON: " + text[-200:])
+        return json.loads(lines[-1])
+
+    def await_text(self, process, text, seconds):
+        """Blocks until the output of a program has the text. Throws Failed if it does not come."""
+        end = min(time.monotonic() + seconds, self.deadline)
+        while text not in self.text_of(process):
+            if process.poll() is not None:
+                raise Failed(f"ended with {process.returncode} before it printed {text!r}: {self.last_line(process)}")
+            if time.monotonic() > end:
+                raise Failed(f"did not print {text!r} in time: {self.last_line(process)}")
+            time.sleep(0.05)

@@ -1,0 +1,51 @@
+"""Several ranks on one GPU, NCCL with one rank, a rank whose GPU hangs, and `hasten test`."""
+import re
+import time
+
+from cases import Case, Failed
+
+NAME = "ranks"
+SECONDS = 120
+ABOUT = "NCCL with one rank, 2 and 4 ranks on one GPU with Gloo, a kernel that never ends, hasten test"
+LATE_RANK = 75  # docs/errors.md
+
+
+def cases(place):
+    out = [] if place.on_cpu else [Case("NCCL, 1 rank", 30, lambda place: example(place, 1, "nccl"))]
+    out += [Case(f"Gloo, {count} ranks on one device", 40, lambda place, count=count: example(place, count, "gloo")) for count in place.small((2, 4), (2,))]
+    out.append(Case("a rank that hangs" if place.on_cpu else "a kernel that never ends", 40, hang))
+    if not place.on_cpu:
+        out.append(Case("hasten test", 60, hasten_test))
+    return out
+
+
+def example(place, count, backend):
+    """Compares the losses of several ranks with those of one process."""
+    program = place.program("example_05_distributed")
+    alone = losses(place.run([program]))
+    together = losses(place.hasten("launch", "-n", count, "--no_config_file", program, HASTEN_PROCESS_GROUP_BACKEND=backend))
+    if not alone or len(alone) != len(together):
+        raise Failed(f"{len(alone)} and {len(together)} epochs, expected equally many")
+    difference = max(abs(a - b) for a, b in zip(alone, together))
+    if difference > 1e-3:
+        raise Failed(f"the losses differ by {difference}, expected at most 1e-3")
+    return {"ranks": count, "largest_difference": difference}
+
+
+def losses(text):
+    return [float(number) for number in re.findall(r"loss ([\d.]+), accuracy", text)]
+
+
+def hang(place):
+    """The watchdog ends the job, and its report names rank 1."""
+    case, limit = ("sleeps" if place.on_cpu else "starts an endless kernel"), 3
+    before = time.monotonic()
+    text = place.hasten("launch", "-n", 2, "--no_config_file", place.program("hang"), case, limit, codes=(LATE_RANK,), HASTEN_PROCESS_GROUP_BACKEND="gloo")
+    if "error[process.late-rank]" not in text or not re.search(r"rank 1\b", text):
+        raise Failed("the report does not name rank 1: " + text[-300:])
+    return {"limit": limit, "took": time.monotonic() - before}
+
+
+def hasten_test(place):
+    text = place.hasten("test", "--no_config_file", "--json")
+    return {"checks": text.count('"name"')}

@@ -1,0 +1,55 @@
+"""The speed of hasten beside that of the Hugging Face Trainer, in turn, and the predicted time."""
+from cases import Case, Skipped
+
+NAME = "speed"
+SECONDS = 480
+ABOUT = "samples/s and peak memory of hasten beside the Hugging Face Trainer, with and without torch_compile; MFU; the predicted time"
+
+# Name: model, batch, length, precision, steps of a block.
+STEPS = {
+    "bert-large 4x512 fp32": ("bert-large", 4, 512, "fp32", 20),
+    "bert-large 64x512 bf16": ("bert-large", 64, 512, "bf16", 10),
+    "bert-base 64x128 bf16": ("bert-base", 64, 128, "bf16", 40),
+    "gpt2 32x1024 bf16": ("gpt2", 32, 1024, "bf16", 10),
+    "bert-large 4x512 tf32": ("bert-large", 4, 512, "tf32", 20),
+}
+SMALL = {"bert 4x12 fp32": ("tests/oracle/data/models/sequence_single_label", 4, 12, "fp32", 3)}
+PROGRAMS = ("hasten", "hugging face", "hugging face, compiled")
+ROUNDS = 2
+PEAKS = {"fp32": "flops_per_second", "tf32": "tf32_flops_per_second", "bf16": "bf16_flops_per_second", "fp16": "fp16_flops_per_second"}
+
+
+def cases(place):
+    """Every program runs once before any runs again, so that an interrupted part has the first round of all."""
+    steps = SMALL if place.on_cpu else STEPS
+    return [Case(f"{name}, {program}, round {round_number}", 110 if "compiled" in program else 60,
+                 lambda place, step=step, program=program: measure(place, step, program))
+            for round_number in range(1, 2 if place.on_cpu else ROUNDS + 1) for name, step in steps.items()
+            for program in PROGRAMS if not ("compiled" in program and round_number > 1)]
+
+
+def measure(place, step, program):
+    model, batch, length, precision, block = step
+    model = str(place.kit / model) if "/" in model else model
+    words = ["--model", model, "--batch", batch, "--seq", length, "--precision", precision, "--steps", block, "--blocks", 3, "--warm_up", place.small(5, 1),
+             "--device", place.device]
+    if program == "hasten":
+        values = place.json_of(place.run([place.program("gpu_step"), *words]))
+        return values | prediction(place, model, batch, length, precision, values["step_seconds"])
+    compiled = ["--compile"] if "compiled" in program else []
+    text = place.run([place.python, place.kit / "gpu/gpu_step.py", *words, *compiled], codes=(0, 77))
+    if '"missing"' in text:
+        raise Skipped(place.json_of(text)["missing"])
+    return place.json_of(text)
+
+
+def prediction(place, model, batch, length, precision, seconds):
+    """The predicted time of the step on the GPU, and the share of the peak that the measured step reaches (MFU)."""
+    words = ["estimate", model, "--batch", batch, "--seq", length, "--precision", "fp32" if precision == "tf32" else precision,
+             *(["--tf32", "true"] if precision == "tf32" else []), "--device", f"cuda:{place.gpu}", "--json"]
+    report = place.json_of(place.hasten(*words))
+    flops = sum(each["flops"] for each in report["operations"] if each["group"] == "tensor_contraction") / report["steps"]
+    peak = report["roofs"][PEAKS[precision]]
+    expected = report["expected_step"]
+    return {"predicted_seconds": expected["seconds"], "predicted_uncertainty": expected["uncertainty"], "flops": flops,
+            "mfu": flops / seconds / peak if peak and not place.on_cpu else 0.0}

@@ -1,0 +1,89 @@
+"""The tests that compare with recorded numbers, the examples, and runs of hasten train, on the GPU."""
+import json
+
+from cases import Case, Failed
+
+NAME = "tests"
+SECONDS = 180
+ABOUT = "tests with recorded numbers, the examples, hasten train and a resumed run"
+
+# Files of tests/oracle whose tests take the device of HASTEN_TEST_DEVICE.
+ORACLE = ("models", "decoders", "optimizers", "trainer")
+EXAMPLES = {"example_01_accelerated": (), "example_04_notebook_launcher": ("--num_layers", 2, "--num_processes", 2), "example_05_distributed": (), "example_06_uneven_data": (),
+            "example_07_local_sgd": (), "example_08_several_models": (), "example_09_gradient_accumulation": ()}
+# doctest's programs return this if a test skipped itself.
+SKIPPED_TEST = 77
+
+
+def cases(place):
+    out = [Case("gpu is used", 40, gpu_is_used)]
+    out += [Case(f"oracle/{name}", 60, lambda place, name=name: oracle(place, name)) for name in ORACLE]
+    if place.on_cpu:
+        out = out[:3]  # the same tests run on the CPU in every build
+    out += [Case(name, 40, lambda place, name=name, words=words: example(place, name, words))
+            for name, words in list(EXAMPLES.items())[:2 if place.on_cpu else None]]
+    precisions = ("fp32", "bf16", "fp16") if not place.on_cpu else ("fp32",)
+    out += [Case(f"hasten train, {precision}", 40, lambda place, precision=precision: train(place, precision)) for precision in precisions]
+    out.append(Case("a resumed run", 60, resume))
+    return out
+
+
+def gpu_is_used(place):
+    """Without LibTorch's CUDA library all other cases would run on the CPU, and would hold."""
+    report = place.json_of(place.hasten("estimate", place.kit / "tests/oracle/data/models/sequence_single_label", "--batch", 4, "--seq", 12, "--measure",
+                                        "--device", place.device, "--json"))
+    expected = "cpu" if place.on_cpu else "cuda:0"
+    if report["device"] != expected or report["memory"]["peak"] <= 0:
+        raise Failed(f"got device {report['device']} with a peak of {report['memory']['peak']} bytes, expected {expected}")
+    return {"used_device": report["device"], "peak": report["memory"]["peak"]}
+
+
+def oracle(place, name):
+    text = place.run([place.program("oracle_tests"), f"--source-file=*oracle/{name}_test.cpp", "--no-intro"], codes=(0, SKIPPED_TEST),
+                     HASTEN_TEST_DEVICE=place.device, HASTEN_TEST_FOLDER=place.kit / "tests")
+    cases_line = next((line for line in text.splitlines() if "test cases:" in line), "")
+    counts = [int(word) for word in cases_line.replace("|", " ").split() if word.isdigit()]
+    if not counts or counts[0] == 0:
+        raise Failed("no test ran: " + cases_line)
+    return {"test_cases": counts[0]}
+
+
+def example(place, name, words):
+    place.run([place.program(name), *words])
+    return {}
+
+
+def train_words(place, folder, steps, *words):
+    model = place.kit / "tests/oracle/data/models/sequence_single_label"
+    return ["train", "--model", model, "--data", "dummy", "--dummy_rows", 64, "--dummy_length", 12, "--do_train", "--disable_tqdm", "--max_steps", steps,
+            "--logging_steps", 2, "--output_dir", folder, *(["--use_cpu"] if place.on_cpu else []), *words]
+
+
+def state_of(folder):
+    return json.loads((folder / "trainer_state.json").read_text())
+
+
+def losses_of(folder):
+    return {entry["step"]: entry["loss"] for entry in state_of(folder)["log_history"] if "loss" in entry}
+
+
+def train(place, precision):
+    folder = place.scratch / f"train-{precision}"
+    place.hasten(*train_words(place, folder, 20, "--save_strategy", "no", *([] if precision == "fp32" else [f"--{precision}"])))
+    losses = losses_of(folder)
+    if len(losses) < 5 or not all(0 < loss < 10 for loss in losses.values()):
+        raise Failed(f"losses {losses}, expected at least five between 0 and 10")
+    return {"first_loss": list(losses.values())[0], "last_loss": list(losses.values())[-1]}
+
+
+def resume(place):
+    """A run of 8 steps, and one that stops after 4 and continues: the same losses, except for the order of additions."""
+    whole, parts = place.scratch / "whole", place.scratch / "parts"
+    place.hasten(*train_words(place, whole, 8, "--save_strategy", "no"))
+    place.hasten(*train_words(place, parts, 8, "--save_steps", 4, "--save_strategy", "steps"))
+    place.hasten(*train_words(place, place.scratch / "continued", 8, "--save_strategy", "no", "--resume_from_checkpoint", parts / "checkpoint-4"))
+    a, b = losses_of(whole), losses_of(place.scratch / "continued")
+    difference = max(abs(a[step] - b[step]) for step in a)
+    if sorted(a) != sorted(b) or difference > 1e-4:
+        raise Failed(f"losses {a} and resumed {b}, expected at most 1e-4 between them")
+    return {"largest_difference": difference}

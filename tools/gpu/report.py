@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""Writes the section "What has run on which GPU" of docs/gpu.md from the results in benchmarks/results/gpu/*.jsonl, which `run` has written.
+
+    report.py            writes the section
+    report.py --check    exits with 1 if the section is not what the results say
+"""
+import pathlib
+import sys
+
+from records import STATUSES, human, problems_of, read, table
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+PAGE = ROOT / "docs/gpu.md"
+RESULTS = ROOT / "benchmarks/results/gpu"
+BEGIN, END = "<!-- tools/gpu/report.py writes this section -->\n", "<!-- the end of what tools/gpu/report.py writes -->\n"
+NOTHING = "Nothing has run on a GPU yet. Everything on this page is a prediction or a public measurement of other programs.\n"
+
+
+def runs():
+    """Yields the name of each file with its records of a GPU. Throws ValueError for a record that is not as described in records.py."""
+    for path in sorted(RESULTS.glob("*.jsonl")):
+        records = read(path)
+        for number, record in enumerate(records, 1):
+            for problem in problems_of(record):
+                raise ValueError(f"{path}:{number}: {problem}")
+        on_gpu = [record for record in records if record["device"] != "cpu"]
+        if on_gpu:
+            yield path.name, on_gpu
+
+
+def of_run(name, records):
+    cases = [record for record in records if record["part"] not in ("machine", "calibrate")]
+    parts = list(dict.fromkeys(record["part"] for record in cases))
+    text = f"### {records[0]['gpu']}, {records[0]['time'][:10]} (`benchmarks/results/gpu/{name}`)\n\n"
+    text += table(["part", *STATUSES], [[part, *(sum(r["part"] == part and r["status"] == status for r in cases) for status in STATUSES)] for part in parts])
+    failed = [record for record in cases if record["status"] in ("failed", "timeout")]
+    if failed:
+        text += "\nThese cases do not hold:\n\n" + table(["part", "case", "why"], [[r["part"], r["case"], r["detail"][:160]] for r in failed])
+    memory = [r for r in cases if r["part"] == "memory" and "error_percent" in r["values"]]
+    if memory:
+        text += "\nMemory, predicted and measured:\n\n" + table(
+            ["step", "predicted", "measured", "error"],
+            [[r["case"], human(r["values"]["predicted_allocated"]), human(r["values"]["measured_allocated"]), f"{r['values']['error_percent']:.2f} %"] for r in memory])
+    speed = [r for r in cases if r["part"] == "speed" and r["status"] == "ok"]
+    if speed:
+        text += "\nSpeed:\n\n" + table(
+            ["step", "rows per second", "time of a step", "predicted", "MFU", "peak memory"],
+            [[r["case"], f"{r['values']['samples_per_second']:.1f}", f"{1e3 * r['values']['step_seconds']:.1f} ms",
+              f"{1e3 * r['values']['predicted_seconds']:.1f} ms" if "predicted_seconds" in r["values"] else "-",
+              f"{100 * r['values']['mfu']:.0f} %" if "mfu" in r["values"] else "-", human(r["values"]["peak_allocated"])] for r in speed])
+    return text
+
+
+def section():
+    return "\n".join(of_run(name, records) for name, records in runs()) or NOTHING
+
+
+def main():
+    page = PAGE.read_text()
+    before, rest = page.split(BEGIN)
+    _, after = rest.split(END)
+    wanted = before + BEGIN + "\n" + section() + "\n" + END + after
+    if sys.argv[1:] == ["--check"]:
+        if page != wanted:
+            sys.exit(f"{PAGE}: the section of results is out of date. Run tools/gpu/report.py")
+    elif sys.argv[1:]:
+        sys.exit(__doc__)
+    else:
+        PAGE.write_text(wanted)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""Runs hasten on a GPU and writes what holds, from a kit that ./dev gpu pack has made. Needs Python's standard library only.
+
+    run [PART ...] [--list] [--device cuda|cpu] [--gpu NAME] [--output FOLDER] [--seconds N]
+
+Without names all parts run, in the order of the list. Each part has a limit of time, and each case in it. A case that fails or takes too
+long does not stop the others. results.jsonl and summary.md in the output folder are complete after each case, so the run may be interrupted.
+--device cpu runs every part with the CPU in the GPU's place and small sizes, to try the programs.
+"""
+import argparse
+import datetime
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import part_calibrate
+import part_faults
+import part_memory
+import part_ranks
+import part_speed
+import part_tests
+from cases import Failed, Place, Skipped, TimedOut
+from records import Recorder
+
+PARTS = {part.NAME: part for part in (part_tests, part_ranks, part_memory, part_calibrate, part_speed, part_faults)}
+# What nvidia-smi calls a card, and hasten's name for it; the first match counts.
+CARDS = (("H200", "h200"), ("GH200", "gh200"), ("H100 NVL", "h100-nvl"), ("H100", "h100-80gb"), ("A100-SXM4-80GB", "a100-80gb"), ("A100 80GB", "a100-80gb"),
+         ("A100", "a100-40gb"), ("B200", "b200"), ("L40S", "l40s"), ("L4", "l4"), ("A10G", "a10g"), ("A10", "a10"), ("T4", "t4"), ("RTX 4090", "rtx4090"),
+         ("RTX 3090", "rtx3090"), ("V100-SXM2-32GB", "v100-32gb"), ("V100", "v100-16gb"))
+LEAST = 3  # seconds; no case begins with less
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], formatter_class=argparse.RawDescriptionHelpFormatter, epilog=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--list", action="store_true", help="print the parts and their cases, and run nothing")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--gpu", default="", help="hasten's name of the card (hasten estimate --devices); found by nvidia-smi if left out")
+    parser.add_argument("--output", default="", help="the folder for the results; gpu-results/DATE if left out")
+    parser.add_argument("--seconds", type=float, default=0, help="a limit for all parts together")
+    parser.add_argument("--kit", default=str(pathlib.Path(__file__).resolve().parent.parent), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    unknown = [name for name in options.parts if name not in PARTS]
+    if unknown:
+        parser.error(f"got part {unknown[0]!r}, expected {', '.join(PARTS)}")
+    return options
+
+
+def nvidia_smi(query):
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return ""
+    done = subprocess.run([program, f"--query-gpu={query}", "--format=csv,noheader"], capture_output=True, text=True, timeout=30)
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def card_name(options):
+    """hasten's name of the card. On the CPU the predictions are for an H200."""
+    if options.gpu or options.device == "cpu":
+        return options.gpu or "h200"
+    title = nvidia_smi("name")
+    for part, name in CARDS:
+        if part in title:
+            return name
+    sys.exit(f"gpu run: nvidia-smi says {title!r}, expected a card of hasten estimate --devices. Hint: name it with --gpu, or use --device cpu")
+
+
+def print_plan(chosen, place):
+    total = 0
+    for name in chosen:
+        part = PARTS[name]
+        cases = part.cases(place)
+        total += part.SECONDS
+        print(f"{name:10} {part.SECONDS // 60} min {part.SECONDS % 60:2} s  {len(cases):3} cases  {part.ABOUT}")
+        for case in cases:
+            print(f"             {case.seconds:4.0f} s  {case.name}")
+    print(f"all parts: at most {total // 60} min {total % 60} s")
+
+
+class Interrupted(Exception):
+    pass
+
+
+class Runner:
+    def __init__(self, place, recorder, limit):
+        self.place, self.recorder, self.end = place, recorder, time.monotonic() + limit if limit else float("inf")
+
+    def run_part(self, part):
+        part_end = min(self.end, time.monotonic() + part.SECONDS)
+        for case in part.cases(self.place):
+            left = part_end - time.monotonic()
+            if left < LEAST:
+                self.add(part, case.name, "skipped", 0, "the part's time was over")
+                continue
+            self.run_case(part, case, time.monotonic() + min(case.seconds, left))
+
+    def run_case(self, part, case, deadline):
+        place, before, values = self.place, time.monotonic(), {}
+        place.deadline, place.case = deadline, f"{part.NAME}-{case.name}"
+        status, detail = "ok", ""
+        try:
+            add = lambda name, status, seconds, detail, values: self.add(part, name, status, seconds, detail, values)
+            values = case.run(place, add) if case.many else case.run(place)
+        except Failed as error:
+            status, detail, values = "failed", str(error), error.values
+        except Skipped as error:
+            status, detail = "skipped", str(error)
+        except TimedOut as error:
+            status, detail = "timeout", str(error)
+        except Interrupted:
+            self.place.kill_all()
+            self.add(part, case.name, "skipped", time.monotonic() - before, "interrupted")
+            raise
+        except Exception as error:  # a defect of the case must not cost the other cases
+            status, detail = "failed", f"{type(error).__name__}: {error}"
+        place.kill_all()
+        self.add(part, case.name, status, time.monotonic() - before, detail, values)
+
+    def add(self, part, name, status, seconds, detail="", values=None):
+        record = self.recorder.add(part.NAME, name, status, seconds, detail, values)
+        print(f"{record['status']:8} {seconds:7.1f} s  {part.NAME}: {name}{'  ' + record['detail'][:160] if record['detail'] else ''}", flush=True)
+
+
+def record_machine(recorder, place):
+    values = {"nvidia_smi": nvidia_smi("name,driver_version,memory.total,power.limit,clocks.max.sm"), "python": sys.version.split()[0]}
+    try:
+        place.deadline, place.case = time.monotonic() + 60, "machine"
+        values["hasten"] = place.hasten("--version").strip()
+        recorder.add("machine", "versions", "ok", 0.0, "", values)
+    except Exception as error:
+        recorder.add("machine", "versions", "failed", 0.0, str(error), values)
+
+
+def main():
+    options = parse()
+    chosen = options.parts or list(PARTS)
+    output = pathlib.Path(options.output or "gpu-results/" + datetime.datetime.now().strftime("%Y-%m-%d-%H%M")).resolve()
+    place = Place(options.kit, options.device, card_name(options) if not options.list else options.gpu or "h200", sys.executable, output / "logs")
+    try:
+        if options.list:
+            return print_plan(chosen, place)
+        place.logs.mkdir(parents=True, exist_ok=True)
+        recorder = Recorder(output, options.device, place.gpu)
+
+        def interrupt(*_):
+            raise Interrupted
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, interrupt)
+        try:
+            record_machine(recorder, place)
+            runner = Runner(place, recorder, options.seconds)
+            for name in chosen:
+                runner.run_part(PARTS[name])
+        except Interrupted:
+            print("interrupted", flush=True)
+            place.kill_all()
+            sys.exit(130)
+        finally:
+            print(f"results: {output}/summary.md", flush=True)
+        if any(record["status"] in ("failed", "timeout") for record in recorder.records):
+            sys.exit(1)
+    finally:
+        shutil.rmtree(place.scratch, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
