@@ -122,8 +122,17 @@ void check_mode(const config::OptionTable& table, EstimateConfiguration& estimat
   }
 }
 
+void set_device_or_this_gpu(std::string& device, const config::Assignment& given) {
+  if (given.key == "device" && config::to_text(given.value) == kThisGpu) {
+    device = kThisGpu;
+  } else {
+    set_device(device, given);
+  }
+}
+
 // What is measured runs on this machine, whose GPU has no name.
 void check_measured_device(const EstimateConfiguration& estimate) {
+  if (!estimate.measure && estimate.device == kThisGpu) find_gpu(estimate.device);  // throws
   if (!estimate.measure) return;
   if (estimate.device != "cpu" && estimate.device != kThisGpu) {
     config::throw_conflict(
@@ -163,7 +172,7 @@ EstimateConfiguration parse_estimate(
                                            config::as_flag("dummy_length", length),
                                            config::as_flag("max_length", length)};
   for (const config::Assignment& each : given) {
-    set_device(estimate.device, each);
+    set_device_or_this_gpu(estimate.device, each);
     if (table.find(each.key) == nullptr) train.push_back(each);
     if (const auto option = train_option(each.key, flags)) train.push_back(*option);
   }

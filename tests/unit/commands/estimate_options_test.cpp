@@ -64,6 +64,7 @@ TEST_CASE("estimate options: what is measured runs on the CPU or on this machine
   };
   CHECK(parsed({"bert-base", "--measure"}).device == "cpu");
   CHECK(parsed({"bert-base", "--measure", "--device", "cuda"}).device == "cuda");
+  CHECK(code({"bert-base", "--device", "cuda"}) == "config.unknown-device");
   CHECK(code({"bert-base", "--measure", "--device", "cuda:h200"}) == "config.contradiction");
   CHECK(code({"bert-base", "--measure", "--device", "cuda", "--what_if"}) ==
         "config.contradiction");
