@@ -3,6 +3,7 @@
 #include "commands/observe_options.h"
 #include "commands/resolve.h"
 #include "hasten/base/text.h"
+#include "hasten/machine/gpus.h"
 #include "machine/this_gpu.h"
 #include "options/help.h"
 
