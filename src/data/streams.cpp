@@ -1,5 +1,7 @@
 #include "hasten/data/streams.h"
 
+#include <utility>
+
 #include "hasten/base/error.h"
 #include "hasten/data/context.h"
 
@@ -14,6 +16,22 @@ void check_buffer(std::int64_t buffer_size) {
 
 RowRandom shuffle_random(std::uint64_t seed, std::int64_t epoch) {
   return RowRandom(mix_key(seed, static_cast<std::uint64_t>(epoch), 1));
+}
+
+ShuffleDraws::ShuffleDraws(std::int64_t buffer_size, std::int64_t filled, RowRandom random)
+    : buffer_size_(buffer_size), random_(random) {
+  for (std::int64_t i = 0; i < filled; ++i) places_.push_back({.number = i});
+}
+
+void ShuffleDraws::draw(std::int64_t rows) {
+  for (; rows > 0; --rows) {
+    while (static_cast<std::int64_t>(places_.size()) < buffer_size_)
+      places_.push_back({.is_from_stream = true, .number = rows_read_++});
+    const auto drawn =
+        static_cast<std::size_t>(random_.below(static_cast<std::int64_t>(places_.size())));
+    std::swap(places_[drawn], places_.back());
+    places_.pop_back();
+  }
 }
 
 }  // namespace hasten::detail

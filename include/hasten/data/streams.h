@@ -9,16 +9,31 @@
 //   auto stream = shuffle_rows(take_rows(mixed, 100000), {.buffer_size = 1000});
 //   auto loader = make_loader(stream, {.batch_size = 8});
 //
-// Each function takes streams (hasten/data/dataset.h) and returns a RowStream; copies of it share
-// its position. Pass a std::shared_ptr to share a stream. The rows of an epoch follow from the
-// streams, the options and the epoch, so a loader resumes by reading again what it has had.
+// Each function takes streams (hasten/data/dataset.h) and returns a RowStream, or a
+// ShardableRowStream if it can be divided into parts; copies of it share its position. Pass a
+// std::shared_ptr to share a stream. The rows of an epoch follow from the streams, the options and
+// the epoch, so a loader that resumes gets the rows that it would have had.
+//
+// The result has skip(), after which the same rows follow as after reading. map_rows, take_rows and
+// skip_rows pass it on to the skip() of their stream; no function is called for a skipped row.
+// shuffle_rows makes the draws of the skipped rows, and reads only those rows of its stream that are
+// in its buffer afterwards. The others read rows to skip them.
+//
+// The result has shard() if its parts have each row of the whole once. That holds for map_rows,
+// filter_rows and shuffle_rows (which shuffles each part by itself) of a stream that has shard(), and
+// for concatenate_datasets of such streams. The parts of take_rows, skip_rows and interleave_datasets
+// would have other rows than the whole, so processes that read for themselves read the whole.
+//
 // Throws UsageError "data.option". Thread rule: one thread at a time.
 // Source: IterableDataset of datasets 5.2: shuffle(buffer_size), take, skip, filter, map,
-// concatenate_datasets and interleave_datasets.
+// concatenate_datasets and interleave_datasets. There, a resumed shuffle loses the rows that were in
+// its buffer, and take, skip and interleave_datasets are divided, with other rows.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <type_traits>
@@ -39,14 +54,38 @@ class RowStream {
   template <class Stream>
   explicit RowStream(std::shared_ptr<Stream> stream)
       : next_([stream] { return stream->next(); }),
-        rewind_([stream](std::int64_t epoch) { stream->rewind(epoch); }) {}
+        rewind_([stream](std::int64_t epoch) { stream->rewind(epoch); }) {
+    if constexpr (requires { stream->skip(std::int64_t{}); })
+      skip_ = [stream](std::int64_t rows) { stream->skip(rows); };
+  }
 
   std::optional<Row> next() { return next_(); }
   void rewind(std::int64_t epoch) { rewind_(epoch); }
+  // Skips rows, or all that are left.
+  void skip(std::int64_t rows) {
+    if (skip_) return skip_(rows);
+    while (rows > 0 && next()) --rows;
+  }
 
  private:
   std::function<std::optional<Row>()> next_;
   std::function<void(std::int64_t)> rewind_;
+  std::function<void(std::int64_t)> skip_;  // null: rows are read to skip them
+};
+
+// A RowStream that can be divided into parts.
+template <class Row>
+class ShardableRowStream : public RowStream<Row> {
+ public:
+  template <class Stream>
+  explicit ShardableRowStream(std::shared_ptr<Stream> stream)
+      : RowStream<Row>(stream), shard_([stream](std::int64_t num_shards, std::int64_t index) {
+          stream->shard(num_shards, index);
+        }) {}
+  void shard(std::int64_t num_shards, std::int64_t index) { shard_(num_shards, index); }
+
+ private:
+  std::function<void(std::int64_t, std::int64_t)> shard_;
 };
 
 struct ShuffleOptions {
@@ -61,10 +100,21 @@ concept IsStream = IterableDataset<DatasetOf<D>> && !MapDataset<DatasetOf<D>>;
 template <class D>
 using StreamRow = RowOf<DatasetOf<D>>;
 
+template <class D>
+concept IsShardable = requires(D& stream) {
+  stream.shard(std::int64_t{}, std::int64_t{});
+};
+
 template <IsStream D>
-RowStream<StreamRow<D>> row_stream(D stream) {
-  return RowStream<StreamRow<D>>(shared_dataset(std::move(stream)));
+auto row_stream(D stream) {
+  using Row = StreamRow<D>;
+  using Stream =
+      std::conditional_t<IsShardable<DatasetOf<D>>, ShardableRowStream<Row>, RowStream<Row>>;
+  return Stream(shared_dataset(std::move(stream)));
 }
+// What row_stream() returns.
+template <class D>
+using RowStreamOf = decltype(row_stream(std::declval<D>()));
 template <class State>
 auto as_stream(State state) {
   return row_stream(std::make_shared<State>(std::move(state)));
@@ -73,17 +123,46 @@ auto as_stream(State state) {
 HASTEN_API void check_buffer(std::int64_t buffer_size);
 HASTEN_API RowRandom shuffle_random(std::uint64_t seed, std::int64_t epoch);
 
-template <class Row>
+// The places of a shuffle buffer while rows are drawn that nobody reads.
+class HASTEN_API ShuffleDraws {
+ public:
+  // `filled` places have rows.
+  ShuffleDraws(std::int64_t buffer_size, std::int64_t filled, RowRandom random);
+  // Fills the buffer from the stream and draws a row, so many times.
+  void draw(std::int64_t rows);
+
+  // What a place of the buffer has: a row that was there before, or one that follows in the stream.
+  struct Place {
+    bool is_from_stream = false;
+    std::int64_t number = 0;  // its place before, or its number in the stream from here on
+  };
+  const std::vector<Place>& places() const { return places_; }
+  // The rows that the stream must have for these draws.
+  std::int64_t rows_read() const { return rows_read_; }
+  const RowRandom& random() const { return random_; }
+
+ private:
+  std::int64_t buffer_size_, rows_read_ = 0;
+  std::vector<Place> places_;
+  RowRandom random_;
+};
+
+template <class Stream>
 struct ShuffledStream {
-  RowStream<Row> stream;
+  using Row = RowOf<Stream>;
+  Stream stream;
   ShuffleOptions options;
   std::vector<Row> buffer = {};
   RowRandom random = shuffle_random(options.seed, 0);
+  std::int64_t epoch = 0;
+  std::int64_t returned = 0;  // rows of the epoch, with the skipped ones
 
-  void rewind(std::int64_t epoch) {
+  void rewind(std::int64_t to_epoch) {
+    epoch = to_epoch;
     stream.rewind(epoch);
     buffer.clear();
     random = shuffle_random(options.seed, epoch);
+    returned = 0;
   }
   std::optional<Row> next() {
     while (static_cast<std::int64_t>(buffer.size()) < options.buffer_size) {
@@ -97,7 +176,53 @@ struct ShuffledStream {
     std::swap(buffer[drawn], buffer.back());
     std::optional<Row> row(std::move(buffer.back()));
     buffer.pop_back();
+    ++returned;
     return row;
+  }
+  void skip(std::int64_t rows) {
+    ShuffleDraws draws(options.buffer_size, static_cast<std::int64_t>(buffer.size()), random);
+    draws.draw(rows);
+    if (read_places(draws)) {
+      random = draws.random();
+      returned += rows;
+      return;
+    }
+    // The stream ends before these draws do, and its last rows are drawn from a smaller buffer.
+    rows += returned;
+    rewind(epoch);
+    while (rows > 0 && next()) --rows;
+  }
+  void shard(std::int64_t num_shards, std::int64_t index) requires IsShardable<Stream> {
+    stream.shard(num_shards, index);
+  }
+
+ private:
+  // Fills the buffer as the draws leave it. Returns false if the stream has too few rows for them.
+  bool read_places(const ShuffleDraws& draws) {
+    const auto& places = draws.places();
+    std::vector<std::optional<Row>> filled(places.size());
+    std::map<std::int64_t, std::size_t> place_of_row;  // rows of the stream, in its order
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      if (places[i].is_from_stream) {
+        place_of_row[places[i].number] = i;
+      } else {
+        filled[i] = std::move(buffer[static_cast<std::size_t>(places[i].number)]);
+      }
+    }
+    std::int64_t at = 0;
+    for (const auto& [number, place] : place_of_row) {
+      if (number > at) stream.skip(number - at);
+      filled[place] = stream.next();
+      if (!filled[place]) return false;
+      at = number + 1;
+    }
+    if (at < draws.rows_read()) {  // the last row shows that the stream has as many
+      stream.skip(draws.rows_read() - 1 - at);
+      if (!stream.next()) return false;
+    }
+    buffer.clear();
+    for (std::optional<Row>& row : filled) buffer.push_back(std::move(*row));
+    return true;
   }
 };
 
@@ -113,61 +238,78 @@ struct StreamPart {
     at = 0;
   }
   std::optional<Row> next() {
-    for (; at < first; ++at) {
-      if (!stream.next()) return std::nullopt;
-    }
+    skip(0);
     return at++ < end ? stream.next() : std::nullopt;
+  }
+  void skip(std::int64_t rows) {
+    const std::int64_t before = std::max<std::int64_t>(0, first - at),
+                       to = at + before +
+                            std::min(rows, std::max<std::int64_t>(0, end - at - before));
+    if (to > at) stream.skip(to - at);
+    at = to;
   }
 };
 
-template <class Row, class Keep>
+template <class Stream, class Keep>
 struct FilteredStream {
-  RowStream<Row> stream;
+  Stream stream;
   Keep keep;
 
   void rewind(std::int64_t epoch) { stream.rewind(epoch); }
-  std::optional<Row> next() {
+  std::optional<RowOf<Stream>> next() {
     for (;;) {
       auto row = stream.next();
       if (!row || keep(*row)) return row;
     }
   }
+  void shard(std::int64_t num_shards, std::int64_t index) requires IsShardable<Stream> {
+    stream.shard(num_shards, index);
+  }
 };
 
-template <class Row, class F>
+template <class Stream, class F>
 struct MappedStream {
-  RowStream<Row> stream;
+  Stream stream;
   F function;
 
   void rewind(std::int64_t epoch) { stream.rewind(epoch); }
-  auto next() -> std::optional<std::remove_cvref_t<decltype(function(std::declval<Row>()))>> {
+  auto next()
+      -> std::optional<std::remove_cvref_t<decltype(function(std::declval<RowOf<Stream>>()))>> {
     auto row = stream.next();
     if (!row) return std::nullopt;
     return function(std::move(*row));
   }
+  void skip(std::int64_t rows) { stream.skip(rows); }
+  void shard(std::int64_t num_shards, std::int64_t index) requires IsShardable<Stream> {
+    stream.shard(num_shards, index);
+  }
 };
 
-template <class Row>
+template <class Stream>
 struct JoinedStream {
-  std::vector<RowStream<Row>> streams;
+  std::vector<Stream> streams;
   std::size_t at = 0;
 
   void rewind(std::int64_t epoch) {
-    for (RowStream<Row>& stream : streams) stream.rewind(epoch);
+    for (Stream& stream : streams) stream.rewind(epoch);
     at = 0;
   }
-  std::optional<Row> next() {
+  std::optional<RowOf<Stream>> next() {
     for (; at < streams.size(); ++at) {
       if (auto row = streams[at].next()) return row;
     }
     return std::nullopt;
   }
+  void shard(std::int64_t num_shards, std::int64_t index) requires IsShardable<Stream> {
+    for (Stream& stream : streams) stream.shard(num_shards, index);
+  }
 };
 
 // Reads one row of each stream ahead, to know which of them has ended.
-template <class Row>
+template <class Stream>
 struct InterleavedStream {
-  std::vector<RowStream<Row>> streams;
+  using Row = RowOf<Stream>;
+  std::vector<Stream> streams;
   SourceChooser chooser;
   std::vector<std::optional<Row>> ahead = std::vector<std::optional<Row>>(streams.size());
   std::vector<bool> ended = std::vector<bool>(streams.size());
@@ -175,7 +317,7 @@ struct InterleavedStream {
 
   void rewind(std::int64_t to_epoch) {
     epoch = to_epoch;
-    for (RowStream<Row>& stream : streams) stream.rewind(epoch);
+    for (Stream& stream : streams) stream.rewind(epoch);
     chooser.restart(epoch);
     ahead.assign(streams.size(), std::nullopt);
     ended.assign(streams.size(), false);
@@ -200,11 +342,17 @@ struct InterleavedStream {
   }
 };
 
+// Returns the streams as one type: with shard() if all of them have it.
 template <class First, class... Rest>
-std::vector<RowStream<StreamRow<First>>> all_streams(First first, Rest... rest) {
-  static_assert((std::is_same_v<StreamRow<First>, StreamRow<Rest>> && ...),
+auto all_streams(First first, Rest... rest) {
+  using Row = StreamRow<First>;
+  static_assert((std::is_same_v<Row, StreamRow<Rest>> && ...),
                 "hasten: the streams have rows of different types");
-  return {row_stream(std::move(first)), row_stream(std::move(rest))...};
+  constexpr bool all_shardable =
+      IsShardable<DatasetOf<First>> && (IsShardable<DatasetOf<Rest>> && ...);
+  using Stream = std::conditional_t<all_shardable, ShardableRowStream<Row>, RowStream<Row>>;
+  return std::vector<Stream>{Stream(shared_dataset(std::move(first))),
+                             Stream(shared_dataset(std::move(rest)))...};
 }
 
 }  // namespace detail
@@ -213,8 +361,8 @@ std::vector<RowStream<StreamRow<First>>> all_streams(First first, Rest... rest) 
 template <detail::IsStream D>
 auto shuffle_rows(D stream, const ShuffleOptions& options = {}) {
   detail::check_buffer(options.buffer_size);
-  return detail::as_stream(
-      detail::ShuffledStream<detail::StreamRow<D>>{detail::row_stream(std::move(stream)), options});
+  return detail::as_stream(detail::ShuffledStream<detail::RowStreamOf<D>>{
+      detail::row_stream(std::move(stream)), options});
 }
 
 // The first `count` rows, and those after them.
@@ -232,31 +380,33 @@ auto skip_rows(D stream, std::int64_t count) {
 // The rows for which keep(row) is true.
 template <detail::IsStream D, class Keep>
 auto filter_rows(D stream, Keep keep) {
-  return detail::as_stream(detail::FilteredStream<detail::StreamRow<D>, Keep>{
+  return detail::as_stream(detail::FilteredStream<detail::RowStreamOf<D>, Keep>{
       detail::row_stream(std::move(stream)), std::move(keep)});
 }
 
 // Each row as function(row).
 template <detail::IsStream D, class F>
 auto map_rows(D stream, F function) {
-  return detail::as_stream(detail::MappedStream<detail::StreamRow<D>, F>{
+  return detail::as_stream(detail::MappedStream<detail::RowStreamOf<D>, F>{
       detail::row_stream(std::move(stream)), std::move(function)});
 }
 
 // Streams with rows of one type, one after the other.
 template <detail::IsStream First, detail::IsStream... Rest>
 auto concatenate_datasets(First first, Rest... rest) {
-  return detail::as_stream(detail::JoinedStream<detail::StreamRow<First>>{
-      detail::all_streams(std::move(first), std::move(rest)...)});
+  auto streams = detail::all_streams(std::move(first), std::move(rest)...);
+  using Stream = typename decltype(streams)::value_type;
+  return detail::as_stream(detail::JoinedStream<Stream>{std::move(streams)});
 }
 
 // Their rows by turns, or drawn with probabilities. first_exhausted ends after the last row of the
 // first stream that ends, in the middle of a round.
 template <detail::IsStream First, detail::IsStream... Rest>
 auto interleave_datasets(const InterleaveOptions& options, First first, Rest... rest) {
-  return detail::as_stream(detail::InterleavedStream<detail::StreamRow<First>>{
-      detail::all_streams(std::move(first), std::move(rest)...),
-      detail::SourceChooser(1 + sizeof...(Rest), options)});
+  auto streams = detail::all_streams(std::move(first), std::move(rest)...);
+  using Stream = typename decltype(streams)::value_type;
+  return detail::as_stream(detail::InterleavedStream<Stream>{
+      std::move(streams), detail::SourceChooser(1 + sizeof...(Rest), options)});
 }
 
 }  // namespace hasten

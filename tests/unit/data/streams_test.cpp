@@ -4,9 +4,13 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <memory>
 #include <set>
+#include <stdexcept>
 
+#include "hasten/accelerator.h"
 #include "hasten/data/loader.h"
+#include "hasten/process/notebook_launcher.h"
 #include "unit/data/error_of.h"
 
 namespace streams_test {
@@ -24,6 +28,35 @@ struct Counting {
   }
   void rewind(std::int64_t) { at = 0; }
 };
+
+// Rows that need not be read to be skipped, and that can be divided into parts.
+struct Seeking : Counting {
+  explicit Seeking(std::int64_t count) { rows = count; }
+  std::optional<std::int64_t> next() {
+    ++reads;
+    return Counting::next();
+  }
+  void skip(std::int64_t count) { at = std::min(rows, at + count); }
+  void shard(std::int64_t num_shards, std::int64_t index) {
+    const std::int64_t begin = total * index / num_shards;
+    first = begin;
+    rows = total * (index + 1) / num_shards - begin;
+  }
+  std::int64_t total = 0, reads = 0;
+};
+
+std::shared_ptr<Seeking> seeking(std::int64_t count) {
+  auto stream = std::make_shared<Seeking>(count);
+  stream->total = count;
+  return stream;
+}
+
+std::int64_t tripled(std::int64_t row) { return 3 * row; }
+template <class Stream>
+constexpr bool has_parts(const Stream&) {
+  return requires(Stream & stream) { stream.shard(std::int64_t{3}, std::int64_t{0}); };
+}
+bool is_even(std::int64_t row) { return row % 2 == 0; }
 
 template <class Stream>
 Numbers epoch_of(Stream stream, std::int64_t epoch = 0) {
@@ -94,6 +127,114 @@ TEST_CASE("streams: interleaved with probabilities, and ended by each strategy")
   CHECK(std::set<std::int64_t>(once.begin(), once.end()).size() == 3300);
   CHECK(epoch_of(interleave_datasets({.stopping_strategy = StoppingStrategy::all_exhausted},
                                      Counting{}, Counting{.rows = 2})) == Numbers{0, 1});
+}
+
+TEST_CASE("streams: skip() leaves the rows that reading would leave") {
+  const auto check = [](const char* name, const auto& make) {
+    CAPTURE(name);
+    const Numbers all = epoch_of(make(), 3);
+    for (std::int64_t read : {0, 1, 7}) {
+      for (const std::int64_t skipped : {0, 1, 2, 9, 10, 11, 35, 38, 39, 40, 41, 200}) {
+        CAPTURE(read);
+        CAPTURE(skipped);
+        auto stream = make();
+        stream.rewind(3);
+        for (std::int64_t i = 0; i < read; ++i) stream.next();
+        stream.skip(skipped);
+        Numbers left;
+        while (const auto row = stream.next()) left.push_back(*row);
+        const auto from =
+            std::min<std::size_t>(static_cast<std::size_t>(read + skipped), all.size());
+        CHECK(left == Numbers(all.begin() + static_cast<std::ptrdiff_t>(from), all.end()));
+        CHECK(epoch_of(stream, 3) == all);
+      }
+    }
+  };
+  check("map", [] { return map_rows(seeking(40), tripled); });
+  check("filter", [] { return filter_rows(seeking(80), is_even); });
+  check("take", [] { return take_rows(seeking(50), 40); });
+  check("take more", [] { return take_rows(seeking(30), 40); });
+  check("skip", [] { return skip_rows(seeking(50), 10); });
+  check("concatenate", [] { return concatenate_datasets(seeking(15), seeking(25)); });
+  check("interleave", [] {
+    return interleave_datasets({.probabilities = {0.5, 0.5}}, seeking(40), seeking(40));
+  });
+  for (const std::int64_t buffer : {1, 2, 8, 39, 40, 41, 100}) {
+    CAPTURE(buffer);
+    check("shuffle", [&] { return shuffle_rows(seeking(40), {.buffer_size = buffer}); });
+    check("shuffle without skip()",
+          [&] { return shuffle_rows(Counting{.rows = 40}, {.buffer_size = buffer}); });
+    check("twice", [&] {
+      return map_rows(shuffle_rows(shuffle_rows(seeking(40), {.buffer_size = buffer}),
+                                   {.buffer_size = 5, .seed = 7}),
+                      tripled);
+    });
+  }
+}
+
+TEST_CASE("streams: skipped rows are not read, nor passed to a function") {
+  const auto stream = seeking(1000000);
+  std::int64_t calls = 0;
+  const auto counted = [&](std::int64_t row) { return ++calls, row; };
+  auto rows = map_rows(
+      take_rows(shuffle_rows(skip_rows(stream, 1000), {.buffer_size = 16}), 900000), counted);
+  rows.rewind(0);
+  rows.skip(800000);
+  CHECK(rows.next().has_value());
+  CHECK(calls == 1);
+  // The 15 rows in the buffer, the last one that was drawn from, and the next one.
+  CHECK(stream->reads <= 17);
+}
+
+TEST_CASE("streams: parts of a stream have each of its rows once") {
+  const auto check = [](const char* name, const auto& make) {
+    CAPTURE(name);
+    Numbers whole = epoch_of(make(), 1), parts;
+    auto stream = make();
+    for (std::int64_t index = 0; index < 3; ++index) {
+      stream.shard(3, index);
+      const Numbers part = epoch_of(stream, 1);
+      CHECK(part.size() < whole.size() / 2);
+      parts.insert(parts.end(), part.begin(), part.end());
+    }
+    std::sort(whole.begin(), whole.end());
+    std::sort(parts.begin(), parts.end());
+    CHECK(parts == whole);
+  };
+  check("map", [] { return map_rows(seeking(40), tripled); });
+  check("filter", [] { return filter_rows(seeking(40), is_even); });
+  check("shuffle", [] { return shuffle_rows(seeking(40), {.buffer_size = 7}); });
+  check("concatenate",
+        [] { return concatenate_datasets(seeking(15), map_rows(seeking(25), tripled)); });
+  // The parts of these would have other rows than the whole.
+  CHECK(!has_parts(take_rows(seeking(40), 20)));
+  CHECK(!has_parts(skip_rows(seeking(40), 20)));
+  CHECK(!has_parts(interleave_datasets({}, seeking(4), seeking(4))));
+  CHECK(!has_parts(shuffle_rows(take_rows(seeking(40), 20))));
+  CHECK(!has_parts(map_rows(Counting{.rows = 4}, tripled)));
+  CHECK(!has_parts(concatenate_datasets(seeking(4), take_rows(seeking(4), 2))));
+}
+
+TEST_CASE("streams: processes read their parts of a wrapped stream, or the whole of it") {
+  const auto numbers = [](std::int64_t row) { return at::scalar_tensor(row, at::kLong); };
+  const auto read = [&](const auto& make, bool expects_parts) {
+    debug_launcher([&] {
+      Accelerator accelerator({.cpu = true, .dataloader_config = {.dispatch_batches = false}});
+      auto raw = make_loader(make(), {.batch_size = 4});
+      auto [loader] = accelerator.prepare(raw);
+      if (loader->reads_part() != expects_parts) throw std::runtime_error("parts");
+      std::multiset<std::int64_t> seen;
+      for (const at::Tensor& batch : loader) {
+        const at::Tensor all = accelerator.gather_for_metrics(batch);
+        for (std::int64_t i = 0; i < all.numel(); ++i) seen.insert(all[i].item<std::int64_t>());
+      }
+      std::multiset<std::int64_t> expected;
+      for (std::int64_t row = 0; row < 40; ++row) expected.insert(row);
+      if (seen != expected) throw std::runtime_error("rows");
+    });
+  };
+  read([&] { return map_rows(shuffle_rows(seeking(40), {.buffer_size = 6}), numbers); }, true);
+  read([&] { return map_rows(take_rows(seeking(60), 40), numbers); }, false);
 }
 
 TEST_CASE("streams: a loader resumes inside of a shuffled, interleaved stream") {
