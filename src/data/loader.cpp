@@ -102,6 +102,7 @@ struct LoaderCore::Impl {
   void check_not_empty() const;
   LoaderState resolved(LoaderState state) const;
   LoaderState next_start() const;
+  LoaderState saved(LoaderState state) const;
   LoaderState checked(LoaderState state) const;
   std::string description() const;
   void start(const LoaderState& from);
@@ -152,6 +153,13 @@ LoaderState LoaderCore::Impl::resolved(LoaderState state) const {
   return state;
 }
 
+// Parts of a stream have different lengths, so only the number of batches is known of a position in
+// them.
+LoaderState LoaderCore::Impl::saved(LoaderState state) const {
+  if (reads_part) state.rows = kUnknownRowsOfParts;
+  return state;
+}
+
 // Unless the user has set it: the next epoch after a finished pass, else the current epoch again.
 LoaderState LoaderCore::Impl::next_start() const {
   if (pending) return resolved(*pending);
@@ -174,6 +182,7 @@ LoaderState LoaderCore::Impl::checked(LoaderState state) const {
                                            : str("a batch from 0 to ", steps),
                      .hint = "use the dataset and batch_size that the state was saved with"});
   }
+  check_reads_alike(state, reads_part);
   const bool at_end = rows && (by_rows ? steps_of(*rows - state.rows) == 0 : state.batch == steps);
   if (at_end) return {.seed = state.seed, .epoch = state.epoch + 1, .batch = 0, .rows = 0};
   return state;
@@ -633,14 +642,14 @@ void LoaderCore::set_even_batches(bool even) {
 LoaderState LoaderCore::state() const {
   impl_->choose_kind();
   const Impl& own = *impl_;
-  if (own.pending) return own.resolved(*own.pending);
+  if (own.pending) return own.saved(own.resolved(*own.pending));
   // If other processes have one more batch, the epoch lasts until the pass ends here.
   if (own.finished && (!own.running || own.at_last_step()))
-    return {.seed = own.options.seed, .epoch = own.epoch + 1, .batch = 0, .rows = 0};
-  return {.seed = own.options.seed,
-          .epoch = own.epoch,
-          .batch = own.batches_returned,
-          .rows = own.rows_returned};
+    return own.saved({.seed = own.options.seed, .epoch = own.epoch + 1, .batch = 0, .rows = 0});
+  return own.saved({.seed = own.options.seed,
+                    .epoch = own.epoch,
+                    .batch = own.batches_returned,
+                    .rows = own.rows_returned});
 }
 
 void LoaderCore::load_state(const LoaderState& state) {

@@ -117,6 +117,28 @@ void throw_uneven_parts() {
                      .hint = "leave out even_batches = false, or dispatch_batches = false"});
 }
 
+std::int64_t parts_of(const LoaderState& state, std::int64_t processes) {
+  return state.rows == kUnknownRowsOfParts ? processes : 0;
+}
+
+std::string parts_text(std::int64_t parts) {
+  return parts > 0 ? str("a stream in ", parts, " parts, one for each process")
+                   : "rows of which no process has a part of its own";
+}
+
+bool is_inside_pass(const LoaderState& state) { return state.batch > 0 || state.rows > 0; }
+
+void check_reads_alike(const LoaderState& saved, bool reads_part) {
+  if (!reads_part || saved.rows <= 0) return;
+  throw DataError(
+      "data.state",
+      {.what = str("the position to resume from, row ", saved.rows, " of epoch ", saved.epoch),
+       .got = "a stream of which each process reads its own part",
+       .expected = parts_text(0) + ", as when the position was saved",
+       .hint = "leave out dispatch_batches = false until the end of the epoch, or start "
+               "the epoch again"});
+}
+
 void check_same_step(BatchResult& own, const std::string& name, const Group& group) {
   constexpr double kError = -1;
   const double rows = own.error ? kError : static_cast<double>(own.step_rows);

@@ -12,6 +12,7 @@
 #include "checkpoint/optimizer_options.h"
 #include "checkpoint/optimizer_state.h"
 #include "checkpoint/random_state.h"
+#include "data/loader_checks.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
@@ -297,8 +298,12 @@ class LoadedState {
 
   void check_loaders(const std::vector<std::shared_ptr<detail::PositionedLoader>>& loaders) const {
     for (std::size_t i = 0; i < loaders.size(); ++i) {
-      const bool was_of_hasten = json_.at("loaders").at(i).contains("seed");
-      if (was_of_hasten == loaders[i]->is_of_hasten()) continue;
+      const Json& saved = json_.at("loaders").at(i);
+      const bool was_of_hasten = saved.contains("seed");
+      if (was_of_hasten == loaders[i]->is_of_hasten()) {
+        check_parts(saved, i, *loaders[i]);
+        continue;
+      }
       const auto kind = [](bool of_hasten) {
         return of_hasten ? "a loader of hasten" : "a loader that hasten did not make";
       };
@@ -309,6 +314,23 @@ class LoadedState {
            .expected = kind(was_of_hasten),
            .hint = "prepare the same loaders, in the same order, before load_state()"});
     }
+  }
+
+  // Other parts of a stream have other rows.
+  void check_parts(const Json& json, std::size_t number,
+                   const detail::PositionedLoader& loader) const {
+    if (!loader.is_of_hasten()) return;
+    const LoaderState saved = position_of_json(json, number, {}).loader;
+    const std::int64_t before =
+                           detail::parts_of(saved, json_.at("num_processes").get<std::int64_t>()),
+                       now = detail::parts_of(loader.position().loader, state_.group.size());
+    if (!detail::is_inside_pass(saved) || before == now) return;
+    throw DataError("data.state",
+                    {.what = str(folder_.string(), ", loader ", number),
+                     .got = detail::parts_text(now),
+                     .expected = detail::parts_text(before) + ", as when the checkpoint was saved",
+                     .hint = "continue with as many processes and with the same dispatch_batches, "
+                             "or from a checkpoint at the start of an epoch"});
   }
 
   void restore_randomness(const TensorDict& saved) const {

@@ -113,7 +113,8 @@ Trainer::Impl::Resume::Resumed Trainer::Impl::Resume::restore() {
   const CheckpointToResume checkpoint(from);
   trainer_.accelerator.restore_elastic_position(checkpoint.position.elastic, from);
   check_resumable(checkpoint, trainer_.args, trainer_.data_ranks(), run_.rows());
-  if (run_.loader->reads_part()) check_same_parts(checkpoint, trainer_.args, trainer_.data_ranks());
+  check_same_parts(checkpoint, trainer_.args,
+                   run_.loader->reads_part() ? trainer_.data_ranks() : 0);
   restore_parts(checkpoint);
   TrainerState before = checkpoint.state;
   find_best_checkpoint(before, from);

@@ -8,6 +8,7 @@
 
 #include "base/strict_json.h"
 #include "checkpoint/random_state.h"
+#include "data/loader_checks.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
@@ -220,16 +221,17 @@ void check_resumable(const CheckpointToResume& checkpoint, const TrainingArgumen
 }
 
 void check_same_parts(const CheckpointToResume& checkpoint, const TrainingArguments& args,
-                      std::int64_t processes) {
-  const TrainingPosition& before = checkpoint.position;
-  if (args.ignore_data_skip || before.loader.batch == 0 || before.num_processes == processes)
-    return;
+                      std::int64_t parts) {
+  const TrainingPosition& position = checkpoint.position;
+  const std::int64_t before = detail::parts_of(position.loader, position.num_processes);
+  if (args.ignore_data_skip || !detail::is_inside_pass(position.loader) || before == parts) return;
   throw ConfigError(
       "trainer.data-changed",
       {.what = "resuming from " + checkpoint.folder.string(),
-       .got = str(processes, " processes, each of which reads its own part of a stream"),
-       .expected = str(before.num_processes, ", as at the start of this epoch"),
-       .hint = str("resume with as many processes, or ", kRestartEpochHint)});
+       .got = detail::parts_text(parts),
+       .expected = detail::parts_text(before) + ", as at the start of this epoch",
+       .hint = str("resume with as many processes and the same accelerator_config, or ",
+                   kRestartEpochHint)});
 }
 
 std::vector<std::string> changed_arguments(const CheckpointToResume& checkpoint,

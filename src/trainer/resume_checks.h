@@ -35,10 +35,10 @@ void check_resumable(const CheckpointToResume& checkpoint, const TrainingArgumen
 std::vector<std::string> changed_arguments(const CheckpointToResume& checkpoint,
                                            const TrainingArguments& args);
 
-// Throws ConfigError "trainer.data-changed" unless as many processes read their own parts of a stream
-// (Loader::reads_part) as before the checkpoint.
+// Throws ConfigError "trainer.data-changed" unless a stream is read in as many parts as
+// before the checkpoint, one by each process; 0 if no process reads a part.
 void check_same_parts(const CheckpointToResume& checkpoint, const TrainingArguments& args,
-                      std::int64_t processes);
+                      std::int64_t parts);
 
 // The number of rows of a stream that does not know it.
 inline constexpr std::int64_t kUnknownRows = -1;

@@ -116,6 +116,13 @@ def parts():
         check(difference(resumed, whole) == 0, f"parts: a run continues from step {step} bit for bit", losses(resumed), losses(whole))
     done, _ = launch("parts_other", 2, "per_device_train_batch_size=3", *words, f"resume_from_checkpoint={FOLDER / 'parts_whole' / 'checkpoint-4'}")
     check(done.returncode == 2 and "trainer.data-changed" in done.stderr, "parts: another number of processes is refused inside a pass", done.stderr)
+    single, _ = launch("parts_one", 1, "per_device_train_batch_size=6", *words, f"resume_from_checkpoint={FOLDER / 'parts_whole' / 'checkpoint-4'}")
+    check(single.returncode == 2 and "expected a stream in 3 parts, one for each process" in single.stderr,
+          "parts: one process, which reads the whole stream, is refused inside a pass", single.stderr)
+    whole_stream, _ = launch("parts_none", 3, "per_device_train_batch_size=2", *[word for word in words if word != READS_ALL],
+                             f"resume_from_checkpoint={FOLDER / 'parts_whole' / 'checkpoint-4'}")
+    check(whole_stream.returncode == 2 and "got rows of which no process has a part of its own" in whole_stream.stderr,
+          "parts: processes for which rank 0 reads the whole stream are refused inside a pass", whole_stream.stderr)
     # One process reads the whole stream, and so does rank 0 if it reads for all.
     check_whole("parts, rank 0 reads", run("parts_dispatched", 3, 2, "max_steps=7", "parts=1"), run("parts_single", 1, 6, "max_steps=7", "parts=1"))
     leaving_out = run("parts_drop_last", 3, 2, *words, "dataloader_drop_last=true", "save_strategy=no")

@@ -621,6 +621,76 @@ TEST_CASE("load_state: a window of two processes is not the window of one") {
   CHECK(code_of([&] { train(loop, project.path()); }) == "checkpoint.window");
 }
 
+namespace {
+
+// Numbers below 40, in parts of equal length.
+struct PartedNumbers {
+  std::optional<at::Tensor> next() {
+    return at < end ? std::optional(at::full({1}, at++)) : std::nullopt;
+  }
+  void rewind(std::int64_t) { at = begin; }
+  void shard(std::int64_t num_shards, std::int64_t index) {
+    begin = 40 * index / num_shards;
+    end = 40 * (index + 1) / num_shards;
+  }
+  std::int64_t begin = 0, end = 40, at = 0;
+};
+
+// Reads some batches, saves, and returns the next number of this process; or loads and returns it.
+std::int64_t next_number(const fs::path& folder, bool loads, std::int64_t batches) {
+  Accelerator accelerator({.cpu = true, .dataloader_config = {.dispatch_batches = false}});
+  auto raw = make_loader(PartedNumbers(), {.batch_size = 2});
+  auto [loader] = accelerator.prepare(raw);
+  if (loads) {
+    accelerator.load_state(folder);
+  } else {
+    for (auto at = loader.begin(); batches-- > 0;) {
+      if (batches > 0) ++at;
+    }
+    accelerator.save_state(folder);
+  }
+  return (*loader.begin())[0].item<std::int64_t>();
+}
+
+}  // namespace
+
+TEST_CASE("load_state: a stream that is read in parts continues in as many parts only") {
+  const TemporaryDirectory folder;
+  const fs::path state = folder.path() / "state";
+  debug_launcher([&] { next_number(state, false, 3); });
+  debug_launcher([&] {
+    const std::int64_t first = next_number(state, true, 0);
+    require(first == 6 || first == 26, str("the first number is ", first));
+  });
+  const auto refused = [&] {
+    Accelerator accelerator({.cpu = true, .dataloader_config = {.dispatch_batches = false}});
+    auto raw = make_loader(PartedNumbers(), {.batch_size = 2});
+    auto [loader] = accelerator.prepare(raw);
+    const LoaderState before = loader->state();
+    std::string text;
+    try {
+      accelerator.load_state(state);
+    } catch (const DataError& error) {
+      text = error.what();
+    }
+    require(text.find("expected a stream in 2 parts, one for each process") != std::string::npos,
+            "got " + text);
+    require(text.find(state.string()) != std::string::npos, "got " + text);
+    require(loader->state() == before, "the position has changed");
+  };
+  refused();  // one process reads the whole stream
+  debug_launcher(refused, 4);
+  // Nor does a position in the whole stream continue in parts.
+  debug_launcher([] {
+    Accelerator accelerator({.cpu = true, .dataloader_config = {.dispatch_batches = false}});
+    auto raw = make_loader(PartedNumbers(), {.batch_size = 2});
+    auto [loader] = accelerator.prepare(raw);
+    require(code_of([&] { loader->load_state({.batch = 3, .rows = 12}); }) == "data.state",
+            "a position in the whole stream");
+    loader->load_state({.epoch = 1, .batch = 0, .rows = 0});
+  });
+}
+
 TEST_CASE("save_state: an asynchronous save fails in both processes, and one after it works") {
   const TemporaryDirectory folder;
   debug_launcher([&] {
