@@ -34,12 +34,19 @@ void MuonAdamWOptions::visit(OptionVisitor& option) {
   option("eps", eps_);
 }
 
-void MuonAdamW::update(const MuonAdamWOptions& options, const Entries& entries) {
-  if (options.use_muon()) {
-    for (const at::Tensor& parameter : entries.parameters)
-      check_is_matrix(MuonAdamWOptions::kName, parameter);
-    return muon_step(options.muon(), entries);
+// Checks every group, because a step of one group must not precede the refusal of another.
+void MuonAdamW::check_step() const {
+  for (const auto& group : param_groups()) {
+    const auto* const options = dynamic_cast<const MuonAdamWOptions*>(&group.options());
+    if (options == nullptr || !options->use_muon()) continue;
+    for (const at::Tensor& parameter : group.params()) {
+      if (parameter.requires_grad()) check_is_matrix(MuonAdamWOptions::kName, parameter);
+    }
   }
+}
+
+void MuonAdamW::update(const MuonAdamWOptions& options, const Entries& entries) {
+  if (options.use_muon()) return muon_step(options.muon(), entries);
   const auto [beta1, beta2] = options.betas();
   const auto step = static_cast<double>(entries.count_together());
   entries.decay(options);

@@ -52,6 +52,7 @@ class HASTEN_API MuonAdamW : public OptimizerWith<MuonAdamWOptions> {
   bool steps_parameters_apart() const override { return false; }
 
  protected:
+  void check_step() const override;
   void update(const MuonAdamWOptions& options, const Entries& entries) override;
 };
 

@@ -58,6 +58,27 @@ TEST_CASE("muon with adamw: a vector in a group of Muon's is refused") {
   vector.mutable_grad() = at::ones({3});
   MuonAdamW optimizer({vector});
   CHECK_THROWS_AS(optimizer.step(), UsageError);
+  CHECK(optimizer.state().empty());
+}
+
+TEST_CASE("muon with adamw: a step that is refused changes nothing in any group") {
+  const at::Tensor matrix = at::ones({2, 3}).requires_grad_(),
+                   vector = at::ones({3}).requires_grad_();
+  matrix.mutable_grad() = at::ones({2, 3});
+  vector.mutable_grad() = at::ones({3});
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  groups.emplace_back(std::vector<at::Tensor>{matrix});
+  groups.emplace_back(std::vector<at::Tensor>{vector});
+  MuonAdamW optimizer(groups);
+  CHECK_THROWS_AS(optimizer.step(), UsageError);
+  CHECK(matrix.eq(1).all().item<bool>());
+  CHECK(optimizer.state().empty());
+  // The first step of a group that AdamW steps is a first step, with its whole correction of the bias.
+  static_cast<MuonAdamWOptions&>(optimizer.param_groups()[1].options()).use_muon(false);
+  optimizer.step();
+  const auto& state =
+      static_cast<const ParamState&>(*optimizer.state().at(vector.unsafeGetTensorImpl()));
+  CHECK(state.step == 1);
 }
 
 }  // namespace optim_muon_adamw_test
