@@ -54,7 +54,8 @@ void describe_python_names(ArgumentDescriber& d) {
   d.no_effect<AnyText>("torch_compile_mode", "see torch_compile");
   d.no_effect<AnyText>("liger_kernel_config",
                        "hasten's own kernels are always used where they are faster");
-  d.no_effect<bool>("use_cache", "no model of this release has a cache");
+  d.no_effect<bool>("use_cache",
+                    "training uses no cache of keys and values, and generation always does");
   d.no_effect<bool>("eval_do_concat_batches", "predictions are always one tensor", true);
   d.no_effect<bool>("batch_eval_metrics", "metrics are always computed batch by batch");
   d.no_effect<bool>("restore_callback_states_from_checkpoint",

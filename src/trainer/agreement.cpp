@@ -11,7 +11,6 @@
 namespace hasten {
 namespace {
 
-constexpr double kBetweenExchanges = 0.5;  // seconds
 // The interval grows by this factor at most, because a first batch may be quick by chance.
 constexpr std::int64_t kFasterAtMost = 4;
 
@@ -80,19 +79,6 @@ std::int64_t next_interval(std::int64_t interval, double slowest, double wanted)
   const double next = wanted * static_cast<double>(interval) / std::max(slowest, 1e-6);
   return static_cast<std::int64_t>(
       std::clamp(next, 1.0, static_cast<double>(kFasterAtMost * interval)));
-}
-
-bool EvaluationStop::after_batch(int signal) {
-  if (group_.size() == 1) return signal != 0;
-  if (++batches_ < interval_) return false;
-  const double seconds = std::chrono::duration<double>(Clock::now() - exchanged_).count();
-  const at::Tensor greatest =
-      group_.reduce(tensor_of({static_cast<double>(signal), seconds}), Reduction::max);
-  const double* const value = greatest.const_data_ptr<double>();
-  interval_ = next_interval(interval_, value[1], kBetweenExchanges);
-  batches_ = 0;
-  exchanged_ = Clock::now();
-  return value[0] != 0;
 }
 
 void broadcast_metrics(const Group& group, Metrics& metrics) {

@@ -3,7 +3,6 @@
 // figures that depend on clocks. Each costs a small collective, and nothing in a single process.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <vector>
 
@@ -42,26 +41,6 @@ void merge_control(const Group& group, TrainerControl& control, bool& is_writing
 // Returns after how many steps (or batches) the processes exchange figures again, if they do so about
 // every `wanted` seconds and the slowest process took `slowest` seconds for the last `interval`.
 std::int64_t next_interval(std::int64_t interval, double slowest, double wanted);
-
-// Decides whether a signal stops an evaluation. All processes call after_batch() after each batch,
-// each with its own signal (0: none); it returns true in all of them after the same batch.
-//
-// A small collective may take as long as a batch of a small model, so signals are exchanged only
-// about twice a second: after a number of batches, the same in all, that follows from the slowest
-// process's time since the last exchange.
-class EvaluationStop {
- public:
-  explicit EvaluationStop(const Group& group) : group_(group) {}
-  bool after_batch(int signal);
-
- private:
-  using Clock = std::chrono::steady_clock;
-
-  const Group& group_;
-  std::int64_t batches_ = 0;   // since the last exchange
-  std::int64_t interval_ = 1;  // batches from that exchange to the next
-  Clock::time_point exchanged_ = Clock::now();
-};
 
 // Gives every process the main process's figures: runtimes differ, but decisions based on them must
 // not. The names must be the same everywhere.

@@ -27,6 +27,12 @@ void check_order_of_stream(const TrainingArguments& args) {
                "the dataset size() and get(index)"});
 }
 
+// The error of the loader would not say which data are meant.
+void check_has_rows(const TrainerDataset& data, const char* name) {
+  if (data.is_stream() || data.size() > 0) return;
+  throw DataError("data.empty", {.what = name, .got = "no rows", .expected = "at least one row"});
+}
+
 }  // namespace
 
 ModelOutput Trainer::compute_loss(TrainerBatch& batch) { return impl_->compute_loss(batch); }
@@ -93,6 +99,7 @@ Loader<TrainerBatch> Trainer::get_train_dataloader() {
     check_order_of_stream(args);
     return impl_->parts.train_dataset.loader(options);
   }
+  check_has_rows(impl_->parts.train_dataset, "train_dataset");
   options.shuffle = args.train_sampling_strategy == SamplingStrategy::random ||
                     args.train_sampling_strategy == SamplingStrategy::batch_rebalance;
   if (args.train_sampling_strategy == SamplingStrategy::batch_rebalance) {
@@ -109,6 +116,7 @@ Loader<TrainerBatch> Trainer::get_train_dataloader() {
 }
 
 Loader<TrainerBatch> Trainer::get_eval_dataloader(const TrainerDataset& dataset) {
+  check_has_rows(dataset, "the data of an evaluation or a prediction");
   return dataset.loader(impl_->loader_options(impl_->args.per_device_eval_batch_size));
 }
 

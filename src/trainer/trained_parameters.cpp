@@ -8,7 +8,10 @@ namespace hasten {
 
 TrainedParameters::TrainedParameters(const torch::nn::Module& module)
     : by_name_(parameters_of(module)) {
-  if (!with_gradients().empty()) return;
+  for (const auto& [name, parameter] : by_name_) {
+    if (!parameter.requires_grad()) frozen_.insert(name);
+  }
+  if (frozen_.size() < by_name_.size()) return;
   throw UsageError(
       "trainer.no-parameters",
       {.what = "train()",
@@ -27,6 +30,16 @@ std::vector<at::Tensor> TrainedParameters::with_gradients() const {
   return out;
 }
 
+// The optimizer has no such parameter, so the run would leave it as it is.
+void TrainedParameters::throw_unfrozen(const std::string& name, std::int64_t step) {
+  throw UsageError(
+      "trainer.parameters-changed",
+      {.what = str("parameter ", name, " at step ", step),
+       .got = "requires_grad true",
+       .expected = "false, as when train() was called",
+       .hint = "set requires_grad before train(), or end the run and call train() again"});
+}
+
 void TrainedParameters::check_unchanged(const torch::nn::Module& module, std::int64_t step) const {
   const ParameterNames now = parameters_of(module);
   const auto throw_changed = [&](const std::string& name, const std::string& change) {
@@ -42,6 +55,7 @@ void TrainedParameters::check_unchanged(const torch::nn::Module& module, std::in
     const auto before = by_name_.find(name);
     if (before == by_name_.end()) throw_changed(name, "a new parameter");
     if (!before->second.is_same(parameter)) throw_changed(name, "another tensor");
+    if (parameter.requires_grad() && frozen_.contains(name)) throw_unfrozen(name, step);
   }
   for (const auto& [name, parameter] : by_name_) {
     if (!now.contains(name)) throw_changed(name, "a module without it");

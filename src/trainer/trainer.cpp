@@ -1,8 +1,6 @@
 #include "hasten/trainer/trainer.h"
 
 #include <algorithm>
-#include <chrono>
-#include <cmath>
 #include <iostream>
 
 #include "attach/attach.h"
@@ -18,15 +16,11 @@
 #include "hasten/process/once.h"
 #include "hasten/trainer/tracking_callback.h"
 #include "models/losses.h"
-#include "trainer/agreement.h"
-#include "trainer/prediction_buffer.h"
 #include "trainer/saved_model.h"
 #include "trainer/trainer_impl.h"
 
 namespace hasten {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 DistributedDataParallelKwargs data_parallel_options(const TrainingArguments& args) {
   DistributedDataParallelKwargs out;
@@ -107,36 +101,6 @@ LogLevel level_of(const TrainingArguments& args) {
   return args.log_level == LogLevel::passive ? LogLevel::info : args.log_level;
 }
 
-[[noreturn]] void throw_no_logits(const std::string& what) {
-  throw UsageError(
-      "trainer.no-logits",
-      {.what = what,
-       .got = "a batch with a loss and no logits",
-       .expected = "logits, which it is computed from",
-       .hint = "return ModelOutput{.loss = loss, .logits = logits} from compute_loss"});
-}
-
-[[noreturn]] void throw_out_of_memory(const std::string& during, const std::string& got,
-                                      const std::string& hint) {
-  throw MemoryError(
-      "trainer.out-of-memory",
-      {.what = "out of memory in " + during, .got = got, .expected = "", .hint = hint});
-}
-
-[[noreturn]] void explain_evaluation(const std::exception& error, const TrainingArguments& args) {
-  const auto* const of_libtorch = dynamic_cast<const c10::Error*>(&error);
-  const std::string text = of_libtorch ? of_libtorch->what_without_backtrace() : error.what();
-  throw_out_of_memory(
-      "an evaluation batch", text.substr(0, text.find('\n')),
-      str("use a smaller per_device_eval_batch_size (", args.per_device_eval_batch_size,
-          "), which changes no score; shorter rows (--max_length) help too"));
-}
-
-double rounded(double value, int decimals) {
-  const double factor = std::pow(10.0, decimals);
-  return std::round(value * factor) / factor;
-}
-
 // A dataset of another type than a function takes is an error before the first batch.
 void check_batch_types(const TrainerParts& parts, const ComputeLoss& forward) {
   const ComputeLoss& loss = parts.compute_loss ? parts.compute_loss : forward;
@@ -149,115 +113,22 @@ void check_batch_types(const TrainerParts& parts, const ComputeLoss& forward) {
   }
 }
 
-// Returns the rows of all processes, in rank order, with the second dimension padded to one length
-// with -100. A collective.
-at::Tensor gather_padded_rows(const Accelerator& accelerator, const at::Tensor& rows) {
-  if (accelerator.group().size() == 1) return rows;
-  return accelerator.gather_rows(accelerator.pad_across_processes(rows, 1, kIgnoredLabel));
-}
-
-// Calls f with each output that is defined, with each column of labels, or with both.
-template <class F>
-void for_each_output(EvalPrediction& batch, F&& f) {
-  if (batch.predictions.defined()) f(batch.predictions);
-  for (auto& [name, tensor] : batch.other_predictions) f(tensor);
-}
-template <class F>
-void for_each_label(EvalPrediction& batch, F&& f) {
-  if (batch.label_ids.defined()) f(batch.label_ids);
-  for (auto& [name, tensor] : batch.labels) f(tensor);
-}
-template <class F>
-void for_each_tensor_of(EvalPrediction& batch, F&& f) {
-  for_each_output(batch, f);
-  for_each_label(batch, f);
-}
-
-// The number of rows of a batch with labels.
-std::int64_t rows_with_labels(const EvalPrediction& batch) {
-  const at::Tensor& labels = batch.labels.empty() ? batch.label_ids : batch.labels.begin()->second;
-  return labels.dim() > 0 ? labels.size(0) : 0;
-}
-
-void add_rows(EvalMetric& metric, const EvalPrediction& rows) {
-  const bool is_plain = rows.other_predictions.empty() && rows.labels.empty();
-  if (is_plain) return metric.add(rows.predictions, rows.label_ids);
-  metric.add_outputs(rows);
-}
-
-bool has_any_labels(const EvalPrediction& batch) {
-  return batch.label_ids.defined() || !batch.labels.empty();
-}
-
-// Returns the outputs of a model for metrics and predictions. The hidden states of a model with logits
-// stay with the model.
-EvalPrediction kept_outputs(const ModelOutput& out, const Trainer::IgnoreKeys& ignored) {
-  TensorDict all = out.others;
-  if (out.logits.defined()) {
-    all["logits"] = out.logits;
-  } else {
-    if (out.last_hidden_state.defined()) all["last_hidden_state"] = out.last_hidden_state;
-    if (out.pooler_output.defined()) all["pooler_output"] = out.pooler_output;
-  }
-  for (const std::string& name : ignored) all.erase(name);
-  EvalPrediction kept;
-  for (auto& [name, tensor] : all) {
-    if (name == "logits" || all.size() == 1) {
-      kept.predictions = tensor;
-    } else {
-      kept.other_predictions[name] = tensor;
-    }
-  }
-  return kept;
-}
-
-// Collects the tensors of all batches by name.
-class PredictedRows {
- public:
-  explicit PredictedRows(std::optional<std::int64_t> accumulation_steps)
-      : accumulation_steps_(accumulation_steps) {}
-  void add(const std::string& name, const at::Tensor& rows) {
-    buffers_.try_emplace(name, accumulation_steps_).first->second.add(rows);
-  }
-  at::Tensor take(const std::string& name) {
-    const auto found = buffers_.find(name);
-    return found == buffers_.end() ? at::Tensor() : concatenate_padded(found->second.take());
-  }
-  std::vector<std::string> names() const {
-    std::vector<std::string> all;
-    for (const auto& [name, buffer] : buffers_) all.push_back(name);
-    return all;
-  }
-
- private:
-  std::optional<std::int64_t> accumulation_steps_;
-  std::map<std::string, PredictionBuffer> buffers_;
-};
-
-StepTotals sum_of(const std::vector<StepTotals>& totals) {
-  StepTotals sum;
-  for (const StepTotals& each : totals) {
-    sum.loss += each.loss;
-    sum.items += each.items;
-  }
-  return sum;
-}
-
-// Adds the scores under the prefix. A name that has the prefix already stays as it is.
-void add_scores(Metrics& metrics, const Metrics& scores, const std::string& prefix) {
-  for (const auto& [name, value] : scores)
-    metrics[starts_with(name, prefix + "_") ? name : prefix + "_" + name] = value;
-}
-
 }  // namespace
 
-Metrics speed_metrics(const std::string& prefix, double seconds, double samples, double steps) {
-  Metrics out = {{prefix + "_runtime", rounded(seconds, 4)}};
-  if (seconds > 0) {
-    out[prefix + "_samples_per_second"] = rounded(samples / seconds, 3);
-    out[prefix + "_steps_per_second"] = rounded(steps / seconds, 3);
-  }
-  return out;
+void throw_no_logits(const std::string& what) {
+  throw UsageError(
+      "trainer.no-logits",
+      {.what = what,
+       .got = "a batch with a loss and no logits",
+       .expected = "logits, which it is computed from",
+       .hint = "return ModelOutput{.loss = loss, .logits = logits} from compute_loss"});
+}
+
+void throw_out_of_memory(const std::string& during, const std::string& got,
+                         const std::string& hint) {
+  throw MemoryError(
+      "trainer.out-of-memory",
+      {.what = "out of memory in " + during, .got = got, .expected = "", .hint = hint});
 }
 
 void explain_out_of_memory(const std::string& text, const TrainingArguments& args,
@@ -472,6 +343,13 @@ void Trainer::Impl::check_loss_shape(const at::Tensor& loss) const {
                       .expected = "one number, the mean over the rows or labels of the batch",
                       .hint = "end compute_loss with .mean(), or leave out reduction = kNone"});
   }
+  if (loss.is_complex()) {
+    throw UsageError("trainer.loss-shape",
+                     {.what = "the loss of a batch",
+                      .got = str("a number of type ", c10::toString(loss.scalar_type())),
+                      .expected = "a real number",
+                      .hint = "end compute_loss with at::real() or .abs()"});
+  }
 }
 
 TrainerBatch Trainer::Impl::to_device(const TrainerBatch& batch, std::int64_t rows) const {
@@ -499,149 +377,6 @@ void Trainer::Impl::add_labels(TrainerBatch& batch, EvalPrediction& to) const {
   }
 }
 
-Trainer::Impl::Evaluated Trainer::Impl::evaluation_loop(
-    const TrainerDataset& dataset, const Trainer::IgnoreKeys& ignored,
-    const std::function<void(const EvalPrediction&)>& each, const Stops& stops) {
-  auto loader = std::get<0>(accelerator.prepare(trainer.get_eval_dataloader(dataset)));
-  use_evaluated_weights();
-  const bool was_training = model->is_training();
-  model->eval();
-  const torch::NoGradGuard no_grad;
-  const Precision precision = args.bf16_full_eval   ? Precision::bf16
-                              : args.fp16_full_eval ? Precision::fp16
-                                                    : accelerator.mixed_precision();
-  struct Restore {
-    torch::nn::Module& model;
-    bool training;
-    ~Restore() { model.train(training); }
-  } const restore{*model, was_training};
-  std::vector<StepTotals> totals;  // the totals of each batch
-  Evaluated evaluated;
-  const std::int64_t batches = loader->has_size() ? loader.size() : 0;
-  const std::int64_t eval_rows =
-      rows_of_rank(args, args.per_device_eval_batch_size, group().size());
-  for_each_callback([&](TrainerCallback& each) { each.on_evaluate_begin(event(), batches); });
-  try {
-    for (const auto& [host_batch, info] : with_info(loader)) {
-      RealRows real = real_rows(host_batch, info);
-      TrainerBatch batch = to_device(real.batch, eval_rows);
-      const AutocastGuard guard(precision, accelerator.device().type());
-      const ModelOutput out = trainer.prediction_step(batch);
-      EvalPrediction found = kept_outputs(out, ignored);
-      add_labels(traits().needs_static_shapes ? real.batch : batch, found);
-      const at::Tensor labels = labels_of(traits().needs_static_shapes ? real.batch : batch);
-      const at::Tensor mean = out.loss;  // some models compute it without labels
-      if (mean.defined()) check_loss_shape(mean);
-      totals.emplace_back();
-      // The mean over no labels is NaN, as in a batch of short texts without a masked token.
-      if (mean.defined() && real.count > 0 && count_items(real) > 0) {
-        const auto count =
-            static_cast<double>(labels.defined() && labels.dim() > 0 ? labels.size(0) : real.count);
-        totals.back() = {.loss = mean.item<double>() * count, .items = count};
-      }
-      ++evaluated.batches;
-      evaluated.rows += static_cast<double>(real.count);
-      for_each_output(found, [&](at::Tensor& output) {
-        output = counted(output_of(output, real.batch), real.count);
-      });
-      for_each_label(found, [&](at::Tensor& column) { column = counted(column, real.count); });
-      each(found);
-      notify_callbacks(&TrainerCallback::on_prediction_step);
-      if (stops()) break;
-    }
-  } catch (const std::exception& error) {
-    if (!is_out_of_memory(error) || dynamic_cast<const MemoryError*>(&error) != nullptr) throw;
-    explain_evaluation(error, args);
-  }
-  const StepTotals all =
-      is_elastic() ? sum_of_batches(group(), totals) : sum_over(group(), sum_of(totals));
-  if (all.items > 0) evaluated.loss = all.loss / all.items;
-  // A stream may have another size in each process, or another number of rows than it says.
-  evaluated.rows = dataset.is_stream() ? sum_over(group(), {.items = evaluated.rows}).items
-                                       : static_cast<double>(dataset.size());
-  return evaluated;
-}
-
-// The labels of a causal model are those of the tokens after the logits.
-EvalPrediction Trainer::Impl::labels_of_logits(EvalPrediction batch) const {
-  if (shifts_labels(batch.label_ids)) batch.label_ids = shifted_labels(batch.label_ids);
-  return batch;
-}
-
-// A metric whose counts are summed gets this process's rows; any other gets the rows of all. With
-// elastic ranks a metric gets each batch of all processes, as one process would give it.
-void Trainer::Impl::add_to_metric(const EvalPrediction& given) const {
-  const EvalPrediction batch = labels_of_logits(given);
-  EvalMetric& metric = *parts.compute_metrics;
-  const auto add = [&](const EvalPrediction& rows) { add_rows(metric, rows); };
-  if (group().size() > 1 && is_elastic()) {
-    const at::Tensor of_ranks =
-        group().gather(at::scalar_tensor(rows_with_labels(batch), at::kLong));
-    EvalPrediction all = batch;
-    for_each_tensor_of(all,
-                       [&](at::Tensor& rows) { rows = gather_padded_rows(accelerator, rows); });
-    std::int64_t first = 0;
-    for (std::int64_t rank = 0; rank < group().size(); ++rank) {
-      const auto rows = of_ranks[rank].item<std::int64_t>();
-      EvalPrediction own = all;
-      for_each_tensor_of(own, [&](at::Tensor& each) { each = each.narrow(0, first, rows); });
-      if (rows > 0) add(own);
-      first += rows;
-    }
-    return;
-  }
-  if (group().size() > 1 && metric.counts().empty()) {
-    EvalPrediction all = batch;
-    for_each_tensor_of(all,
-                       [&](at::Tensor& rows) { rows = gather_padded_rows(accelerator, rows); });
-    return add(all);
-  }
-  if (rows_with_labels(batch) > 0) add(batch);
-}
-
-Metrics Trainer::Impl::computed_metrics() const {
-  EvalMetric& metric = *parts.compute_metrics;
-  if (!is_elastic()) sum_in_place(group(), metric.counts());
-  return metric.compute();
-}
-
-std::optional<Metrics> Trainer::Impl::evaluate(const TrainerDataset& dataset,
-                                               const std::string& prefix,
-                                               const Trainer::IgnoreKeys& ignored,
-                                               const Stops& stops) {
-  if (!dataset)
-    throw UsageError("trainer.no-eval-data",
-                     {.what = "evaluate()",
-                      .got = "no evaluation data",
-                      .hint = "pass eval_dataset to the Trainer, or a dataset to evaluate()"});
-  MemoryTracker::StageScope stage(memory, MemoryTracker::Stage::eval);
-  const auto start = Clock::now();
-  if (parts.compute_metrics) parts.compute_metrics->reset();
-  bool stopped = false;
-  const Evaluated evaluated = evaluation_loop(
-      dataset, ignored,
-      [&](const EvalPrediction& batch) {
-        if (!parts.compute_metrics || !has_any_labels(batch) || args.prediction_loss_only) return;
-        if (!batch.predictions.defined() && batch.other_predictions.empty())
-          throw_no_logits("compute_metrics");
-        add_to_metric(batch);
-      },
-      [&] { return stopped = stops(); });
-  if (stopped) return std::nullopt;
-  Metrics metrics;
-  if (evaluated.loss) metrics[prefix + "_loss"] = *evaluated.loss;
-  if (parts.compute_metrics && !args.prediction_loss_only)
-    add_scores(metrics, computed_metrics(), prefix);
-  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  metrics.merge(speed_metrics(prefix, seconds, evaluated.rows, evaluated.batches));
-  broadcast_metrics(group(), metrics);
-  trainer.log(metrics);
-  metrics["epoch"] = state.epoch;
-  notify_callbacks(&TrainerCallback::on_evaluate, metrics);
-  stage.stop(metrics);
-  return metrics;
-}
-
 void Trainer::Impl::write_model(const std::filesystem::path& folder) const {
   save_model_files(*model, folder);
   for (const auto& [name, bytes] : extra_files) write_file_atomically(folder / name, bytes);
@@ -657,64 +392,6 @@ Trainer::Trainer(std::shared_ptr<torch::nn::Module> model, ComputeLoss forward,
     : impl_(std::make_unique<Impl>(*this, std::move(model), std::move(forward),
                                    std::move(arguments), std::move(parts))) {}
 Trainer::~Trainer() = default;
-
-Metrics Trainer::evaluate(const std::string& prefix, const IgnoreKeys& ignored) {
-  return impl_->evaluate(impl_->parts.eval_dataset, prefix, ignored, Impl::never).value();
-}
-Metrics Trainer::evaluate(const TrainerDataset& dataset, const std::string& prefix,
-                          const IgnoreKeys& ignored) {
-  return impl_->evaluate(dataset, prefix, ignored, Impl::never).value();
-}
-
-PredictionOutput Trainer::predict(const TrainerDataset& dataset, const std::string& prefix,
-                                  const IgnoreKeys& ignored) {
-  if (!dataset)
-    throw UsageError("trainer.no-eval-data",
-                     {.what = "predict()", .got = "no data", .hint = "pass a dataset"});
-  MemoryTracker::StageScope stage(impl_->memory, MemoryTracker::Stage::test);
-  const auto start = Clock::now();
-  const TrainingArguments& args = impl_->args;
-  PredictedRows logits(args.eval_accumulation_steps), labels(args.eval_accumulation_steps),
-      others(args.eval_accumulation_steps);
-  const auto gathered = [&](const at::Tensor& rows) {
-    return gather_padded_rows(impl_->accelerator, rows);
-  };
-  const Impl::Evaluated evaluated = impl_->evaluation_loop(
-      dataset, ignored,
-      [&](const EvalPrediction& batch) {
-        if (args.prediction_loss_only) return;
-        if (batch.predictions.defined()) logits.add("", gathered(batch.predictions));
-        if (batch.label_ids.defined()) labels.add("", gathered(batch.label_ids));
-        for (const auto& [name, tensor] : batch.other_predictions)
-          others.add(name, gathered(tensor));
-        for (const auto& [name, tensor] : batch.labels) labels.add(name, gathered(tensor));
-      },
-      Impl::never);
-  EvalPrediction all{.predictions = logits.take(""), .label_ids = labels.take("")};
-  for (const std::string& name : others.names()) all.other_predictions[name] = others.take(name);
-  for (const std::string& name : labels.names())
-    if (!name.empty()) all.labels[name] = labels.take(name);
-  PredictionOutput out;
-  if (evaluated.loss) out.metrics[prefix + "_loss"] = *evaluated.loss;
-  if (impl_->parts.compute_metrics && has_any_labels(all)) {
-    if (!all.predictions.defined() && all.other_predictions.empty())
-      throw_no_logits("compute_metrics");
-    EvalMetric& metric = *impl_->parts.compute_metrics;
-    metric.reset();
-    add_rows(metric, impl_->labels_of_logits(all));
-    add_scores(out.metrics, metric.compute(), prefix);
-  }
-  out.predictions = all.predictions;
-  out.label_ids = all.labels.empty() ? all.label_ids : all.labels.at(args.label_names.front());
-  out.other_predictions = std::move(all.other_predictions);
-  out.labels = std::move(all.labels);
-  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  out.metrics.merge(speed_metrics(prefix, seconds, evaluated.rows, evaluated.batches));
-  broadcast_metrics(impl_->group(), out.metrics);
-  impl_->notify_callbacks(&TrainerCallback::on_predict, out.metrics);
-  stage.stop(out.metrics);
-  return out;
-}
 
 void Trainer::save_model(const std::filesystem::path& folder) {
   const auto& target = folder.empty() ? std::filesystem::path(impl_->args.output_dir) : folder;

@@ -25,34 +25,27 @@ struct Trainer::Impl {
   class RunControl;
   class RunCheckpoints;
   class Resume;
+  // One pass of an evaluation or a prediction, likewise.
+  class Evaluation;
 
   Impl(Trainer& trainer, std::shared_ptr<torch::nn::Module> model, ComputeLoss forward,
        TrainingArguments arguments, TrainerParts parts);
 
-  // Called in all processes after each batch of an evaluation. True ends it.
-  using Stops = std::function<bool()>;
-  static bool never() { return false; }
+  // Returns the signal that is to end an evaluation, or 0; called after batches in each process.
+  using Signal = std::function<int()>;
+  static int no_signal() { return 0; }
 
-  // Returns nullopt if `stops` ended it.
+  // Returns nullopt if a signal has ended it.
   std::optional<Metrics> evaluate(const TrainerDataset& dataset, const std::string& prefix,
-                                  const Trainer::IgnoreKeys& ignored, const Stops& stops);
-  // The results of an evaluation over the rows of all processes.
-  struct Evaluated {
-    std::optional<double> loss;  // the mean over the rows that have one; unset: none has
-    double batches = 0;          // those of this process
-    double rows = 0;
-  };
-  // Runs the model over this process's share of the data. `each` gets the outputs and labels of every
-  // batch, without those that are ignored.
-  Evaluated evaluation_loop(const TrainerDataset& dataset, const Trainer::IgnoreKeys& ignored,
-                            const std::function<void(const EvalPrediction&)>& each,
-                            const Stops& stops);
+                                  const Trainer::IgnoreKeys& ignored, const Signal& signal);
+  PredictionOutput predict(const TrainerDataset& dataset, const std::string& prefix,
+                           const Trainer::IgnoreKeys& ignored);
   // Returns the batch with labels that belong to its logits.
   EvalPrediction labels_of_logits(EvalPrediction batch) const;
-  // Adds a batch to compute_metrics.
-  void add_to_metric(const EvalPrediction& batch) const;
-  // Returns the metrics over all processes. A collective.
+  // Returns the scores of compute_metrics over the batches of all processes. A collective.
   Metrics computed_metrics() const;
+  // Returns the scores of compute_metrics for these rows; empty without it or without labels.
+  Metrics scores_of(const EvalPrediction& all) const;
   // The labels that weight a batch: the first column of several. Undefined if the batch has none.
   at::Tensor labels_of(TrainerBatch& batch) const;
   // Sets the labels for metrics and predictions; none unless the batch has each of label_names.
@@ -162,6 +155,11 @@ struct Trainer::Impl {
 
 // Runtime and rates, rounded to 4 and 3 decimals as in the Hugging Face Trainer.
 Metrics speed_metrics(const std::string& prefix, double seconds, double samples, double steps);
+// Throws UsageError "trainer.no-logits"; `what` needs them.
+[[noreturn]] void throw_no_logits(const std::string& what);
+// Throws MemoryError "trainer.out-of-memory".
+[[noreturn]] void throw_out_of_memory(const std::string& during, const std::string& got,
+                                      const std::string& hint);
 // Throws MemoryError "trainer.out-of-memory" with LibTorch's text, the explanation if there is one,
 // and what to try.
 [[noreturn]] void explain_out_of_memory(const std::string& text, const TrainingArguments& args,

@@ -312,6 +312,7 @@ class Trainer::Run {
                                  .on_device = trainer_.traits().reads_scalars_late,
                                  .are_read = callbacks_read_gradients()});
     trainer_.notify_callbacks(&TrainerCallback::on_pre_optimizer_step);
+    check_has_gradients();
     learning_rate_ = run_.schedule.learning_rate();
     trainer_.use_trained_weights();  // a callback may have evaluated the model
     memory_.run(str("optimizer step ", trainer_.state.global_step + 1),
@@ -367,6 +368,24 @@ class Trainer::Run {
   // The optimizer would not train a parameter that has been added or replaced since the start.
   void check_parameters() const {
     run_.parameters.check_unchanged(*trainer_.model, trainer_.state.global_step);
+  }
+
+  // A loss that has a gradient, but does not depend on a parameter of the module, would train nothing.
+  void check_has_gradients() const {
+    const auto has_gradient = [](const at::Tensor& parameter) {
+      return parameter.grad().defined();
+    };
+    if (args_.step_in_backward || trainer_.is_elastic() || trainer_.group().size() > 1 ||
+        std::any_of(run_.trained.begin(), run_.trained.end(), has_gradient))
+      return;
+    throw UsageError(
+        "trainer.loss-without-gradient",
+        {.what = str("step ", trainer_.state.global_step + 1),
+         .got = "a gradient for no parameter of the module",
+         .expected = "a loss that depends on a parameter that requires a gradient",
+         .hint =
+             "compute it from the outputs of the Trainer's module, and change its parameters in "
+             "place, with copy_(): assigning to a member leaves the registered one as it is"});
   }
 
   // Throws before the step, so that the weights are still those of the last finite loss.
@@ -434,9 +453,8 @@ class Trainer::Run {
 
   // Returns nullopt if a signal stops it: metrics of only some rows would mislead.
   std::optional<Metrics> evaluate() {
-    EvaluationStop stop(trainer_.group());
     return trainer_.evaluate(trainer_.parts.eval_dataset, "eval", trainer_.ignored_in_evaluations,
-                             [&] { return stop.after_batch(trainer_.control.stop_signal); });
+                             [&] { return trainer_.control.stop_signal; });
   }
 
   void report_anatomy() {

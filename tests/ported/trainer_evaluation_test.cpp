@@ -1,11 +1,13 @@
-// The tests of test_trainer_evaluation.py and of the dynamic shapes in test_trainer_data.py of
-// transformers' tests/trainer, assert by assert. The comments name them.
+// The tests of test_trainer_evaluation.py, of the dynamic shapes in test_trainer_data.py, and of what
+// collects predictions in test_trainer_utils.py, of transformers' tests/trainer, assert by assert. The comments name them.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
 #include <memory>
+#include <string_view>
 #include <vector>
 
+#include "hasten/process/notebook_launcher.h"
 #include "ported/regression_trainer.h"
 #include "unit/code_of.h"
 
@@ -155,6 +157,105 @@ TEST_CASE("evaluation: batches of different lengths are padded with -100") {
       check_row(out.predictions[row], 2 * expected.at("input_x") + 1);
     }
   }
+}
+
+namespace {
+
+// Returns the columns of the batch but its labels as outputs, and the number of its calls.
+struct Echo : torch::nn::Module {
+  ModelOutput forward(const TensorDict& batch) {
+    ModelOutput out;
+    for (const auto& [name, column] : batch) {
+      if (name != "labels") out.others[name] = column;
+    }
+    out.others["call"] = at::scalar_tensor(++calls, at::kFloat);
+    return out;
+  }
+  int calls = 0;
+};
+
+// 12 rows, of which the last four have a longer column.
+struct Outputs {
+  std::int64_t size() const { return rows; }
+  TensorDict get(std::int64_t row) const {
+    return {{"flat", at::ones({5})},
+            {"cube", at::ones({2, 3})},
+            {"padded", at::ones({row < 8 ? 2 : 6})}};
+  }
+  std::int64_t rows = 12;
+};
+
+}  // namespace
+
+TEST_CASE(
+    "evaluation: outputs of several shapes are joined and padded, with a number for a batch") {
+  // test_eval_loop_container, test_pad_and_concatenate_with_1d
+  const Folder folder;
+  Trainer trainer(std::make_shared<Echo>(), arguments_of(folder), {});
+  TensorDict out = trainer.predict(TrainerDataset(Outputs())).other_predictions;
+  CHECK(out.at("flat").sizes() == at::IntArrayRef{12, 5});
+  CHECK(out.at("cube").sizes() == at::IntArrayRef{12, 2, 3});
+  CHECK(out.at("padded").sizes() == at::IntArrayRef{12, 6});
+  CHECK(out.at("padded")[0][2].item<float>() == -100);
+  CHECK(out.at("padded")[8].eq(1).all().item<bool>());
+  // There the container has two numbers for two batches; here each row has that of its batch.
+  CHECK(at::equal(out.at("call"), at::cat({at::ones({8}), at::full({4}, 2)})));
+  // One batch, and none.
+  out = trainer.predict(TrainerDataset(Outputs{8})).other_predictions;
+  CHECK(out.at("flat").sizes() == at::IntArrayRef{8, 5});
+  CHECK(out.at("padded").sizes() == at::IntArrayRef{8, 2});
+  CHECK(out.at("call").sizes() == at::IntArrayRef{8});
+  CHECK(code_of([&] { trainer.predict(TrainerDataset(Outputs{0})); }) == "data.empty");
+}
+
+namespace {
+
+// The predictions of 21 rows: eight of length 8, eight of length 10 and five of length 13.
+struct Predictions {
+  std::int64_t size() const { return 21; }
+  TensorDict get(std::int64_t row) const {
+    const at::Tensor all = values()[row];
+    return {{"all", all},
+            {"nested", all.repeat({2, 1})},
+            {"shorter", all.slice(0, 0, length(row))},
+            {"labels", all.slice(0, 0, length(row))}};
+  }
+  static std::int64_t length(std::int64_t row) { return row < 8 ? 8 : row < 16 ? 10 : 13; }
+  static at::Tensor values() {
+    torch::Generator random = at::detail::createCPUGenerator(3);
+    return torch::randn({21, 13}, random);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("evaluation: four processes have the predictions of all rows, in order and padded") {
+  // test_distributed_tensor_gatherer, test_distributed_tensor_gatherer_different_shapes
+  const Folder folder;
+  notebook_launcher(
+      [&] {
+        TrainingArguments args = arguments_of(folder);
+        args.per_device_eval_batch_size = 1;  // the row that fills up a step has another length
+        Trainer trainer(std::make_shared<Echo>(), args, {.log_sink = [](std::string_view) {}});
+        const PredictionOutput out = trainer.predict(TrainerDataset(Predictions()));
+        const at::Tensor expected = Predictions::values();
+        forked::require(at::equal(out.other_predictions.at("all"), expected), "all");
+        forked::require(
+            at::equal(out.other_predictions.at("nested"), at::stack({expected, expected}, 1)),
+            "nested");
+        forked::require(out.other_predictions.at("call").size(0) == 21, "the numbers of batches");
+        for (const at::Tensor& padded : {out.other_predictions.at("shorter"), out.label_ids}) {
+          for (std::int64_t row = 0; row < 21; ++row) {
+            const std::int64_t length = Predictions::length(row);
+            forked::require(
+                at::equal(padded[row].slice(0, 0, length), expected[row].slice(0, 0, length)),
+                str("row ", row));
+            forked::require(padded[row].slice(0, length).eq(-100).all().item<bool>(),
+                            str("the padding of row ", row));
+          }
+        }
+      },
+      {.num_processes = 4});
 }
 
 }  // namespace ported_trainer_evaluation_test

@@ -1,5 +1,5 @@
-// The samplers of test_trainer_data.py of transformers' tests/trainer, assert by assert: what each
-// process reads. The comments name the tests.
+// The samplers of test_trainer_data.py and test_trainer_utils.py of transformers' tests/trainer, assert
+// by assert: what each process reads. The comments name the tests.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -59,6 +59,16 @@ TEST_CASE("shares: the processes read the rows in turn, and begin again to fill 
         },
         world);
   }
+}
+
+TEST_CASE("shares: rows in their order come once, and those that fill the last step come again") {
+  // test_sequential_distributed_sampler
+  debug_launcher([] {
+    for (const std::int64_t count : {23, 64, 123}) {
+      for (const std::int64_t batch_size : {1, 16})
+        require_shares<NumberRows>(count, batch_size, /*drop_last=*/false);
+    }
+  });
 }
 
 TEST_CASE("shares: shuffled rows come once, and those that fill the last step come again") {

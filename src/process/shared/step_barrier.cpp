@@ -116,12 +116,20 @@ void StepBarrier::await_all(std::uint32_t step) {
 }
 
 void StepBarrier::throw_missing(std::int64_t rank, bool ended) const {
+  const std::string what = str(task_name_, ", on rank ", rank_);
+  if (ended) {
+    throw IoError("process.rank-missing",
+                  {.what = what,
+                   .got = str("rank ", rank, " has ended or left the group before reaching it"),
+                   .expected = "every rank",
+                   .hint = str("see what rank ", rank,
+                               " has printed; if it has no error, make every "
+                               "rank call the same collectives in the same order")});
+  }
   const double limit = std::chrono::duration<double>(limit_).count();
   throw IoError("process.rank-missing",
-                {.what = str(task_name_, ", on rank ", rank_),
-                 .got = str("rank ", rank,
-                            ended ? " has ended or left the group before reaching it"
-                                  : " has not reached it"),
+                {.what = what,
+                 .got = str("rank ", rank, " has not reached it"),
                  .expected = str("every rank within ", significant(limit, 6), " s"),
                  .hint = "make every rank call the same collectives in the same order"});
 }

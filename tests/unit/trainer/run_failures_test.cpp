@@ -1,20 +1,27 @@
 // Tests how a run handles bad input that appears only while it runs: metrics that are NaN or never
-// reported, callbacks and hooks that throw, and losses of evaluations that are NaN. The tests of
-// input that is refused before the first step are in any_module_test.cpp.
+// reported, callbacks and hooks that throw, parameters that change, rows that cannot be read, and
+// losses of evaluations that are NaN. The tests of input that is refused before the first step are in
+// any_module_test.cpp.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <new>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "hasten/base/text.h"
 #include "hasten/models/hooks.h"
+#include "hasten/process/notebook_launcher.h"
 #include "hasten/trainer/trainer.h"
 #include "unit/data/error_of.h"
 #include "unit/trainer/tiny.h"
@@ -294,6 +301,162 @@ TEST_CASE("run failures: a loss of an evaluation that is no number is refused by
   Trainer trainer(std::make_shared<ScaledIds>(), short_run(folder.path), std::move(parts));
   const std::string error = error_of([&] { trainer.evaluate(); });
   CHECK(contains(error, "trainer.loss-shape | the loss of a batch: got a tensor of 4 numbers"));
+}
+
+namespace {
+
+using Pair = std::pair<at::Tensor, at::Tensor>;
+
+struct Pairs {
+  std::int64_t size() const { return count; }
+  Pair get(std::int64_t index) const {
+    if (index == failing) throw std::runtime_error("the file of this row is gone");
+    return {at::sin(at::arange(4) + 3 * index), at::scalar_tensor(index % 3, at::kLong)};
+  }
+  std::int64_t count = 24, failing = -1;
+};
+
+struct NoRows {
+  std::optional<Pair> next() { return std::nullopt; }
+  void rewind(std::int64_t) {}
+};
+
+// A module whose parameters may change at its third forward pass.
+struct Changing : torch::nn::Module {
+  explicit Changing(std::function<void(Changing&)> change = {}, std::int64_t width = 4)
+      : change(std::move(change)) {
+    torch::manual_seed(1);
+    first = register_module("first", torch::nn::Linear(4, width));
+    second = register_module("second", torch::nn::Linear(width, 3));
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    if (++calls == 3 && change) change(*this);
+    return second(first(x));
+  }
+  void remove(const std::string& name) { unregister_module(name); }
+  // Registers other tensors, or only assigns them to the members.
+  void replace_registered() { first = replace_module("first", torch::nn::Linear(4, 4)); }
+  void assign_members() {
+    for (torch::nn::Linear* const layer : {&first, &second}) {
+      (*layer)->weight = (*layer)->weight.detach().clone().requires_grad_();
+      (*layer)->bias = (*layer)->bias.detach().clone().requires_grad_();
+    }
+  }
+  torch::nn::Linear first{nullptr}, second{nullptr};
+  std::function<void(Changing&)> change;
+  int calls = 0;
+};
+
+at::Tensor loss_of_pair(Changing& net, const Pair& batch) {
+  return torch::nn::functional::cross_entropy(net.forward(batch.first), batch.second);
+}
+
+// Two epochs of six steps.
+std::string error_with(const std::shared_ptr<Changing>& net, TrainerParts parts, int workers = 0) {
+  const Folder folder;
+  TrainingArguments args = short_run(folder.path);
+  args.num_train_epochs = 2;
+  args.max_steps = parts.train_dataset && parts.train_dataset.is_stream() ? 12 : -1;
+  args.dataloader_num_workers = workers;
+  if (parts.eval_dataset) args.eval_strategy = IntervalStrategy::epoch;
+  if (!parts.train_dataset) parts.train_dataset = TrainerDataset(Pairs());
+  if (!parts.compute_loss) parts.compute_loss = loss_of_pair;
+  parts.log_sink = [](std::string_view) {};
+  return error_of([&] { Trainer(net, args, std::move(parts)).train(); });
+}
+
+std::string error_after(const std::function<void(Changing&)>& change) {
+  return error_with(std::make_shared<Changing>(change), {});
+}
+
+}  // namespace
+
+TEST_CASE("run failures: parameters that are added, removed, replaced or released are an error") {
+  const std::string added =
+      error_after([](Changing& net) { net.register_parameter("extra", at::ones({2})); });
+  CHECK(contains(added, "trainer.parameters-changed | parameter extra at step 6: got a new"));
+  const std::string removed = error_after([](Changing& net) { net.remove("second"); });
+  CHECK(contains(removed,
+                 "trainer.parameters-changed | parameter second.bias at step 6: got a "
+                 "module without it"));
+  const std::string replaced = error_after([](Changing& net) { net.replace_registered(); });
+  CHECK(contains(replaced,
+                 "trainer.parameters-changed | parameter first.bias at step 6: got "
+                 "another tensor"));
+  // The registered parameters get no gradient any more.
+  const std::string assigned = error_after([](Changing& net) { net.assign_members(); });
+  CHECK(contains(assigned,
+                 "trainer.loss-without-gradient | step 3: got a gradient for no parameter "
+                 "of the module"));
+  const auto released =
+      std::make_shared<Changing>([](Changing& net) { net.first->weight.requires_grad_(true); });
+  released->first->weight.requires_grad_(false);
+  CHECK(contains(error_with(released, {}),
+                 "trainer.parameters-changed | parameter first.weight at "
+                 "step 6: got requires_grad true"));
+}
+
+TEST_CASE("run failures: a parameter may be frozen during a run, but not all of them") {
+  const auto net = std::make_shared<Changing>();
+  at::Tensor frozen;
+  net->change = [&](Changing& given) {
+    frozen = given.second->weight.requires_grad_(false).clone();
+  };
+  CHECK(error_with(net, {}) == "none");
+  CHECK(at::equal(net->second->weight, frozen));
+  const std::string all = error_after([](Changing& given) {
+    for (at::Tensor& parameter : given.parameters()) parameter.requires_grad_(false);
+  });
+  CHECK(contains(all, "trainer.loss-without-gradient | the loss of a batch"));
+}
+
+TEST_CASE("run failures: a loss that is complex, or of other tensors, is refused") {
+  const auto of_net = [](const ComputeLoss& loss) {
+    return error_with(std::make_shared<Changing>(), {.compute_loss = loss});
+  };
+  CHECK(contains(of_net([](Changing& net, const Pair& batch) {
+                   const at::Tensor mean = net.forward(batch.first).mean();
+                   return at::complex(mean, mean);
+                 }),
+                 "trainer.loss-shape | the loss of a batch: got a number of type ComplexFloat"));
+  CHECK(contains(of_net([](Changing&, const Pair&) { return 2 * at::ones({}).requires_grad_(); }),
+                 "trainer.loss-without-gradient | step 1"));
+}
+
+TEST_CASE("run failures: data without rows are named") {
+  const auto net = std::make_shared<Changing>();
+  CHECK(contains(error_with(net, {.train_dataset = TrainerDataset(Pairs{.count = 0})}),
+                 "data.empty | train_dataset: got no rows"));
+  CHECK(contains(error_with(net, {.eval_dataset = TrainerDataset(Pairs{.count = 0})}),
+                 "data.empty | the data of an evaluation or a prediction: got no rows"));
+  CHECK(net->calls == 0);  // no step was made before
+  CHECK(contains(error_with(net, {.train_dataset = TrainerDataset(NoRows())}), "data.empty"));
+  CHECK(contains(error_with(net, {.eval_dataset = TrainerDataset(NoRows())}), "data.empty"));
+}
+
+TEST_CASE("run failures: a row that cannot be read is named, also by worker threads") {
+  for (const int workers : {0, 2}) {
+    const auto net = std::make_shared<Changing>();
+    const std::string error =
+        error_with(net, {.train_dataset = TrainerDataset(Pairs{.failing = 7})}, workers);
+    CHECK(contains(error, "data.batch | making batch "));
+    CHECK(contains(error, "7"));
+    CHECK(contains(error, "failed: got the file of this row is gone"));
+    CHECK(contains(error_with(net, {.eval_dataset = TrainerDataset(Pairs{.failing = 7})}, workers),
+                   "data.batch | making batch 0 of epoch 0 (rows 0, 1, 2, 3, 4, 5, 6, 7) failed"));
+  }
+}
+
+TEST_CASE("run failures: processes with different models all say which parameter differs") {
+  debug_launcher([] {
+    const bool is_second = std::string(std::getenv("RANK")) == "1";
+    const auto net = std::make_shared<Changing>(nullptr, is_second ? 5 : 4);
+    const std::string error = error_with(net, {});
+    if (!contains(error,
+                  "prepare.models-differ | the model passed to prepare() differs on rank 1: "
+                  "got first.weight Float [5, 4], expected first.weight Float [4, 4]"))
+      throw std::runtime_error(error);
+  });
 }
 
 }  // namespace trainer_run_failures_test

@@ -1,0 +1,212 @@
+#include "trainer/evaluation.h"
+
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "hasten/device/memory.h"
+#include "hasten/process/once.h"
+#include "trainer/agreement.h"
+
+namespace hasten {
+namespace {
+
+[[noreturn]] void explain_evaluation(const std::exception& error, const TrainingArguments& args) {
+  const auto* const of_libtorch = dynamic_cast<const c10::Error*>(&error);
+  const std::string text = of_libtorch ? of_libtorch->what_without_backtrace() : error.what();
+  throw_out_of_memory(
+      "an evaluation batch", text.substr(0, text.find('\n')),
+      str("use a smaller per_device_eval_batch_size (", args.per_device_eval_batch_size,
+          "), which changes no score; shorter rows (--max_length) help too"));
+}
+
+StepTotals sum_of(const std::vector<StepTotals>& totals) {
+  StepTotals sum;
+  for (const StepTotals& each : totals) {
+    sum.loss += each.loss;
+    sum.items += each.items;
+  }
+  return sum;
+}
+
+Precision precision_of_evaluations(const TrainingArguments& args, Precision of_training) {
+  if (args.bf16_full_eval) return Precision::bf16;
+  return args.fp16_full_eval ? Precision::fp16 : of_training;
+}
+
+// Puts a module into evaluation mode, and back.
+class EvaluationMode {
+ public:
+  explicit EvaluationMode(torch::nn::Module& module)
+      : module_(module), was_training_(module.is_training()) {
+    module.eval();
+  }
+  EvaluationMode(const EvaluationMode&) = delete;
+  EvaluationMode& operator=(const EvaluationMode&) = delete;
+  ~EvaluationMode() { module_.train(was_training_); }
+
+ private:
+  torch::nn::Module& module_;
+  const bool was_training_;
+};
+
+}  // namespace
+
+Trainer::Impl::Evaluation::Evaluation(Impl& trainer, const TrainerDataset& dataset,
+                                      const Trainer::IgnoreKeys& ignored, Signal signal)
+    : trainer_(trainer), dataset_(dataset), ignored_(ignored), signal_(std::move(signal)) {}
+
+// A metric whose counts are summed gets this process's rows; any other gets the rows of all. With
+// elastic ranks a metric gets each batch of all processes, as one process would give it.
+Trainer::Impl::Evaluation::Steps Trainer::Impl::Evaluation::steps_of_metric() const {
+  EvalMetric* const metric =
+      trainer_.args.prediction_loss_only ? nullptr : trainer_.parts.compute_metrics.get();
+  if (metric == nullptr) return {.use = [](const EvalPrediction&) {}};
+  Steps steps;
+  steps.begin = [metric] { metric->reset(); };
+  steps.prepare = [this](const EvalPrediction& batch) {
+    if (has_labels(batch) && !has_outputs(batch)) throw_no_logits("compute_metrics");
+    return trainer_.labels_of_logits(batch);
+  };
+  steps.use = [metric](const EvalPrediction& batch) {
+    if (rows_with_labels(batch) > 0) add_rows(*metric, batch);
+  };
+  if (trainer_.group().size() == 1) return steps;
+  const Accelerator& accelerator = trainer_.accelerator;
+  if (trainer_.is_elastic()) {
+    steps.gather = [&accelerator](const EvalPrediction& batch) {
+      return has_labels(batch) ? gathered_by_rank(accelerator, batch)
+                               : std::vector<EvalPrediction>();
+    };
+  } else if (metric->counts().empty()) {
+    steps.gather = [&accelerator](const EvalPrediction& batch) {
+      return has_labels(batch) ? std::vector{gathered(accelerator, batch)}
+                               : std::vector<EvalPrediction>();
+    };
+  }
+  return steps;
+}
+
+std::optional<Trainer::Impl::Evaluation::Totals> Trainer::Impl::Evaluation::run(
+    const Steps& steps) {
+  auto loader = prepared_loader();
+  trainer_.use_evaluated_weights();
+  const EvaluationMode mode(*trainer_.model);
+  const torch::NoGradGuard no_grad;
+  losses_.clear();
+  rows_ = 0;
+  agreement_.emplace(trainer_.group(), /*each_batch=*/static_cast<bool>(steps.gather));
+  try {
+    if (run_batches(loader, steps)) return std::nullopt;
+  } catch (...) {
+    agreement_->rethrow_in_all();
+  }
+  agreement_->finish();
+  return totals();
+}
+
+PreparedLoader<Loader<TrainerBatch>> Trainer::Impl::Evaluation::prepared_loader() const {
+  std::optional<Loader<TrainerBatch>> loader;
+  once(trainer_.group(), true,
+       [&] { loader.emplace(trainer_.trainer.get_eval_dataloader(dataset_)); });
+  return std::get<0>(trainer_.accelerator.prepare(std::move(*loader)));
+}
+
+bool Trainer::Impl::Evaluation::run_batches(PreparedLoader<Loader<TrainerBatch>>& loader,
+                                            const Steps& steps) {
+  const std::int64_t batches = loader->has_size() ? loader.size() : 0;
+  attempt([&] {
+    if (steps.begin) steps.begin();
+    trainer_.for_each_callback(
+        [&](TrainerCallback& each) { each.on_evaluate_begin(trainer_.event(), batches); });
+  });
+  bool ends = false;
+  explain_memory([&] {
+    for (const auto& [batch, info] : with_info(loader)) {
+      ends = run_batch(batch, info, steps);
+      if (ends) return;
+    }
+  });
+  return ends;
+}
+
+// The processes agree before they gather, because one that has failed would not come to that.
+bool Trainer::Impl::Evaluation::run_batch(const TrainerBatch& batch, const BatchInfo& info,
+                                          const Steps& steps) {
+  EvalPrediction own;
+  attempt([&] {
+    own = evaluate(batch, info);
+    if (steps.prepare) own = steps.prepare(own);
+  });
+  if (steps.gather && ends_after_batch()) return true;
+  const auto all = steps.gather ? steps.gather(own) : std::vector<EvalPrediction>{own};
+  attempt([&] {
+    for (const EvalPrediction& each : all) steps.use(each);
+    trainer_.notify_callbacks(&TrainerCallback::on_prediction_step);
+  });
+  return !steps.gather && ends_after_batch();
+}
+
+void Trainer::Impl::Evaluation::attempt(const std::function<void()>& work) {
+  agreement_->attempt([&] { explain_memory(work); });
+}
+
+void Trainer::Impl::Evaluation::explain_memory(const std::function<void()>& work) const {
+  try {
+    work();
+  } catch (const std::exception& error) {
+    if (!is_out_of_memory(error) || dynamic_cast<const MemoryError*>(&error) != nullptr) throw;
+    explain_evaluation(error, trainer_.args);
+  }
+}
+
+EvalPrediction Trainer::Impl::Evaluation::evaluate(const TrainerBatch& host_batch,
+                                                   const BatchInfo& info) {
+  const TrainingArguments& args = trainer_.args;
+  RealRows real = real_rows(host_batch, info);
+  TrainerBatch batch = trainer_.to_device(
+      real.batch, rows_of_rank(args, args.per_device_eval_batch_size, trainer_.group().size()));
+  const AutocastGuard guard(precision_of_evaluations(args, trainer_.accelerator.mixed_precision()),
+                            trainer_.accelerator.device().type());
+  const ModelOutput out = trainer_.trainer.prediction_step(batch);
+  EvalPrediction found = outputs_of(out, ignored_);
+  // For a device of static shapes, the batch there has rows that fill it up.
+  TrainerBatch& labelled = trainer_.traits().needs_static_shapes ? real.batch : batch;
+  trainer_.add_labels(labelled, found);
+  losses_.push_back(loss_of(out, real, trainer_.labels_of(labelled)));
+  rows_ += static_cast<double>(real.count);
+  for_each_output(found, [&](at::Tensor& output) {
+    output = output.dim() == 0 ? output.expand({real.count})  // a number for the whole batch
+                               : counted(trainer_.output_of(output, real.batch), real.count);
+  });
+  for_each_label(found, [&](at::Tensor& column) { column = counted(column, real.count); });
+  return found;
+}
+
+StepTotals Trainer::Impl::Evaluation::loss_of(const ModelOutput& out, RealRows& real,
+                                              const at::Tensor& labels) const {
+  const at::Tensor mean = out.loss;  // some models compute it without labels
+  if (!mean.defined()) return {};
+  trainer_.check_loss_shape(mean);
+  // The mean over no labels is NaN, as in a batch of short texts without a masked token.
+  if (real.count == 0 || trainer_.count_items(real) == 0) return {};
+  const auto count =
+      static_cast<double>(labels.defined() && labels.dim() > 0 ? labels.size(0) : real.count);
+  return {.loss = mean.item<double>() * count, .items = count};
+}
+
+Trainer::Impl::Evaluation::Totals Trainer::Impl::Evaluation::totals() const {
+  const Group& group = trainer_.group();
+  const StepTotals all =
+      trainer_.is_elastic() ? sum_of_batches(group, losses_) : sum_over(group, sum_of(losses_));
+  Totals out{.batches = static_cast<double>(losses_.size())};
+  if (all.items > 0) out.loss = all.loss / all.items;
+  // A stream may have another size in each process, or another number of rows than it says.
+  out.rows = dataset_.is_stream() ? sum_over(group, {.items = rows_}).items
+                                  : static_cast<double>(dataset_.size());
+  return out;
+}
+
+}  // namespace hasten

@@ -1,0 +1,74 @@
+// File: trainer/evaluation.h (internal)
+// One pass over the data of an evaluation or a prediction, in all processes: each computes the outputs
+// of its rows, and all get the loss over the rows of all.
+//
+//   Evaluation pass(trainer, dataset, ignored, signal);
+//   const auto totals = pass.run({.use = [&](const EvalPrediction& rows) { collect(rows); }});
+//
+// If one process fails, all throw (trainer/evaluation_agreement.h). Throws UsageError
+// "trainer.loss-shape", MemoryError "trainer.out-of-memory", and what data, model and callbacks throw.
+// Thread rule: that of the Trainer.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "trainer/eval_prediction.h"
+#include "trainer/evaluation_agreement.h"
+#include "trainer/trainer_impl.h"
+
+namespace hasten {
+
+class Trainer::Impl::Evaluation {
+ public:
+  // `signal` returns the signal that is to end the evaluation, or 0.
+  Evaluation(Impl& trainer, const TrainerDataset& dataset, const Trainer::IgnoreKeys& ignored,
+             Signal signal);
+
+  // What is done with each batch. All but `use` may be null.
+  struct Steps {
+    // Prepares the work of this process before the first batch.
+    std::function<void()> begin;
+    // Returns the outputs and labels as they are to be used; the default leaves them as they are.
+    std::function<EvalPrediction(const EvalPrediction&)> prepare;
+    // Returns the batches to use of all processes. A collective.
+    std::function<std::vector<EvalPrediction>(const EvalPrediction&)> gather;
+    std::function<void(const EvalPrediction&)> use;
+  };
+  struct Totals {
+    std::optional<double> loss;  // the mean over the rows that have one; unset: none has
+    double batches = 0;          // of this process
+    double rows = 0;             // of all processes
+  };
+  // Adds each batch to compute_metrics, if there is one.
+  Steps steps_of_metric() const;
+  // Returns nullopt if a signal has ended the pass.
+  std::optional<Totals> run(const Steps& steps);
+
+ private:
+  // Returns true if a signal ends the pass.
+  bool run_batches(PreparedLoader<Loader<TrainerBatch>>& loader, const Steps& steps);
+  bool run_batch(const TrainerBatch& batch, const BatchInfo& info, const Steps& steps);
+  bool ends_after_batch() { return agreement_->ends_after_batch(signal_()); }
+  PreparedLoader<Loader<TrainerBatch>> prepared_loader() const;
+  // Returns the outputs and labels of the rows that count, and adds their loss to the totals.
+  EvalPrediction evaluate(const TrainerBatch& host_batch, const BatchInfo& info);
+  // Returns the sum of the losses of a batch, and their number.
+  StepTotals loss_of(const ModelOutput& out, RealRows& real, const at::Tensor& labels) const;
+  // Does work of this process that may fail.
+  void attempt(const std::function<void()>& work);
+  // Does work, and explains if it runs out of memory.
+  void explain_memory(const std::function<void()>& work) const;
+  Totals totals() const;
+
+  Impl& trainer_;
+  const TrainerDataset& dataset_;
+  const Trainer::IgnoreKeys& ignored_;
+  const Signal signal_;
+  std::optional<EvaluationAgreement> agreement_;  // of a pass
+  std::vector<StepTotals> losses_;                // of each batch
+  double rows_ = 0;                               // of this process
+};
+
+}  // namespace hasten
