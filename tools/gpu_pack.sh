@@ -29,7 +29,7 @@ for program in "$@"; do
   strip -o "$partial/programs/$program" "$build/bin/$program"
 done
 
-# What `run` needs: its own files, the recorded numbers of the tests that run on a GPU, and two exported models.
+# `run` needs its own files, the recorded numbers of the tests that run on a GPU, and two exported models.
 mkdir -p "$partial/gpu" "$partial/models" "$partial/tests/oracle/data"
 cp tools/gpu/*.py benchmarks/python/gpu_step.py "$partial/gpu"
 data=tests/oracle/data

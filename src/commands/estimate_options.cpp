@@ -131,7 +131,7 @@ void set_device_or_this_gpu(std::string& device, const config::Assignment& given
   }
 }
 
-// What is measured runs on this machine, whose GPU has no name.
+// A measurement runs on this machine, whose GPU has no name.
 void check_measured_device(const EstimateConfiguration& estimate) {
   if (!estimate.measure && estimate.device == kThisGpu) find_gpu(estimate.device);  // throws
   if (!estimate.measure) return;

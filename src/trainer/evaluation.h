@@ -26,7 +26,7 @@ class Trainer::Impl::Evaluation {
   Evaluation(Impl& trainer, const TrainerDataset& dataset, const Trainer::IgnoreKeys& ignored,
              Signal signal);
 
-  // What is done with each batch. All but `use` may be null.
+  // The work for each batch. All but `use` may be null.
   struct Steps {
     // Prepares the work of this process before the first batch.
     std::function<void()> begin;
@@ -38,8 +38,8 @@ class Trainer::Impl::Evaluation {
   };
   struct Totals {
     std::optional<double> loss;  // the mean over the rows that have one; unset: none has
-    double batches = 0;          // of this process
-    double rows = 0;             // of all processes
+    double batches = 0;          // those of this process
+    double rows = 0;             // those of all processes
   };
   // Adds each batch to compute_metrics, if there is one.
   Steps steps_of_metric() const;
@@ -66,9 +66,9 @@ class Trainer::Impl::Evaluation {
   const TrainerDataset& dataset_;
   const Trainer::IgnoreKeys& ignored_;
   const Signal signal_;
-  std::optional<EvaluationAgreement> agreement_;  // of a pass
-  std::vector<StepTotals> losses_;                // of each batch
-  double rows_ = 0;                               // of this process
+  std::optional<EvaluationAgreement> agreement_;  // made for each pass
+  std::vector<StepTotals> losses_;                // one for each batch
+  double rows_ = 0;                               // those of this process
 };
 
 }  // namespace hasten

@@ -29,7 +29,7 @@ using exported::UserInput;
 using nlohmann::json;
 
 constexpr const char* kIds = "input_ids";
-constexpr std::size_t kMostDimensions = 64;  // of a tensor of LibTorch
+constexpr std::size_t kMostDimensions = 64;  // LibTorch takes no more
 const std::set<std::string> kTokenInputs = {kIds, "attention_mask", "token_type_ids"};
 
 bool is_safetensors(const std::string& file) { return ends_with(lower(file), ".safetensors"); }

@@ -15,7 +15,7 @@ STEPS = {
     "lstm 64x128": ("models/lstm.pt2", "--batch", 64, "--seq", 128),
 }
 PRECISIONS = ("fp32", "bf16", "fp16")
-# What changes a step's memory, each with BERT-base.
+# Options that change a step's memory, each with BERT-base.
 TECHNIQUES = {
     "sgd": ("--optim", "sgd"),
     "adafactor": ("--optim", "adafactor"),

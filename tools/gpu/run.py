@@ -26,7 +26,7 @@ from cases import Failed, Place, Skipped, TimedOut
 from records import Recorder
 
 PARTS = {part.NAME: part for part in (part_tests, part_ranks, part_memory, part_calibrate, part_speed, part_faults)}
-# What nvidia-smi calls a card, and hasten's name for it; the first match counts.
+# The name of a card in nvidia-smi, and hasten's name for it; the first match counts.
 CARDS = (("H200", "h200"), ("GH200", "gh200"), ("H100 NVL", "h100-nvl"), ("H100", "h100-80gb"), ("A100-SXM4-80GB", "a100-80gb"), ("A100 80GB", "a100-80gb"),
          ("A100", "a100-40gb"), ("B200", "b200"), ("L40S", "l40s"), ("L4", "l4"), ("A10G", "a10g"), ("A10", "a10"), ("T4", "t4"), ("RTX 4090", "rtx4090"),
          ("RTX 3090", "rtx3090"), ("V100-SXM2-32GB", "v100-32gb"), ("V100", "v100-16gb"))

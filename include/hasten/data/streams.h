@@ -112,7 +112,7 @@ auto row_stream(D stream) {
       std::conditional_t<IsShardable<DatasetOf<D>>, ShardableRowStream<Row>, RowStream<Row>>;
   return Stream(shared_dataset(std::move(stream)));
 }
-// What row_stream() returns.
+// The type that row_stream() returns.
 template <class D>
 using RowStreamOf = decltype(row_stream(std::declval<D>()));
 template <class State>
@@ -131,7 +131,7 @@ class HASTEN_API ShuffleDraws {
   // Fills the buffer from the stream and draws a row, so many times.
   void draw(std::int64_t rows);
 
-  // What a place of the buffer has: a row that was there before, or one that follows in the stream.
+  // The content of a place of the buffer: a row that was there before, or one that follows.
   struct Place {
     bool is_from_stream = false;
     std::int64_t number = 0;  // its place before, or its number in the stream from here on
