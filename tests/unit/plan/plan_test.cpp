@@ -409,7 +409,7 @@ TEST_CASE("plan: what is offloaded takes the time of the link") {
                                .device = "cuda:t4"}};
   const auto seconds = [&](const char* name) {
     const TechniqueComparison comparison = compare_techniques(options);
-    const TechniqueEffect& effect = effect_of(comparison, name);
+    const TechniqueEffect effect = effect_of(comparison, name);
     CHECK(effect.needs.bytes < comparison.asked.bytes);
     CHECK(effect.exactness == Exactness::exact);
     return effect.needs.seconds - comparison.asked.seconds;
