@@ -7,7 +7,6 @@
 // save has returned, none may be left in its folder.
 #undef _FORTIFY_SOURCE  // it would define some of the functions below
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <torch/torch.h>
@@ -24,6 +23,7 @@
 #include <string>
 #include <utility>
 
+#include "faults/real_call.h"
 #include "hasten/accelerator.h"
 #include "hasten/base/files.h"
 #include "hasten/data/column_dataset.h"
@@ -83,17 +83,12 @@ void forget(const std::optional<Inode>& inode) {
   unsynced().folders.erase(*inode);
 }
 
-template <class Function>
-Function next(const char* name) {
-  return reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
-}
-
 }  // namespace
 
 extern "C" {
 
 ssize_t write(int file, const void* bytes, size_t size) {
-  static const auto real = next<ssize_t (*)(int, const void*, size_t)>("write");
+  static const auto real = real_call<ssize_t (*)(int, const void*, size_t)>("write");
   const ssize_t written = real(file, bytes, size);
   const int error = errno;
   if (written > 0) note_bytes(file);
@@ -102,21 +97,21 @@ ssize_t write(int file, const void* bytes, size_t size) {
 }
 
 int fsync(int file) {
-  static const auto real = next<int (*)(int)>("fsync");
+  static const auto real = real_call<int (*)(int)>("fsync");
   const int result = real(file);
   if (result == 0) forget(inode_of(file));
   return result;
 }
 
 int fdatasync(int file) {
-  static const auto real = next<int (*)(int)>("fdatasync");
+  static const auto real = real_call<int (*)(int)>("fdatasync");
   const int result = real(file);
   if (result == 0) forget(inode_of(file));
   return result;
 }
 
 int open(const char* path, int flags, ...) {
-  static const auto real = next<int (*)(const char*, int, ...)>("open");
+  static const auto real = real_call<int (*)(const char*, int, ...)>("open");
   va_list rest;
   va_start(rest, flags);
   const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(rest, mode_t) : 0;
@@ -133,21 +128,22 @@ int open(const char* path, int flags, ...) {
 }
 
 int rename(const char* from, const char* to) noexcept {
-  static const auto real = next<int (*)(const char*, const char*)>("rename");
+  static const auto real = real_call<int (*)(const char*, const char*)>("rename");
   const int result = real(from, to);
   if (result == 0) note_entry(to);
   return result;
 }
 
 int renameat2(int at, const char* from, int to_at, const char* to, unsigned flags) noexcept {
-  static const auto real = next<int (*)(int, const char*, int, const char*, unsigned)>("renameat2");
+  static const auto real =
+      real_call<int (*)(int, const char*, int, const char*, unsigned)>("renameat2");
   const int result = real(at, from, to_at, to, flags);
   if (result == 0) note_entry(to);
   return result;
 }
 
 int mkdir(const char* path, mode_t mode) noexcept {
-  static const auto real = next<int (*)(const char*, mode_t)>("mkdir");
+  static const auto real = real_call<int (*)(const char*, mode_t)>("mkdir");
   const int result = real(path, mode);
   const int error = errno;
   if (result == 0) {

@@ -2,7 +2,6 @@
 
 #include "faults/watched_calls.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,6 +13,8 @@
 #include <cstdio>
 #include <string>
 #include <string_view>
+
+#include "faults/real_call.h"
 
 namespace {
 
@@ -58,17 +59,12 @@ bool fails(bool needs_space) {
   return true;
 }
 
-template <class Function>
-Function next(const char* name) {
-  return reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
-}
-
 }  // namespace
 
 extern "C" {
 
 ssize_t write(int file, const void* bytes, size_t size) {
-  static const auto real = next<ssize_t (*)(int, const void*, size_t)>("write");
+  static const auto real = real_call<ssize_t (*)(int, const void*, size_t)>("write");
   static std::atomic<bool> next_fails{false};
   if (!is_watched(file)) return real(file, bytes, size);
   if (next_fails.exchange(false)) return errno = ENOSPC, -1;
@@ -83,13 +79,13 @@ ssize_t write(int file, const void* bytes, size_t size) {
 }
 
 int fsync(int file) {
-  static const auto real = next<int (*)(int)>("fsync");
+  static const auto real = real_call<int (*)(int)>("fsync");
   if (is_watched(file) && fails(false)) return -1;
   return real(file);
 }
 
 int open(const char* path, int flags, ...) {
-  static const auto real = next<int (*)(const char*, int, ...)>("open");
+  static const auto real = real_call<int (*)(const char*, int, ...)>("open");
   va_list rest;
   va_start(rest, flags);
   const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(rest, mode_t) : 0;
@@ -99,38 +95,39 @@ int open(const char* path, int flags, ...) {
 }
 
 int rename(const char* from, const char* to) noexcept {
-  static const auto real = next<int (*)(const char*, const char*)>("rename");
+  static const auto real = real_call<int (*)(const char*, const char*)>("rename");
   if (is_watched(to) && fails(false)) return -1;
   return real(from, to);
 }
 
 int renameat2(int at, const char* from, int to_at, const char* to, unsigned flags) noexcept {
-  static const auto real = next<int (*)(int, const char*, int, const char*, unsigned)>("renameat2");
+  static const auto real =
+      real_call<int (*)(int, const char*, int, const char*, unsigned)>("renameat2");
   if (is_watched(to) && fails(false)) return -1;
   return real(at, from, to_at, to, flags);
 }
 
 int mkdir(const char* path, mode_t mode) noexcept {
-  static const auto real = next<int (*)(const char*, mode_t)>("mkdir");
+  static const auto real = real_call<int (*)(const char*, mode_t)>("mkdir");
   if (is_watched(path) && fails(true)) return -1;
   return real(path, mode);
 }
 
 int unlink(const char* path) noexcept {
-  static const auto real = next<int (*)(const char*)>("unlink");
+  static const auto real = real_call<int (*)(const char*)>("unlink");
   if (is_watched(path) && fails(false)) return -1;
   return real(path);
 }
 
 // The standard library deletes folders with it, relative to an open one.
 int unlinkat(int at, const char* path, int flags) noexcept {
-  static const auto real = next<int (*)(int, const char*, int)>("unlinkat");
+  static const auto real = real_call<int (*)(int, const char*, int)>("unlinkat");
   if ((at == AT_FDCWD ? is_watched(path) : is_watched(at)) && fails(false)) return -1;
   return real(at, path, flags);
 }
 
 int remove(const char* path) noexcept {
-  static const auto real = next<int (*)(const char*)>("remove");
+  static const auto real = real_call<int (*)(const char*)>("remove");
   if (is_watched(path) && fails(false)) return -1;
   return real(path);
 }
