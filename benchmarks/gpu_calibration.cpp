@@ -1,8 +1,8 @@
 // Measures the rates that the time model of docs/gpu.md needs: matrix products, attention, norms,
-// element-wise operators and copies, in float, TF32, bfloat16 and float16, with the shapes of BERT,
-// GPT-2 and ResNet and with sizes beside a kernel's tile. Prints a JSON line for each call, with the
-// prediction for a named GPU beside it, and at the end a line with the shares of the GPU's peaks that
-// src/anatomy/gpu_speed.cpp takes.
+// element-wise operators and copies, in float, TF32, bfloat16 and float16. The shapes are those of
+// BERT, GPT-2 and ResNet, and sizes that are not multiples of a kernel's tile. It prints a JSON line
+// for each call; with --gpu the line also has the time that is predicted for that GPU. The last line
+// has the shares of the GPU's peak rates that src/anatomy/gpu_speed.cpp needs.
 //
 //   $ gpu_calibration [--device cuda|cpu] [--gpu h200] [--seconds 170] [--small]
 //
