@@ -1,12 +1,12 @@
 #include "base/process_state.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
-#include <fstream>
-#include <iterator>
 #include <sstream>
 #include <string>
 
+#include "base/descriptor.h"
 #include "base/first_line.h"
 #include "hasten/base/text.h"
 
@@ -18,10 +18,19 @@ std::string host_name() {
   return name;
 }
 
+std::string proc_file_content(const std::string& path) {
+  std::string content;
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  char buffer[8192];
+  ssize_t got = 0;
+  while ((got = read(file.get(), buffer, sizeof buffer)) > 0)
+    content.append(buffer, static_cast<std::size_t>(got));
+  return content;
+}
+
 // The text is "PID (NAME) STATE PARENT ...". The name may contain any characters.
 std::optional<ProcessStatus> process_status(const std::string& number) {
-  std::ifstream file("/proc/" + number + "/stat");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::string text = proc_file_content("/proc/" + number + "/stat");
   const std::size_t name_ends = text.rfind(')');
   if (name_ends == text.npos) return std::nullopt;
   std::istringstream fields(text.substr(name_ends + 1));

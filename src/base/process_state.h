@@ -36,6 +36,10 @@ struct HASTEN_INTERNAL_API ProcessIdentity {
   static ProcessIdentity own();
 };
 
+// Returns the content of a file below /proc. If the file's process ends meanwhile, returns what was
+// read before. (A std::ifstream throws then, since the read fails with ESRCH.)
+std::string proc_file_content(const std::string& path);
+
 // The fields of /proc/PID/stat that hasten reads.
 struct ProcessStatus {
   char state = 0;  // a letter as in proc(5)

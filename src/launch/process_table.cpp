@@ -1,7 +1,6 @@
 #include "launch/process_table.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -22,23 +21,11 @@ namespace {
 
 constexpr auto kLongestRead = std::chrono::seconds(1);
 
-std::string content_of(const std::string& file) {
-  std::string content;
-  const int number = open(file.c_str(), O_RDONLY | O_CLOEXEC);
-  if (number < 0) return content;
-  char buffer[8192];
-  ssize_t got = 0;
-  while ((got = read(number, buffer, sizeof buffer)) > 0)
-    content.append(buffer, static_cast<std::size_t>(got));
-  close(number);
-  return content;
-}
-
 std::string folder_of(pid_t proc_pid) { return "/proc/" + std::to_string(proc_pid); }
 
 // The process's number in each PID namespace, from that of /proc down to its own.
 std::vector<pid_t> numbers_of(pid_t proc_pid) {
-  const std::string status = content_of(folder_of(proc_pid) + "/status");
+  const std::string status = proc_file_content(folder_of(proc_pid) + "/status");
   const std::size_t at = status.find("\nNSpid:");
   if (at == status.npos) return {};
   std::istringstream words(status.substr(at + 7, status.find('\n', at + 1) - at - 7));
@@ -105,7 +92,9 @@ std::vector<ProcessEntry> process_table() {
   return table;
 }
 
-std::string environment_of(pid_t proc_pid) { return content_of(folder_of(proc_pid) + "/environ"); }
+std::string environment_of(pid_t proc_pid) {
+  return proc_file_content(folder_of(proc_pid) + "/environ");
+}
 
 namespace {
 

@@ -130,6 +130,7 @@ def launches_at_once(folder):
     codes = [launch.process.wait(60) for launch in launches]
     (folder / "go").unlink()
     check(codes == [0] * 8, f"all of them succeed: {codes}")
+    print(*(launch.text() for launch, code in zip(launches, codes) if code != 0), sep="\n")
     ports, stores = set(), set()
     for launch in launches:
         workers = check_workers("one of the launches", workers_in(launch.text()), "hasten launch", [2], launch.text())
