@@ -1,5 +1,5 @@
-// Helpers for the operators on the CPU: typed access to contiguous rows, and splitting rows among
-// LibTorch's threads.
+// Helpers for the operators: which kernels can process a tensor, typed access to contiguous rows on
+// the CPU, and splitting rows among LibTorch's threads.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -7,8 +7,10 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <type_traits>
 
+#include "device/device.h"
 #include "ops/kernels/kernels.h"
 #include "ops/operator.h"
 
@@ -25,6 +27,17 @@ inline bool is_kernel_input(const at::Tensor& x) {
 // Returns the same for a parameter, which must be float.
 inline bool is_kernel_parameter(const at::Tensor& x) {
   return is_kernel_input(x) && x.scalar_type() == at::kFloat;
+}
+
+// Returns whether the row kernels of the CPU or of another device can process x with these
+// parameters, which must be float and on the same device.
+inline bool fits_row_kernels(const at::Tensor& x, std::initializer_list<at::Tensor> parameters) {
+  const bool fits = is_kernel_input(x) || (!x.device().is_cpu() && x.layout() == at::kStrided &&
+                                           device_of(x.device()).has_row_kernels(x.scalar_type()));
+  return fits && std::all_of(parameters.begin(), parameters.end(), [&](const at::Tensor& each) {
+           return each.device() == x.device() && each.layout() == at::kStrided &&
+                  each.scalar_type() == at::kFloat;
+         });
 }
 
 // Returns the type in which autocast computes a product of the CPU tensor x.
@@ -91,15 +104,16 @@ void for_rows(const at::Tensor& x, Body body) {
       [&](std::int64_t first, std::int64_t last) { body(first, last, first * columns); });
 }
 
-// Sums over rows are computed in parts, at most one for each thread: returns zeros [parts, sums],
-// which for_parts fills and total adds up. The split depends only on the number of threads, so
-// results are reproducible for that number.
+// Sums over rows are computed in parts: at most one for each thread on the CPU, and on other devices
+// enough to occupy them. Returns zeros [parts, sums], which the kernel fills and total adds up. The
+// split depends only on the number of threads, so results are reproducible for that number.
 inline at::Tensor partial_sums(const at::Tensor& x, std::int64_t sums) {
-  const std::int64_t grain = min_rows_per_thread(x.size(-1));
-  return at::zeros(
-      {std::clamp<std::int64_t>((row_count(x) + grain - 1) / grain, 1, at::get_num_threads()),
-       sums},
-      at::kFloat);
+  constexpr std::int64_t kRowsOfDevice = 128, kPartsOfDevice = 64;
+  const bool on_cpu = x.device().is_cpu();
+  const std::int64_t rows = on_cpu ? min_rows_per_thread(x.size(-1)) : kRowsOfDevice,
+                     parts = on_cpu ? at::get_num_threads() : kPartsOfDevice;
+  return at::zeros({std::clamp<std::int64_t>((row_count(x) + rows - 1) / rows, 1, parts), sums},
+                   x.options().dtype(at::kFloat));
 }
 
 inline at::Tensor total(const at::Tensor& partial) {

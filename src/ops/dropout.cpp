@@ -42,7 +42,7 @@ Tensor apply_dropout(const Tensor& x, const DropoutState& dropout) {
 }
 
 Tensor dropout(const Tensor& x, double p, bool training) {
-  if (!is_kernel_input(x) || x.dim() < 1) return at::dropout(x, p, training);
+  if (!fits_row_kernels(x, {}) || x.dim() < 1) return at::dropout(x, p, training);
   return apply_dropout(x, draw_dropout(p, training));
 }
 

@@ -75,7 +75,7 @@ struct DropoutAddNorm : torch::autograd::Function<DropoutAddNorm> {
                                const Tensor& beta, double epsilon, const DropoutState& dropout) {
     const Tensor x = input.contiguous(), residual = residual_input.to(x.scalar_type()).contiguous();
     const Tensor z = at::empty_like(x), y = at::empty_like(x),
-                 moments = at::empty({2, row_count(x)}, at::kFloat);
+                 moments = at::empty({2, row_count(x)}, x.options().dtype(at::kFloat));
     call_operator<dropout_add_norm_forward_cpu>("hasten::dropout_add_norm", x, bias, residual,
                                                 gamma, beta, epsilon, dropout.seed, dropout.p, z, y,
                                                 moments);
@@ -147,8 +147,7 @@ Tensor dropout_add_norm(const Tensor& x, const Tensor& bias, const Tensor& resid
                   beta.sizes() == bias.sizes(),
               "dropout_add_norm: got x ", x.sizes(), ", residual ", residual.sizes(), ", bias ",
               bias.sizes(), ", gamma ", gamma.sizes(), " and beta ", beta.sizes());
-  if (!is_kernel_input(x) || !is_kernel_input(residual) || !is_kernel_parameter(bias) ||
-      !is_kernel_parameter(gamma) || !is_kernel_parameter(beta)) {
+  if (!fits_row_kernels(x, {bias, gamma, beta}) || !fits_row_kernels(residual, {bias})) {
     return at::layer_norm(at::dropout(x + bias, p, training) + residual, {x.size(-1)}, gamma, beta,
                           epsilon);
   }

@@ -35,7 +35,7 @@ inline DropoutState saved_dropout(torch::autograd::AutogradContext* context) {
 }
 
 // Returns x with these decisions applied to its rows, differentiable any number of times. x has at
-// least one dimension and a type with kernels (ops/cpu.h).
+// least one dimension and fits the row kernels (ops/cpu.h).
 at::Tensor apply_dropout(const at::Tensor& x, const DropoutState& dropout);
 
 }  // namespace hasten::ops

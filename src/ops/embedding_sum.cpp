@@ -208,8 +208,8 @@ struct EmbeddingSum : torch::autograd::Function<EmbeddingSum> {
     const std::int64_t padding_id = context->saved_data["padding_id"].toInt();
     const bool sparse = context->saved_data["sparse"].toBool();
     const Tensor flat = as_rows(grads[0]).contiguous();
-    if (needs_second_derivative())
-      return differentiable_backward(flat, saved, rows, padding_id, sparse);
+    if (needs_second_derivative() || !ids.device().is_cpu())
+      return differentiable_backward(context, flat, saved, rows, padding_id, sparse);
     variable_list gradients(8);
     // LibTorch counts the tables that are there. A gradient is as large as its table, so that of a
     // frozen one is left out.
@@ -225,19 +225,25 @@ struct EmbeddingSum : torch::autograd::Function<EmbeddingSum> {
     return gradients;
   }
 
-  static variable_list differentiable_backward(const Tensor& flat, const variable_list& saved,
+  static variable_list differentiable_backward(AutogradContext* context, const Tensor& flat,
+                                               const variable_list& saved,
                                                const std::vector<std::int64_t>& rows,
                                                std::int64_t padding_id, bool sparse) {
     const Tensor &ids = saved[0], &position_ids = saved[1], &type_ids = saved[2];
     variable_list out(8);
-    out[0] = sparse ? differentiable_sparse_gradient(flat, ids, rows[0], padding_id)
-                    : differentiable_dense_gradient(flat, ids, rows[0], padding_id);
-    if (rows[1] != kNoTable) {
+    std::size_t table = 0;
+    if (context->needs_input_grad(table++)) {
+      out[0] = sparse ? differentiable_sparse_gradient(flat, ids, rows[0], padding_id)
+                      : differentiable_dense_gradient(flat, ids, rows[0], padding_id);
+    }
+    if (rows[1] != kNoTable && context->needs_input_grad(table++)) {
       out[1] = differentiable_dense_gradient(
-          flat, position_ids.defined() ? position_ids : at::arange(ids.size(1)).expand_as(ids),
+          flat,
+          position_ids.defined() ? position_ids
+                                 : at::arange(ids.size(1), ids.options()).expand_as(ids),
           rows[1]);
     }
-    if (rows[2] != kNoTable) {
+    if (rows[2] != kNoTable && context->needs_input_grad(table++)) {
       out[2] = differentiable_dense_gradient(
           flat, type_ids.defined() ? type_ids : at::zeros_like(ids), rows[2]);
     }
@@ -297,10 +303,10 @@ Tensor embedding_sum(const Tensor& word, const Tensor& position, const Tensor& t
                      .expected = str("at most ", position.size(0), " (max_position_embeddings)"),
                      .hint = "truncate when tokenizing (--max_length)"});
   }
-  const auto fits = [](const Tensor& table) {
-    return !table.defined() || is_kernel_parameter(table);
+  const auto fits = [&](const Tensor& table) {
+    return !table.defined() || fits_row_kernels(word, {table});
   };
-  if (!is_kernel_parameter(word) || !fits(position) || !fits(type))
+  if (!fits(word) || !fits(position) || !fits(type))
     return reference_sum(word, position, type, ids, position_ids, type_ids, padding_id);
   const auto integers = [](const Tensor& x) {
     return x.defined() ? x.to(at::kLong).contiguous() : x;
@@ -310,13 +316,16 @@ Tensor embedding_sum(const Tensor& word, const Tensor& position, const Tensor& t
                positions = position.defined() ? integers(position_ids) : Tensor(),
                types = type.defined() ? integers(type_ids) : Tensor();
   for (const Tensor& each : {rows, positions, types}) {
-    TORCH_CHECK(!each.defined() || each.device().is_cpu(), "embedding_sum: got ids on ",
-                each.device(), " and tables on the CPU");
+    TORCH_CHECK(!each.defined() || each.device() == word.device(), "embedding_sum: got ids on ",
+                each.device(), " and tables on ", word.device());
   }
-  // The ids are checked before they are expanded: in a dry run the copy has no content.
-  check_ids(rows, word.size(0), "input_ids");
-  if (positions.defined()) check_ids(positions, position.size(0), "position_ids");
-  if (types.defined()) check_ids(types, type.size(0), "token_type_ids");
+  // The ids are checked before they are expanded: in a dry run the copy has no content. On another
+  // device the host does not wait for them, and the kernel checks them.
+  if (word.device().is_cpu()) {
+    check_ids(rows, word.size(0), "input_ids");
+    if (positions.defined()) check_ids(positions, position.size(0), "position_ids");
+    if (types.defined()) check_ids(types, type.size(0), "token_type_ids");
+  }
   // One row of positions may serve all rows of the batch.
   const auto like_ids = [&](const Tensor& x) {
     return x.defined() ? std::make_optional(x.expand_as(ids).contiguous()) : std::nullopt;
@@ -325,7 +334,8 @@ Tensor embedding_sum(const Tensor& word, const Tensor& position, const Tensor& t
     return x.defined() ? std::make_optional(x.contiguous()) : std::nullopt;
   };
   return EmbeddingSum::apply(word.contiguous(), table_or_none(position), table_or_none(type), rows,
-                             like_ids(positions), like_ids(types), padding_id, sparse);
+                             like_ids(positions), like_ids(types), padding_id,
+                             sparse && word.device().is_cpu());
 }
 
 }  // namespace hasten::ops

@@ -32,6 +32,8 @@ const std::vector<std::string>& internal_variables() {
                                                  "HASTEN_LISTEN_BESIDE",
                                                  "HASTEN_PLAN_FOLDER",
                                                  "HASTEN_LIBTPU",
+                                                 "HASTEN_CPU_KERNELS",
+                                                 "HASTEN_CUDA_KERNELS",
                                                  "HASTEN_DRY_TPU_COMPILER",
                                                  "HASTEN_DRY_TPU_TOPOLOGY",
                                                  "HASTEN_PROCESS_GROUP_BACKEND"};

@@ -25,6 +25,8 @@ def cases(place):
     precisions = ("fp32", "bf16", "fp16") if not place.on_cpu else ("fp32",)
     out += [Case(f"hasten train, {precision}", 40, lambda place, precision=precision: train(place, precision)) for precision in precisions]
     out.append(Case("a resumed run", 60, resume))
+    if not place.on_cpu:
+        out.append(Case("own kernels", 60, own_kernels))
     return out
 
 
@@ -38,14 +40,27 @@ def gpu_is_used(place):
     return {"used_device": report["device"], "peak": report["memory"]["peak"]}
 
 
-def oracle(place, name):
+def oracle(place, name, **variables):
     text = place.run([place.program("oracle_tests"), f"--source-file=*oracle/{name}_test.cpp", "--no-intro"], codes=(0, SKIPPED_TEST),
-                     HASTEN_TEST_DEVICE=place.device, HASTEN_TEST_FOLDER=place.kit / "tests")
+                     HASTEN_TEST_DEVICE=place.device, HASTEN_TEST_FOLDER=place.kit / "tests", **variables)
     cases_line = next((line for line in text.splitlines() if "test cases:" in line), "")
     counts = [int(word) for word in cases_line.replace("|", " ").split() if word.isdigit()]
     if not counts or counts[0] == 0:
         raise Failed("no test ran: " + cases_line)
     return {"test_cases": counts[0]}
+
+
+def own_kernels(place):
+    """hasten's kernels for GPUs give the recorded numbers, and a short run with dropout trains."""
+    counted = oracle(place, "models", HASTEN_CUDA_KERNELS=1)
+    folder = place.scratch / "train-own-kernels"
+    losses = {}
+    for precision in ("bf16", "fp16"):
+        place.hasten(*train_words(place, folder / precision, 20, "--save_strategy", "no", f"--{precision}"), HASTEN_CUDA_KERNELS=1)
+        losses[precision] = list(losses_of(folder / precision).values())[-1]
+    if not all(0 < loss < 10 for loss in losses.values()):
+        raise Failed(f"last losses {losses}, expected numbers between 0 and 10")
+    return counted | {f"last_loss_{precision}": loss for precision, loss in losses.items()}
 
 
 def example(place, name, words):

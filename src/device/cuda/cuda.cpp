@@ -9,6 +9,7 @@
 #include "device/cuda/cuda_library.h"
 #include "device/cuda/nccl.h"
 #include "device/cuda/nvml.h"
+#include "device/cuda/row_kernel_library.h"
 #include "device/known_devices.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -55,6 +56,8 @@ class Cuda final : public Device {
   }
 
   const CollectiveBackend* collectives() const override { return &nccl(); }
+
+  bool has_row_kernels(at::ScalarType type) const override { return has_gpu_row_kernels(type); }
 
   bool set_tf32(int index, bool is_on) const override {
     if (compute_capability(index) < 80) return false;

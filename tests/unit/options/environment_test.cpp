@@ -21,9 +21,12 @@ TEST_CASE("environment: an empty variable counts as unset") {
 }
 
 TEST_CASE("environment: variables of the build and foreign ones are accepted") {
-  const auto run = parse_more(
-      {},
-      {{"HASTEN_CACHE", "/c"}, {"HASTEN_LIBTORCH", "/l"}, {"HASTEN_MINILM", "/m"}, {"HOME", "/"}});
+  const auto run = parse_more({}, {{"HASTEN_CACHE", "/c"},
+                                   {"HASTEN_LIBTORCH", "/l"},
+                                   {"HASTEN_MINILM", "/m"},
+                                   {"HOME", "/"},
+                                   {"HASTEN_CPU_KERNELS", "avx2"},
+                                   {"HASTEN_CUDA_KERNELS", "1"}});
   CHECK(run.notices.empty());
 }
 

@@ -1,0 +1,62 @@
+// File: device/cuda/kernels/decisions.h (internal)
+// The decisions of dropout on a GPU: the same function of (seed, row, column) as on the CPU
+// (ops/kernels/kernels.h), so that a seed drops the same elements on both.
+//
+//   float factors[4];
+//   decisions.factors(row, column, factors);      // for 4 columns from a multiple of 4
+#pragma once
+
+#include "device/cuda/kernels/numbers.h"
+
+namespace hasten::gpu {
+
+struct Decisions {
+  std::uint64_t seed = 0;
+  // An element whose 16 random bits are below this is dropped. 0: nothing is dropped.
+  std::uint32_t threshold = 0;
+  // Kept elements are multiplied by this.
+  float scale = 1.0f;
+
+  // Sets the factors of kCount (1 or 4) columns from `column`, each 0 or `scale`.
+  template <int kCount>
+  HASTEN_GPU_CODE void factors(Index row, Index column, float (&out)[kCount]) const {
+    static_assert(kCount == 1 || kCount == 4);
+    if (threshold == 0) {
+      for (float& factor : out) factor = 1.0f;
+      return;
+    }
+    const std::uint64_t words = four_words(row, column);
+    for (int i = 0; i < kCount; ++i) {
+      const int place = static_cast<int>(column & 3) + i;
+      const auto word = static_cast<std::uint32_t>(words >> (16 * place)) & 0xFFFFu;
+      out[i] = word >= threshold ? scale : 0.0f;
+    }
+  }
+
+ private:
+  // The random words of the four columns around `column`: Philox 4x32-10, of which a counter serves
+  // four columns of the first half of each 128 columns, and four of the second half.
+  HASTEN_GPU_CODE std::uint64_t four_words(Index row, Index column) const {
+    const Index in_batch = column & 127;
+    const bool is_second_half = in_batch >= 64;
+    const auto counter = static_cast<std::uint32_t>((column >> 7) * 16 + ((in_batch & 63) >> 2));
+    std::uint32_t c0 = counter, c1 = static_cast<std::uint32_t>(row),
+                  c2 = static_cast<std::uint32_t>(static_cast<std::uint64_t>(row) >> 32), c3 = 0;
+    std::uint32_t k0 = static_cast<std::uint32_t>(seed),
+                  k1 = static_cast<std::uint32_t>(seed >> 32);
+    for (int round = 0; round < 10; ++round) {
+      const std::uint64_t a = static_cast<std::uint64_t>(c0) * 0xD2511F53u,
+                          b = static_cast<std::uint64_t>(c2) * 0xCD9E8D57u;
+      c0 = static_cast<std::uint32_t>(b >> 32) ^ c1 ^ k0;
+      c2 = static_cast<std::uint32_t>(a >> 32) ^ c3 ^ k1;
+      c1 = static_cast<std::uint32_t>(b);
+      c3 = static_cast<std::uint32_t>(a);
+      k0 += 0x9E3779B9u;
+      k1 += 0xBB67AE85u;
+    }
+    return is_second_half ? c2 | static_cast<std::uint64_t>(c3) << 32
+                          : c0 | static_cast<std::uint64_t>(c1) << 32;
+  }
+};
+
+}  // namespace hasten::gpu

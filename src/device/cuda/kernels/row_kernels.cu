@@ -1,0 +1,94 @@
+// Compiles the row kernels for GPUs and starts them.
+#include <cuda_runtime.h>
+
+#include <cassert>
+
+#include "device/cuda/kernels/row_starts.h"
+
+namespace hasten::gpu {
+namespace {
+
+constexpr int kWarp = 32;
+
+// A block of threads as the kernels see it (row_kernels.h).
+struct CudaBlock {
+  __device__ int thread() const { return static_cast<int>(threadIdx.x); }
+  __device__ int threads() const { return static_cast<int>(blockDim.x); }
+  __device__ Index index() const { return blockIdx.x; }
+  __device__ Index count() const { return gridDim.x; }
+  __device__ void sync() const { __syncthreads(); }
+  __device__ float* shared() const {
+    __shared__ float numbers[kSharedFloats];
+    return numbers;
+  }
+  __device__ void check_id(bool holds) const {
+    assert(holds && "embedding_sum: an id is outside of its table");
+  }
+
+  // First over each warp, then over the warps. Blocks consist of whole warps.
+  __device__ float sum(float x) const {
+    __shared__ float of_warps[kWarp];
+    const int lane = thread() % kWarp, warp = thread() / kWarp, warps = threads() / kWarp;
+    x = warp_sum(x);
+    if (lane == 0) of_warps[warp] = x;
+    __syncthreads();
+    x = warp_sum(lane < warps ? of_warps[lane] : 0.0f);
+    __syncthreads();  // before the next sum overwrites the shared numbers
+    return x;
+  }
+
+ private:
+  static __device__ float warp_sum(float x) {
+    for (int distance = kWarp / 2; distance > 0; distance /= 2)
+      x += __shfl_xor_sync(0xFFFFFFFFu, x, distance);
+    return x;
+  }
+};
+
+template <class Kernel>
+__global__ void __launch_bounds__(kMaxThreads) run(const Kernel kernel) {
+  kernel(CudaBlock{});
+}
+
+struct CudaLaunch {
+  cudaStream_t stream;
+
+  template <class Kernel>
+  void operator()(const Kernel& kernel, const Grid& grid) const {
+    run<<<static_cast<unsigned>(grid.blocks), grid.threads, 0, stream>>>(kernel);
+  }
+};
+
+const char* start_error() {
+  const cudaError_t error = cudaGetLastError();
+  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+}
+
+template <class... Call>
+const char* start_call(void* stream, const Call&... call) {
+  start(call..., CudaLaunch{static_cast<cudaStream_t>(stream)});
+  return start_error();
+}
+
+}  // namespace
+
+const char* start_in(void* stream, const BiasGeluCall& call, NumberType type) {
+  return start_call(stream, call, type);
+}
+const char* start_in(void* stream, const BiasGeluBackwardCall& call, NumberType type) {
+  return start_call(stream, call, type);
+}
+const char* start_in(void* stream, const DropoutCall& call, NumberType type) {
+  return start_call(stream, call, type);
+}
+const char* start_in(void* stream, const DropoutAddNormCall& call, NumberType type) {
+  return start_call(stream, call, type);
+}
+const char* start_in(void* stream, const DropoutAddNormBackwardCall& call, NumberType type) {
+  return start_call(stream, call, type);
+}
+const char* start_in(void* stream, const EmbeddingSumKernel& kernel) {
+  return start_call(stream, kernel);
+}
+
+}  // namespace hasten::gpu

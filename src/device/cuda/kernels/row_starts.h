@@ -1,0 +1,18 @@
+// File: device/cuda/kernels/row_starts.h (internal)
+// Starts the row kernels in a stream (a cudaStream_t) of the current GPU. nvcc compiles the
+// definitions (row_kernels.cu). Each returns null, or CUDA's text for the error of the start; errors
+// while a kernel runs are reported by a later call of CUDA.
+#pragma once
+
+#include "device/cuda/kernels/row_calls.h"
+
+namespace hasten::gpu {
+
+const char* start_in(void* stream, const BiasGeluCall& call, NumberType type);
+const char* start_in(void* stream, const BiasGeluBackwardCall& call, NumberType type);
+const char* start_in(void* stream, const DropoutCall& call, NumberType type);
+const char* start_in(void* stream, const DropoutAddNormCall& call, NumberType type);
+const char* start_in(void* stream, const DropoutAddNormBackwardCall& call, NumberType type);
+const char* start_in(void* stream, const EmbeddingSumKernel& kernel);
+
+}  // namespace hasten::gpu

@@ -1,0 +1,52 @@
+// Finds the current stream of a GPU for the row kernels. It is a module that device/cuda/row_kernel_library.cpp
+// loads on a machine with a GPU.
+#include "device/cuda/row_kernel_module.h"
+
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include "base/internal_api.h"
+#include "device/cuda/kernels/row_starts.h"
+
+namespace hasten {
+namespace {
+
+using namespace gpu;
+
+template <class... Call>
+const char* start_on(int index, const Call&... call) {
+  const auto device = static_cast<c10::DeviceIndex>(index);
+  const c10::cuda::CUDAGuard guard(device);
+  return start_in(c10::cuda::getCurrentCUDAStream(device).stream(), call...);
+}
+
+class CudaRowKernels final : public RowKernelModule {
+ public:
+  const char* start(int index, const BiasGeluCall& call, NumberType type) const override {
+    return start_on(index, call, type);
+  }
+  const char* start(int index, const BiasGeluBackwardCall& call, NumberType type) const override {
+    return start_on(index, call, type);
+  }
+  const char* start(int index, const DropoutCall& call, NumberType type) const override {
+    return start_on(index, call, type);
+  }
+  const char* start(int index, const DropoutAddNormCall& call, NumberType type) const override {
+    return start_on(index, call, type);
+  }
+  const char* start(int index, const DropoutAddNormBackwardCall& call,
+                    NumberType type) const override {
+    return start_on(index, call, type);
+  }
+  const char* start(int index, const EmbeddingSumKernel& kernel) const override {
+    return start_on(index, kernel);
+  }
+};
+
+}  // namespace
+}  // namespace hasten
+
+extern "C" HASTEN_INTERNAL_API const hasten::RowKernelModule* hasten_row_kernels() {
+  static const hasten::CudaRowKernels one;
+  return &one;
+}

@@ -1,0 +1,153 @@
+// The kernels of hasten's operators on a GPU, which device/cuda/row_kernel_library.h loads. The
+// operators call them only if fits_row_kernels() says so (ops/cpu.h).
+#include <torch/library.h>
+
+#include <optional>
+
+#include "device/cuda/row_kernel_library.h"
+#include "hasten/ops/ops.h"
+#include "ops/cpu.h"
+#include "ops/dropout_state.h"
+
+namespace hasten::ops {
+namespace {
+
+gpu::NumberType number_type(const Tensor& x) {
+  TORCH_CHECK(has_row_kernel_type(x.scalar_type()), "hasten's GPU kernels: got ", x.scalar_type(),
+              ", expected Float, BFloat16 or Half");
+  if (x.scalar_type() == at::kFloat) return gpu::NumberType::f32;
+  return x.scalar_type() == at::kHalf ? gpu::NumberType::fp16 : gpu::NumberType::bf16;
+}
+
+// Starts the call on the GPU of x.
+template <class... Call>
+void start_gpu(const Tensor& x, const Call&... call) {
+  const char* const error = gpu_row_kernels().start(x.get_device(), call...);
+  TORCH_CHECK(error == nullptr, "hasten's GPU kernels: ", error);
+}
+
+// Checks the type, because a kernel that reads 16-bit numbers as float would read past the end.
+template <class T>
+T* numbers_of(const Tensor& x, const Tensor& like) {
+  TORCH_CHECK(x.scalar_type() == like.scalar_type(), "hasten's GPU kernels: got ", x.scalar_type(),
+              " mixed with ", like.scalar_type());
+  return static_cast<T*>(x.data_ptr());
+}
+void* gpu_out(const Tensor& x, const Tensor& like) { return numbers_of<void>(x, like); }
+const void* gpu_in(const Tensor& x, const Tensor& like) { return numbers_of<const void>(x, like); }
+const float* floats(const Tensor& x) { return x.const_data_ptr<float>(); }
+float* new_floats(const Tensor& x) { return x.mutable_data_ptr<float>(); }
+
+gpu::Decisions gpu_decisions(std::int64_t seed, double p) {
+  const Dropout dropout = DropoutState{seed, p}.kernel_options();
+  return {.seed = dropout.seed, .threshold = dropout.threshold, .scale = dropout.scale};
+}
+
+void bias_gelu_gpu(const Tensor& x, const Tensor& bias, const Tensor& y) {
+  start_gpu(x,
+            gpu::BiasGeluCall{.x = gpu_in(x, x),
+                              .bias = floats(bias),
+                              .y = gpu_out(y, x),
+                              .rows = row_count(x),
+                              .columns = x.size(-1)},
+            number_type(x));
+}
+
+void bias_gelu_backward_gpu(const Tensor& dy, const Tensor& x, const Tensor& bias, const Tensor& dx,
+                            const Tensor& sums) {
+  start_gpu(x,
+            gpu::BiasGeluBackwardCall{.dy = gpu_in(dy, x),
+                                      .x = gpu_in(x, x),
+                                      .bias = floats(bias),
+                                      .dx = gpu_out(dx, x),
+                                      .sums = new_floats(sums),
+                                      .parts = sums.size(0),
+                                      .rows = row_count(x),
+                                      .columns = x.size(-1)},
+            number_type(x));
+}
+
+void dropout_gpu(const Tensor& x, std::int64_t seed, double p, const Tensor& y) {
+  start_gpu(x,
+            gpu::DropoutCall{.x = gpu_in(x, x),
+                             .decisions = gpu_decisions(seed, p),
+                             .y = gpu_out(y, x),
+                             .rows = row_count(x),
+                             .columns = x.size(-1)},
+            number_type(x));
+}
+
+void dropout_add_norm_gpu(const Tensor& x, const Tensor& bias, const Tensor& residual,
+                          const Tensor& gamma, const Tensor& beta, double epsilon,
+                          std::int64_t seed, double p, const Tensor& z, const Tensor& y,
+                          const Tensor& moments) {
+  float* const mean = new_floats(moments);
+  start_gpu(x,
+            gpu::DropoutAddNormCall{.x = gpu_in(x, x),
+                                    .bias = floats(bias),
+                                    .residual = gpu_in(residual, x),
+                                    .gamma = floats(gamma),
+                                    .beta = floats(beta),
+                                    .epsilon = static_cast<float>(epsilon),
+                                    .decisions = gpu_decisions(seed, p),
+                                    .z = gpu_out(z, x),
+                                    .y = gpu_out(y, x),
+                                    .mean = mean,
+                                    .rstd = mean + moments.size(1),
+                                    .rows = row_count(x),
+                                    .columns = x.size(-1)},
+            number_type(x));
+}
+
+void dropout_add_norm_backward_gpu(const Tensor& dy, const Tensor& z, const Tensor& moments,
+                                   const Tensor& gamma, std::int64_t seed, double p,
+                                   const Tensor& dz, const Tensor& dx, const Tensor& sums) {
+  const float* const mean = floats(moments);
+  start_gpu(z,
+            gpu::DropoutAddNormBackwardCall{.dy = gpu_in(dy, z),
+                                            .z = gpu_in(z, z),
+                                            .mean = mean,
+                                            .rstd = mean + moments.size(1),
+                                            .gamma = floats(gamma),
+                                            .decisions = gpu_decisions(seed, p),
+                                            .dz = gpu_out(dz, z),
+                                            .dx = gpu_out(dx, z),
+                                            .sums = new_floats(sums),
+                                            .parts = sums.size(0),
+                                            .rows = row_count(z),
+                                            .columns = z.size(-1)},
+            number_type(z));
+}
+
+gpu::EmbeddingSumKernel::Table table_of(const std::optional<Tensor>& table,
+                                        const std::optional<Tensor>& ids) {
+  if (!table) return {};
+  return {.rows = floats(*table),
+          .ids = ids ? ids->const_data_ptr<std::int64_t>() : nullptr,
+          .size = table->size(0)};
+}
+
+void embedding_sum_gpu(const Tensor& word, const std::optional<Tensor>& position,
+                       const std::optional<Tensor>& type, const Tensor& ids,
+                       const std::optional<Tensor>& position_ids,
+                       const std::optional<Tensor>& type_ids, const Tensor& sum) {
+  start_gpu(word, gpu::EmbeddingSumKernel{.word = table_of(word, ids),
+                                          .position = table_of(position, position_ids),
+                                          .type = table_of(type, type_ids),
+                                          .out = new_floats(sum),
+                                          .rows = ids.numel(),
+                                          .length = ids.size(1),
+                                          .columns = word.size(1)});
+}
+
+TORCH_LIBRARY_IMPL(hasten, CUDA, library) {
+  library.impl("bias_gelu", bias_gelu_gpu);
+  library.impl("bias_gelu_backward", bias_gelu_backward_gpu);
+  library.impl("dropout", dropout_gpu);
+  library.impl("dropout_add_norm", dropout_add_norm_gpu);
+  library.impl("dropout_add_norm_backward", dropout_add_norm_backward_gpu);
+  library.impl("embedding_sum", embedding_sum_gpu);
+}
+
+}  // namespace
+}  // namespace hasten::ops

@@ -1,0 +1,106 @@
+// hasten's own kernels on a simulated GPU: which operators run, and how much memory they save.
+#include <ATen/record_function.h>
+#include <doctest/doctest.h>
+#include <stdlib.h>
+#include <torch/torch.h>
+
+#include <set>
+#include <string>
+
+#include "device/cuda/row_kernel_library.h"
+#include "hasten/anatomy/dry_run.h"
+#include "hasten/ops/ops.h"
+#include "hasten/trainer/estimate.h"
+#include "unit/code_of.h"
+
+namespace anatomy_dry_gpu_kernels_test {
+
+using namespace hasten;
+using Names = std::set<std::string>;
+
+namespace {
+
+class KernelsVariable {
+ public:
+  explicit KernelsVariable(const char* value) { setenv("HASTEN_CUDA_KERNELS", value, 1); }
+  ~KernelsVariable() { unsetenv("HASTEN_CUDA_KERNELS"); }
+};
+
+// The names of hasten's operators that run in a forward and a backward pass.
+Names own_operators(at::ScalarType type) {
+  const DryRun dry(find_gpu("cuda:h100-80gb"));
+  static Names seen;
+  seen.clear();
+  const auto handle = at::addThreadLocalCallback(
+      at::RecordFunctionCallback([](const at::RecordFunction& function)
+                                     -> std::unique_ptr<at::ObserverContext> {
+        const std::string name = function.name();
+        if (name.find("hasten::") == 0) seen.insert(name);
+        return nullptr;
+      }).scopes({at::RecordScope::FUNCTION}));
+  const auto on_gpu = at::TensorOptions().device(at::kCUDA);
+  const auto leaf = [&](at::IntArrayRef sizes, at::ScalarType of) {
+    return at::zeros(sizes, on_gpu.dtype(of)).requires_grad_();
+  };
+  const at::Tensor x = leaf({2, 8, 64}, type), residual = leaf({2, 8, 64}, type),
+                   bias = leaf({64}, at::kFloat), word = leaf({10, 64}, at::kFloat),
+                   ids = at::zeros({2, 8}, on_gpu.dtype(at::kLong));
+  const at::Tensor y = ops::dropout_add_norm(ops::bias_gelu(x, bias), bias, residual, bias, bias,
+                                             1e-5, 0.1, /*training=*/true);
+  const at::Tensor embedded = ops::embedding_sum(word, {}, {}, ids, {}, {}, -1, /*sparse=*/true);
+  (ops::dropout(y, 0.1, true).sum() + embedded.sum()).backward();
+  at::removeCallback(handle);
+  CHECK(x.grad().device().is_cuda());
+  CHECK((residual.grad().scalar_type() == type));
+  CHECK(bias.grad().sizes() == bias.sizes());
+  CHECK(word.grad().layout() == at::kStrided);
+  return seen;
+}
+
+anatomy::Report estimate_of_bert() {
+  return estimate({.model = "bert-base",
+                   .length = 128,
+                   .arguments = {.per_device_train_batch_size = 8, .bf16 = true},
+                   .device = "cuda:h100-80gb"});
+}
+
+}  // namespace
+
+TEST_CASE("dry GPU kernels: without HASTEN_CUDA_KERNELS the operators are LibTorch's") {
+  CHECK(own_operators(at::kFloat).empty());
+  const KernelsVariable off("0");
+  CHECK(own_operators(at::kFloat).empty());
+}
+
+TEST_CASE("dry GPU kernels: with it float, bfloat16 and half run hasten's operators") {
+  const KernelsVariable on("1");
+  const Names all = {"hasten::bias_gelu",     "hasten::bias_gelu_backward",
+                     "hasten::dropout",       "hasten::dropout_add_norm",
+                     "hasten::embedding_sum", "hasten::dropout_add_norm_backward"};
+  for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    CAPTURE(type);
+    CHECK(own_operators(type) == all);
+  }
+  CHECK(own_operators(at::kDouble) == Names{"hasten::embedding_sum"});
+}
+
+TEST_CASE("dry GPU kernels: a step of BERT needs less memory, all of which is known") {
+  const anatomy::Report usual = estimate_of_bert();
+  const KernelsVariable on("1");
+  const anatomy::Report own = estimate_of_bert();
+  CHECK(anatomy::total(own.memory.at_peak) < anatomy::total(usual.memory.at_peak));
+  CHECK(bytes_of(own.memory.at_peak, anatomy::Component::unknown) == 0);
+}
+
+TEST_CASE("dry GPU kernels: a wrong value is refused, and a library that cannot be loaded named") {
+  {
+    const KernelsVariable wrong("yes");
+    CHECK(code_of([] { has_gpu_row_kernels(at::kFloat); }) == "config.bad-value");
+  }
+  const KernelsVariable on("1");
+  CHECK_FALSE(has_gpu_row_kernels(at::kDouble));
+  if (!torch::cuda::is_available())
+    CHECK(code_of([] { has_gpu_row_kernels(at::kFloat); }) == "device.no-gpu-kernels");
+}
+
+}  // namespace anatomy_dry_gpu_kernels_test
