@@ -66,7 +66,7 @@ struct BiasGelu : torch::autograd::Function<BiasGelu> {
 }  // namespace
 
 Tensor bias_gelu(const Tensor& x, const Tensor& bias) {
-  if (!fits_row_kernels(x, {bias})) return at::gelu(x + bias);
+  if (!fits_row_kernels(x, {bias})) return at::gelu(x + bias_of_product(x, bias));
   TORCH_CHECK(x.dim() >= 1 && bias.dim() == 1 && bias.size(0) == x.size(-1), "bias_gelu: got x ",
               x.sizes(), " and bias ", bias.sizes());
   return BiasGelu::apply(x.contiguous(), bias.contiguous());

@@ -47,6 +47,16 @@ inline at::ScalarType product_type(const at::Tensor& x) {
   return casts ? at::autocast::get_autocast_dtype(at::kCPU) : x.scalar_type();
 }
 
+// Returns the bias of a product x in the type of x, if autocast has computed x: it casts the bias of
+// aten::linear as well. Added in float, the sum would take twice the memory of x.
+inline at::Tensor bias_of_product(const at::Tensor& x, const at::Tensor& bias) {
+  const at::DeviceType device = x.device().type();
+  const bool casts = at::isReducedFloatingType(x.scalar_type()) &&
+                     at::autocast::is_autocast_available(device) &&
+                     at::autocast::is_autocast_enabled(device);
+  return casts ? bias.to(x.scalar_type()) : bias;
+}
+
 // Disables autocast: the kernels rely on an autograd function computing in the types of its inputs,
 // also if autocast is on during the backward pass.
 class WithoutAutocast {

@@ -148,8 +148,8 @@ Tensor dropout_add_norm(const Tensor& x, const Tensor& bias, const Tensor& resid
               "dropout_add_norm: got x ", x.sizes(), ", residual ", residual.sizes(), ", bias ",
               bias.sizes(), ", gamma ", gamma.sizes(), " and beta ", beta.sizes());
   if (!fits_row_kernels(x, {bias, gamma, beta}) || !fits_row_kernels(residual, {bias})) {
-    return at::layer_norm(at::dropout(x + bias, p, training) + residual, {x.size(-1)}, gamma, beta,
-                          epsilon);
+    return at::layer_norm(at::dropout(x + bias_of_product(x, bias), p, training) + residual,
+                          {x.size(-1)}, gamma, beta, epsilon);
   }
   return DropoutAddNorm::apply(x, bias.contiguous(), residual, gamma.contiguous(),
                                beta.contiguous(), epsilon, draw_dropout(p, training))[0];

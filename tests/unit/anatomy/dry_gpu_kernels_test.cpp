@@ -1,4 +1,5 @@
 // hasten's own kernels on a simulated GPU: which operators run, and how much memory they save.
+#include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
 #include <doctest/doctest.h>
 #include <stdlib.h>
@@ -82,6 +83,18 @@ TEST_CASE("dry GPU kernels: with it float, bfloat16 and half run hasten's operat
     CHECK(own_operators(type) == all);
   }
   CHECK(own_operators(at::kDouble) == Names{"hasten::embedding_sum"});
+}
+
+TEST_CASE("dry GPU kernels: under autocast a bias is added in the type of the product") {
+  const DryRun dry(find_gpu("cuda:h100-80gb"));
+  at::autocast::set_autocast_enabled(at::kCUDA, true);
+  at::autocast::set_autocast_dtype(at::kCUDA, at::kBFloat16);
+  const auto on_gpu = at::TensorOptions().device(at::kCUDA);
+  const at::Tensor product = at::zeros({2, 64}, on_gpu.dtype(at::kBFloat16)),
+                   bias = at::zeros({64}, on_gpu);
+  CHECK((ops::bias_gelu(product, bias).scalar_type() == at::kBFloat16));
+  at::autocast::set_autocast_enabled(at::kCUDA, false);
+  CHECK((ops::bias_gelu(product, bias).scalar_type() == at::kFloat));
 }
 
 TEST_CASE("dry GPU kernels: a step of BERT needs less memory, all of which is known") {
