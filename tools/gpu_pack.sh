@@ -31,7 +31,7 @@ done
 
 # `run` needs its own files, the recorded numbers of the tests that run on a GPU, and two exported models.
 mkdir -p "$partial/gpu" "$partial/models" "$partial/tests/oracle/data"
-cp tools/gpu/*.py benchmarks/python/gpu_step.py "$partial/gpu"
+cp tools/gpu/*.py benchmarks/python/{gpu_step,token_rows}.py "$partial/gpu"
 data=tests/oracle/data
 cp $data/architectures/torchvision_resnet.pt2 $data/exported/lstm.pt2 "$partial/models"
 find $data -maxdepth 1 -type f -exec cp {} "$partial/$data" \;

@@ -51,6 +51,7 @@ def main():
         import transformers
         from transformers import Trainer, TrainerCallback, TrainingArguments
         from transformers.trainer_callback import PrinterCallback
+        from token_rows import TokenRows
     except (ImportError, OSError) as error:  # OSError: a torch without the libraries that it links
         print(json.dumps({"missing": str(error)}))
         sys.exit(MISSING)
@@ -62,14 +63,6 @@ def main():
     torch.manual_seed(0)
     ids = torch.randint(0, min(30000, model.config.vocab_size), (count, options.seq))
     labels = ids if "GPT2" in type(model).__name__ else torch.randint(0, 2, (count,))
-    mask = torch.ones(options.seq, dtype=torch.long)
-
-    class Rows(torch.utils.data.Dataset):
-        def __len__(self):
-            return count
-
-        def __getitem__(self, index):
-            return dict(input_ids=ids[index], attention_mask=mask, labels=labels[index])
 
     class Blocks(TrainerCallback):
         def on_step_end(self, args, state, control, **kwargs):
@@ -84,7 +77,7 @@ def main():
             folder, use_cpu=not on_gpu, bf16=options.precision == "bf16", fp16=options.precision == "fp16", per_device_train_batch_size=options.batch,
             max_steps=options.warm_up + options.blocks * options.steps, optim="adamw_torch_fused", torch_compile=options.compile,
             logging_strategy="no", save_strategy="no", report_to="none", disable_tqdm=True, **({"tf32": options.precision == "tf32"} if on_gpu else {}))
-        trainer = Trainer(model=model, args=arguments, train_dataset=Rows(), callbacks=[Blocks()])
+        trainer = Trainer(model=model, args=arguments, train_dataset=TokenRows(ids, labels), callbacks=[Blocks()])
         trainer.remove_callback(PrinterCallback)  # which would print a second line
         trainer.train()
     seconds = sorted((later - earlier) / options.steps for earlier, later in zip(ends, ends[1:]))

@@ -69,6 +69,7 @@ def main():
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
     import torch
+    from token_rows import TokenRows
     from transformers import BertConfig, BertForSequenceClassification
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
@@ -76,21 +77,11 @@ def main():
     config = BertConfig(num_labels=2, hidden_dropout_prob=options.dropout, attention_probs_dropout_prob=options.dropout, **SIZES[options.size])
     model = BertForSequenceClassification(config).train()
     count = options.steps * options.batch * options.accumulate
-    ids = torch.randint(100, 30000, (count, options.seq))
-    labels = torch.randint(0, 2, (count,))
-    mask = torch.ones(options.seq, dtype=torch.long)
-
-    class Rows(torch.utils.data.Dataset):
-        def __len__(self):
-            return count
-
-        def __getitem__(self, index):
-            return dict(input_ids=ids[index], attention_mask=mask, labels=labels[index])
-
+    rows = TokenRows(torch.randint(100, 30000, (count, options.seq)), torch.randint(0, 2, (count,)))
     clock = Clock()
 
     def plain():
-        loader = torch.utils.data.DataLoader(Rows(), batch_size=options.batch, shuffle=True)
+        loader = torch.utils.data.DataLoader(rows, batch_size=options.batch, shuffle=True)
         optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5, weight_decay=0.0, fused=bool(options.fused))
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: (options.steps - step) / options.steps)
         clock.restart()
@@ -111,7 +102,7 @@ def main():
         optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5, weight_decay=0.0, fused=bool(options.fused))
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: (options.steps - step) / options.steps)
         prepared, optimizer, loader, schedule = accelerator.prepare(
-            model, optimizer, torch.utils.data.DataLoader(Rows(), batch_size=options.batch, shuffle=True), schedule)
+            model, optimizer, torch.utils.data.DataLoader(rows, batch_size=options.batch, shuffle=True), schedule)
         clock.restart()
         for batch in loader:
             with accelerator.accumulate(prepared):
@@ -144,7 +135,7 @@ def main():
                 optim=options.optim or ("adamw_torch_fused" if options.fused else "adamw_torch"), gradient_accumulation_steps=options.accumulate,
                 gradient_checkpointing=options.checkpoint, max_grad_norm=1.0 if options.clip else 0.0,
                 logging_strategy="no", save_strategy="no", report_to="none", disable_tqdm=True)
-            trainer = Trainer(model=trained, args=arguments, train_dataset=Rows(), callbacks=[Marks()])
+            trainer = Trainer(model=trained, args=arguments, train_dataset=rows, callbacks=[Marks()])
             trainer.remove_callback(PrinterCallback)       # which would print a second line
             trainer.train()
 
