@@ -82,6 +82,7 @@ bool allowed(const KwargRule& rule, const KwargValue& value) {
 
 struct EvaluatedDefaults {
   std::string_view factor, threshold, threshold_mode, min_lr;
+  bool divides = false;  // The schedule also divides by the factor, which then is not 0.
 };
 
 // The keys that both schedules that follow a metric have.
@@ -94,7 +95,7 @@ std::vector<KwargRule> evaluated_rules(std::string_view owner, const EvaluatedDe
        0,
        false,
        {"min", "max"}},
-      share(owner, "factor", defaults.factor, "Multiply the rate by this number.", true),
+      share(owner, "factor", defaults.factor, "Multiply the rate by this number.", defaults.divides),
       {owner, "patience", "10", "Wait for more than this many evaluations without an improvement.",
        0, true},
       {owner, "threshold", defaults.threshold, "Set the least improvement that counts."},
@@ -204,7 +205,7 @@ const std::vector<KwargRule>& schedule_rules() {
     std::vector<KwargRule> joined = rules;
     for (const std::vector<KwargRule>& more :
          {evaluated_rules("reduce_lr_on_plateau", {"0.1", "1e-4", "rel", "0"}),
-          evaluated_rules("greedy", {"0.95", "1e-6", "abs", "0.001"}), greedy_rules()})
+          evaluated_rules("greedy", {"0.95", "1e-6", "abs", "0.001", true}), greedy_rules()})
       joined.insert(joined.end(), more.begin(), more.end());
     return joined;
   }();

@@ -54,6 +54,7 @@ TEST_CASE("schedule keys: a schedule takes each key that its training argument t
   CHECK(one.refusal(SchedulerType::polynomial, {{"power", 2}, {"lr_end", 0}}) == "none");
   CHECK(one.refusal(SchedulerType::greedy, {{"max_lr", 1}, {"factor", 0.5}}) == "none");
   CHECK(one.refusal(SchedulerType::reduce_lr_on_plateau, {{"patience", 2}}) == "none");
+  CHECK(one.refusal(SchedulerType::reduce_lr_on_plateau, {{"factor", 0}}) == "none");
   // A key is refused as unknown only if the table does not have it.
   for (const config::KwargRule& rule : config::schedule_rules()) {
     CAPTURE(rule.owner);

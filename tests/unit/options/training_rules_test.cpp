@@ -100,12 +100,18 @@ TEST_CASE("kwargs rules: a schedule that follows a metric needs evaluations and 
   CHECK(contains(check("", {}, IntervalStrategy::no), "greedy needs evaluations"));
   CHECK(contains(check("mode=max", false), "mode max contradicts greater_is_better false"));
   CHECK(contains(check("factor=1"), "factor: got '1', expected a number in (0, 1)"));
+  CHECK(contains(check("factor=0"), "factor: got '0', expected a number in (0, 1)"));
   CHECK(contains(check("threshold_mode=both"), "expected one of rel, abs"));
   CHECK(contains(check("window_size=0"), "a whole number of at least 1"));
-  const TrainingArguments plateau{.lr_scheduler_type = SchedulerType::reduce_lr_on_plateau,
-                                  .lr_scheduler_kwargs = {{"max_lr", 1}},
-                                  .eval_strategy = IntervalStrategy::epoch};
+  TrainingArguments plateau{.lr_scheduler_type = SchedulerType::reduce_lr_on_plateau,
+                            .lr_scheduler_kwargs = {{"max_lr", 1}},
+                            .eval_strategy = IntervalStrategy::epoch};
   CHECK(contains(error_of([&] { validate(plateau); }).text, "unknown key max_lr"));
+  // It only multiplies by the factor, so that 0 is valid, as in PyTorch.
+  plateau.lr_scheduler_kwargs = {{"factor", 0}};
+  CHECK_NOTHROW(validate(plateau));
+  plateau.lr_scheduler_kwargs = {{"factor", 1}};
+  CHECK(contains(error_of([&] { validate(plateau); }).text, "expected a number in [0, 1)"));
 }
 
 }  // namespace options_training_rules_test
