@@ -1,0 +1,222 @@
+// Files and folders that exist complete or not at all.
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <map>
+#include <mutex>
+#include <system_error>
+#include <utility>
+
+#include "base/file_calls.h"
+#include "base/sync_tree.h"
+#include "base/unfinished_files.h"
+#include "hasten/base/error.h"
+#include "hasten/base/files.h"
+#include "hasten/base/text.h"
+
+namespace hasten {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The folders that StagedDirectory objects of this process write. Two of them for one target would
+// have the same name, and the second would delete the files of the first.
+class StagedPaths {
+ public:
+  // Returns false if the path has another writer.
+  static bool add(const fs::path& path, const StagedDirectory* writer) {
+    const std::lock_guard lock(own().mutex_);
+    return own().writers_.emplace(key_of(path), writer).second;
+  }
+  // Does nothing if the path has another writer.
+  static void remove(const fs::path& path, const StagedDirectory* writer) {
+    const std::lock_guard lock(own().mutex_);
+    const auto found = own().writers_.find(key_of(path));
+    if (found != own().writers_.end() && found->second == writer) own().writers_.erase(found);
+  }
+
+ private:
+  // It is never destroyed, because a save in the background may end while the process does.
+  static StagedPaths& own() {
+    static auto* const all = new StagedPaths;
+    return *all;
+  }
+  static std::string key_of(const fs::path& path) {
+    return fs::absolute(path).lexically_normal().string();
+  }
+
+  std::mutex mutex_;
+  std::map<std::string, const StagedDirectory*> writers_;
+};
+
+// True if the file is below a folder that this process stages: StagedDirectory::commit() syncs it,
+// so that it is synced once.
+bool is_staged_here(const fs::path& path) {
+  const fs::path folder = parent_folder(path);
+  if (folder.native().find(kPartial) == std::string::npos) return false;
+  const std::string ending = kPartial + writer_tag();
+  return std::any_of(folder.begin(), folder.end(), [&](const fs::path& part) {
+    return part.native().starts_with('.') && ends_with(part.native(), ending);
+  });
+}
+
+// Swaps the two folders in one step; `staged` then names the old one. If the file system cannot
+// swap, the old folder is moved aside first: a crash between the two renames leaves it there,
+// complete, and remove_abandoned restores it.
+void replace_directory(const fs::path& staged, const fs::path& target) {
+  if (::renameat2(AT_FDCWD, staged.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) return;
+  if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP) {
+    throw_file_error("io.rename", "cannot replace", target, errno);
+  }
+  const fs::path set_aside =
+      parent_folder(target) / str('.', target.filename().string(), kReplaced, writer_tag());
+  remove_all_quietly(set_aside);
+  if (::rename(target.c_str(), set_aside.c_str()) != 0) {
+    throw_file_error("io.rename", "cannot move aside", target, errno);
+  }
+  if (::rename(staged.c_str(), target.c_str()) != 0) {
+    const int error = errno;
+    ::rename(set_aside.c_str(), target.c_str());
+    throw_file_error("io.rename", "cannot replace", target, error);
+  }
+  ::rename(set_aside.c_str(), staged.c_str());
+}
+
+// Makes the disk begin to write after `size` further bytes were written, each time that another piece
+// of the file is complete, so that the sync at the end has little left to wait for. An error is
+// reported by that sync.
+void start_disk(int file, std::size_t size) {
+  constexpr off_t kPiece = 32 << 20;
+  const off_t position = ::lseek(file, 0, SEEK_CUR);
+  const off_t begin = (position - static_cast<off_t>(size)) / kPiece * kPiece;
+  const off_t end = position / kPiece * kPiece;
+  if (position >= 0 && end > begin)
+    static_cast<void>(::sync_file_range(file, begin, end - begin, SYNC_FILE_RANGE_WRITE));
+}
+
+}  // namespace
+
+void remove_directory(const fs::path& folder) {
+  const fs::path doomed =
+      parent_folder(folder) / str('.', folder.filename().string(), kPartial, writer_tag());
+  remove_all_quietly(doomed);
+  if (::rename(folder.c_str(), doomed.c_str()) != 0)
+    throw_file_error("io.rename", "cannot remove the folder", folder, errno);
+  sync_directory(
+      parent_folder(folder));  // or a power failure could leave a part of it under its name
+  remove_all_quietly(doomed);
+}
+
+AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)), file_(-1) {
+  static std::atomic<unsigned> counter{0};
+  temporary_ = parent_folder(path_) /
+               str('.', path_.filename().string(), kTemporary, ++counter, '-', writer_tag());
+  ::unlink(temporary_.c_str());
+  file_ = open_file(temporary_, O_WRONLY | O_CREAT | O_EXCL, 0666);
+  if (file_ < 0)
+    throw_file_error("io.open", "cannot create a temporary file next to", path_, errno);
+}
+
+AtomicFile::~AtomicFile() {
+  if (file_ >= 0) ::close(file_);
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::write(const void* bytes, std::size_t size) {
+  const char* from = static_cast<const char*>(bytes);
+  const std::size_t all = size;
+  while (size > 0) {
+    // Linux writes at most 2 GiB a call; smaller pieces also keep the process responsive to
+    // signals.
+    const ssize_t done = ::write(file_, from, std::min<std::size_t>(size, 1 << 30));
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) {  // Writing nothing sets no errno.
+      const int reason = done < 0 ? errno : ENOSPC;
+      throw_file_error("io.write",
+                       str("cannot write ", all, " bytes (", all - size, " were written) to"),
+                       path_, reason);
+    }
+    from += done;
+    size -= static_cast<std::size_t>(done);
+  }
+  start_disk(file_, all);
+}
+
+void AtomicFile::commit() {
+  const bool staged = is_staged_here(path_);
+  if (staged) {
+    // The disk starts to write now, while the caller goes on; only commit() waits for it. An error is
+    // reported there again.
+    static_cast<void>(::sync_file_range(file_, 0, 0, SYNC_FILE_RANGE_WRITE));
+  } else if (::fsync(file_) != 0) {
+    throw_file_error("io.sync", "cannot sync", path_, errno);
+  }
+  const int closed = ::close(std::exchange(file_, -1));
+  if (closed != 0) throw_file_error("io.write", "cannot close", path_, errno);
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) {
+    throw_file_error("io.rename", "cannot rename to", path_, errno);
+  }
+  temporary_.clear();
+  if (!staged) sync_directory(parent_folder(path_));
+}
+
+void write_file_atomically(const fs::path& path, std::string_view bytes) {
+  AtomicFile file(path);
+  file.write(bytes);
+  file.commit();
+}
+
+StagedDirectory::StagedDirectory(fs::path target) : target_(std::move(target)) {
+  if (!target_.has_filename()) target_ = target_.parent_path();  // The path ends in a slash.
+  staged_ = parent_folder(target_) / str('.', target_.filename().string(), kPartial, writer_tag());
+  if (!StagedPaths::add(staged_, this)) {
+    throw IoError("io.staged", {.what = target_.string(),
+                                .got = "a folder that this process is writing already",
+                                .expected = "one writer at a time",
+                                .hint = "wait until the other save has ended, or choose another "
+                                        "folder"});
+  }
+  try {
+    remove_all_quietly(staged_);
+    make_directories(parent_folder(target_));
+    if (::mkdir(staged_.c_str(), 0777) != 0) {
+      throw_file_error("io.mkdir", "cannot create the folder", staged_, errno);
+    }
+  } catch (...) {
+    StagedPaths::remove(staged_, this);
+    throw;
+  }
+}
+
+StagedDirectory::~StagedDirectory() {
+  if (!committed_) remove_all_quietly(staged_);
+  StagedPaths::remove(staged_, this);
+}
+
+void StagedDirectory::commit(Existing existing) {
+  if (committed_) return;
+  sync_tree(staged_);
+  std::error_code error;
+  const bool exists = fs::exists(fs::symlink_status(target_, error));
+  if (exists && existing == Existing::refuse) {
+    throw IoError("io.exists", {.what = target_.string() + " already exists",
+                                .hint = "write to a new folder, or delete this one first"});
+  }
+  if (exists) {
+    replace_directory(staged_, target_);
+  } else if (::rename(staged_.c_str(), target_.c_str()) != 0) {
+    throw_file_error("io.rename", "cannot rename to", target_, errno);
+  }
+  committed_ = true;
+  sync_directory(parent_folder(target_));
+  if (exists) remove_all_quietly(staged_);
+  StagedPaths::remove(staged_, this);
+}
+
+}  // namespace hasten

@@ -1,0 +1,60 @@
+#include "base/file_calls.h"
+
+#include <fcntl.h>
+
+#include <cerrno>
+#include <system_error>
+
+#include "hasten/base/error.h"
+
+namespace hasten {
+
+namespace fs = std::filesystem;
+
+std::string hint_for_file_error(int error) {
+  switch (error) {
+    case ENOSPC:
+      return "the disk is full: free some space, or write elsewhere";
+    case EDQUOT:
+      return "the disk quota is used up";
+    case EROFS:
+      return "the file system is mounted read-only";
+    case EACCES:
+    case EPERM:
+      return "check the owner and the permissions of the path and of the folders above it";
+    case ENOENT:
+      return "check the path; a folder above it may be missing";
+    case EMFILE:
+    case ENFILE:
+      return "too many open files: raise the limit with ulimit -n";
+    default:
+      return "";
+  }
+}
+
+void throw_file_error(const char* code, const std::string& what, const fs::path& path, int error) {
+  // strerror is not thread-safe; the category's message is.
+  throw IoError(code, {.what = what + " " + path.string(),
+                       .got = std::generic_category().message(error),
+                       .hint = hint_for_file_error(error)});
+}
+
+int open_file(const fs::path& path, int flags, mode_t mode) {
+  int file;
+  do {
+    file = ::open(path.c_str(), flags | O_CLOEXEC, mode);
+  } while (file < 0 && errno == EINTR);
+  return file;
+}
+
+fs::path parent_folder(const fs::path& path) {
+  const fs::path parent = path.parent_path();
+  return parent.empty() ? fs::path(".") : parent;
+}
+
+void remove_all_quietly(const fs::path& path) noexcept {
+  std::error_code ignored;
+  fs::remove_all(path, ignored);
+}
+
+}  // namespace hasten
