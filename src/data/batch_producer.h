@@ -7,7 +7,7 @@
 #include <limits>
 #include <memory>
 
-#include "hasten/data/loader_core.h"
+#include "hasten/data/detail/loader_core.h"
 
 namespace hasten::detail {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "data/batch_producer.h"
-#include "hasten/data/loader_core.h"
+#include "hasten/data/loader_options.h"
 
 namespace hasten::detail {
 

@@ -17,7 +17,7 @@
 #include <memory>
 #include <vector>
 
-#include "hasten/prepare/loader_position.h"
+#include "hasten/prepare/detail/loader_position.h"
 #include "hasten/prepare/save_state.h"
 #include "prepare/synced_state.h"
 

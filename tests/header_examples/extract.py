@@ -5,7 +5,7 @@
 
 An example is a run of comment lines that are indented by three or more spaces. CONTEXTS/any.h declares the variables that examples use but do not
 declare, and CONTEXTS/FOLDER.h those of the headers of one folder. A line that begins with `$ ` belongs to a shell example. Ends with 1 if a header
-has no example and no line in CONTEXTS/without_example.txt.
+has no example. Headers in a folder `detail` need none: they are parts of other headers, which users include.
 """
 import pathlib
 import re
@@ -64,7 +64,6 @@ def functions(header, folder, text):
 
 def main(include, contexts, target):
     include, contexts = pathlib.Path(include), pathlib.Path(contexts)
-    exceptions = {line.split("#")[0].strip() for line in (contexts / "without_example.txt").read_text().splitlines()} - {""}
     missing, includes, program = [], [], []
     for path in sorted((include / "hasten").rglob("*.h")):
         header, text = path.relative_to(include).as_posix(), path.read_text()
@@ -72,7 +71,7 @@ def main(include, contexts, target):
         if examples(text):
             includes.append(header)
             program += functions(header, folder, text)
-        elif header not in exceptions and not any(line.startswith("//   $ ") for line in text.splitlines()):
+        elif path.parent.name != "detail" and not any(line.startswith("//   $ ") for line in text.splitlines()):
             missing.append(header)
     includes += [f"header_examples/contexts/{path.name}" for path in sorted(contexts.glob("*.h"))]
     pathlib.Path(target).write_text("\n".join([*(f'#include "{each}"' for each in includes), "using namespace hasten;", *program]) + "\n")

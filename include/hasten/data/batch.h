@@ -38,7 +38,7 @@
 #include <utility>
 #include <vector>
 
-#include "hasten/data/members.h"
+#include "hasten/data/detail/members.h"
 
 namespace hasten {
 

@@ -37,8 +37,9 @@
 #include "hasten/data/batch_info.h"
 #include "hasten/data/collator.h"
 #include "hasten/data/dataset.h"
-#include "hasten/data/loader_core.h"
-#include "hasten/data/loader_source.h"
+#include "hasten/data/detail/loader_core.h"
+#include "hasten/data/detail/loader_source.h"
+#include "hasten/data/loader_options.h"
 
 namespace hasten {
 

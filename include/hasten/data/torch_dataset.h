@@ -23,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-#include "hasten/data/loader_core.h"
+#include "hasten/data/detail/loader_core.h"
 
 namespace hasten {
 

@@ -30,8 +30,8 @@
 
 #include "hasten/base/export.h"
 #include "hasten/data/dataset.h"
+#include "hasten/data/detail/loader_source.h"
 #include "hasten/data/interleaving.h"
-#include "hasten/data/loader_source.h"
 
 namespace hasten {
 

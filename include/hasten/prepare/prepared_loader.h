@@ -38,7 +38,7 @@
 #include "hasten/base/export.h"
 #include "hasten/data/batch_info.h"
 #include "hasten/formats/tensor_dict.h"
-#include "hasten/prepare/loader_position.h"
+#include "hasten/prepare/detail/loader_position.h"
 #include "hasten/prepare/to_device.h"
 
 namespace hasten {

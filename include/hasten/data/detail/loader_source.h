@@ -1,4 +1,4 @@
-// File: hasten/data/loader_source.h
+// File: hasten/data/detail/loader_source.h
 // The typed part of a loader: a dataset and a collator as a detail::BatchSource. Part of
 // hasten/data/loader.h.
 #pragma once
@@ -12,7 +12,7 @@
 
 #include "hasten/data/collator.h"
 #include "hasten/data/dataset.h"
-#include "hasten/data/loader_core.h"
+#include "hasten/data/detail/loader_core.h"
 #include "hasten/data/pack.h"
 #include "hasten/data/torch_dataset.h"
 

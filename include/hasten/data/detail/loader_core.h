@@ -1,5 +1,5 @@
-// File: hasten/data/loader_core.h
-// The part of a loader that does not depend on the type of its batches: options, position, and the
+// File: hasten/data/detail/loader_core.h
+// The part of a loader that does not depend on the type of its batches: its position, and the
 // threads that make batches ahead. Part of hasten/data/loader.h, which documents its use.
 #pragma once
 
@@ -11,41 +11,10 @@
 #include "hasten/base/export.h"
 #include "hasten/data/batch_info.h"
 #include "hasten/data/context.h"
-#include "hasten/data/rebalance.h"
-#include "hasten/data/sampler.h"
+#include "hasten/data/loader_options.h"
 #include "hasten/data/share.h"
 
-namespace hasten {
-
-// The options of make_loader.
-struct LoaderOptions {
-  std::int64_t batch_size = 8;       // Rows.
-  bool shuffle = false;              // A new order each epoch; not for streams.
-  bool drop_last = false;            // Omit a last batch that is not full.
-  std::int64_t num_workers = 0;      // Threads; 0: make each batch on the calling thread.
-  std::int64_t prefetch_factor = 2;  // Batches that each worker makes ahead.
-  // Copies batches to page-locked memory. No effect without CUDA, and on tensors that
-  // for_each_tensor (hasten/data/batch.h) does not reach.
-  bool pin_memory = false;
-  std::uint64_t seed = 42;   // For the order, BatchContext and RowContext.
-  OrderFunction order = {};  // The rows of each epoch, instead of shuffle.
-  // Divides the rows of an optimizer step into batches of different sizes.
-  std::optional<Rebalance> rebalance = {};
-};
-
-// The position where the next pass starts, saved with a checkpoint. With the same dataset the same
-// rows follow, even with another number of processes or another batch_size.
-struct LoaderState {
-  std::uint64_t seed = 0;
-  std::int64_t epoch = 0;
-  std::int64_t batch = 0;  // Number of the batch in each process.
-  // Rows of the epoch that all processes together have read. Overrides `batch` unless it is -1
-  // (unknown).
-  std::int64_t rows = -1;
-  bool operator==(const LoaderState&) const = default;
-};
-
-namespace detail {
+namespace hasten::detail {
 
 using AnyBatch = std::shared_ptr<void>;
 
@@ -118,6 +87,4 @@ class HASTEN_API LoaderCore {
 // the tensor itself.
 HASTEN_API at::Tensor pinned(const at::Tensor& tensor);
 
-}  // namespace detail
-
-}  // namespace hasten
+}  // namespace hasten::detail

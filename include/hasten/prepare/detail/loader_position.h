@@ -1,4 +1,4 @@
-// File: hasten/prepare/loader_position.h
+// File: hasten/prepare/detail/loader_position.h
 // The position of a prepared loader, which a checkpoint keeps. Part of
 // hasten/prepare/prepared_loader.h.
 //
@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "hasten/base/export.h"
-#include "hasten/data/loader_core.h"
+#include "hasten/data/loader_options.h"
 
 namespace hasten::detail {
 

@@ -1,4 +1,4 @@
-// File: hasten/data/members.h
+// File: hasten/data/detail/members.h
 // Finds the members of a plain struct, an aggregate of up to 12 members without a base class,
 // without any code for the struct. Internal; part of hasten/data/batch.h.
 //
