@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "plan/step_time.h"
+#include "plan/step_time_model.h"
 #include "plan/techniques.h"
 
 namespace hasten {
@@ -55,7 +55,7 @@ class StepPredictions {
   EstimateOptions step_with(const TechniqueSet& techniques, const StepBatch& batch) const;
 
   const PlanOptions& options_;
-  StepTime time_;
+  StepTimeModel time_;
   std::map<Key, StepNeeds> known_;
   std::map<Key, std::string> refusals_;
   std::int64_t runs_ = 0;

@@ -3,7 +3,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/plan/plan.h"
-#include "plan/step_time.h"
+#include "plan/step_time_model.h"
 
 namespace hasten {
 namespace {

@@ -15,7 +15,7 @@
 #include "hasten/machine/gpus.h"
 #include "hasten/options/train_options.h"
 #include "machine/host_links.h"
-#include "plan/step_time.h"
+#include "plan/step_time_model.h"
 #include "plan/techniques.h"
 #include "unit/code_of.h"
 

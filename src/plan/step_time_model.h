@@ -1,7 +1,7 @@
-// File: plan/step_time.h (internal)
+// File: plan/step_time_model.h (internal)
 // Predicts the time of a step from a dry run.
 //
-//   StepTime time(2);                                   // two seconds for all measurements
+//   StepTimeModel time(2);                                   // two seconds for all measurements
 //   const StepNeeds needs = time.predict(options);      // memory and time
 //
 // On the CPU each distinct operator call is timed once on operands of its shapes, the longest
@@ -25,9 +25,9 @@ namespace hasten {
 // in which every operator runs at a usual share of its roof; 0 without roofs.
 double reported_seconds(const anatomy::Report& report);
 
-class StepTime {
+class StepTimeModel {
  public:
-  explicit StepTime(double budget) : budget_(budget) {}
+  explicit StepTimeModel(double budget) : budget_(budget) {}
 
   StepNeeds predict(const EstimateOptions& options);
 

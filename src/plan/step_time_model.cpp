@@ -1,4 +1,4 @@
-#include "plan/step_time.h"
+#include "plan/step_time_model.h"
 
 #include <torch/torch.h>
 
@@ -115,14 +115,14 @@ double reported_seconds(const anatomy::Report& report) {
   return std::accumulate(phases.begin(), phases.end(), 0.0);
 }
 
-double StepTime::roofline(const CollectedCall& call) const {
+double StepTimeModel::roofline(const CollectedCall& call) const {
   const bool has_half_roof = call.half && roofs_.bf16_flops_per_second > 0;
   const double rate = has_half_roof ? roofs_.bf16_flops_per_second : roofs_.flops_per_second;
   return std::max(call.flops / rate, call.bytes / roofs_.bytes_per_second);
 }
 
 // Measures the calls that take longest, by the roofline, while the budget lasts.
-void StepTime::measure(const anatomy::CallCollector& calls) {
+void StepTimeModel::measure(const anatomy::CallCollector& calls) {
   std::vector<std::pair<double, const std::pair<const std::string, CollectedCall>*>> unknown;
   for (const auto& each : calls.calls()) {
     if (measured_.count(each.first) == 0)
@@ -146,7 +146,8 @@ void StepTime::measure(const anatomy::CallCollector& calls) {
   }
 }
 
-double StepTime::cpu_seconds(const anatomy::CallCollector& calls, const anatomy::Report& report) {
+double StepTimeModel::cpu_seconds(const anatomy::CallCollector& calls,
+                                  const anatomy::Report& report) {
   if (roofs_.flops_per_second <= 0) {
     roofs_ = anatomy::measure_roofs();
     call_overhead_ =
@@ -170,7 +171,7 @@ double StepTime::cpu_seconds(const anatomy::CallCollector& calls, const anatomy:
   return seconds / static_cast<double>(std::max<std::int64_t>(1, report.steps));
 }
 
-StepNeeds StepTime::predict(const EstimateOptions& options) {
+StepNeeds StepTimeModel::predict(const EstimateOptions& options) {
   if (options.device != "cpu") {
     const HostTraffic traffic;
     const anatomy::Report report = estimate(options);
