@@ -135,14 +135,18 @@ CallPointer call_of(torch::autograd::AutogradContext* context) {
       context->saved_data.at("call").toCapsule());
 }
 
-// Passes tensors on. The first result of backward() belongs to the argument `call`.
-struct InputsOfCall : torch::autograd::Function<InputsOfCall> {
+// The forward function of two nodes, which pass tensors on. The first result of their backward()
+// belongs to the argument `call`.
+struct PassOn {
   static Tensors forward(torch::autograd::AutogradContext* context, const CallPointer& call,
                          at::TensorList tensors) {
     context->saved_data["call"] = c10::IValue::make_capsule(call);
     context->set_materialize_grads(false);
     return tensors.vec();
   }
+};
+
+struct InputsOfCall : torch::autograd::Function<InputsOfCall>, PassOn {
   static Tensors backward(torch::autograd::AutogradContext* context, const Tensors& gradients) {
     Tensors out = call_of(context)->run(gradients);
     out.insert(out.begin(), at::Tensor());
@@ -150,13 +154,7 @@ struct InputsOfCall : torch::autograd::Function<InputsOfCall> {
   }
 };
 
-struct OutputsOfCall : torch::autograd::Function<OutputsOfCall> {
-  static Tensors forward(torch::autograd::AutogradContext* context, const CallPointer& call,
-                         at::TensorList tensors) {
-    context->saved_data["call"] = c10::IValue::make_capsule(call);
-    context->set_materialize_grads(false);
-    return tensors.vec();
-  }
+struct OutputsOfCall : torch::autograd::Function<OutputsOfCall>, PassOn {
   static Tensors backward(torch::autograd::AutogradContext* context, const Tensors& gradients) {
     const CallPointer call = call_of(context);
     call->grad_outputs.assign(call->output_count, at::Tensor());

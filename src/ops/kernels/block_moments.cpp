@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "ops/kernels/adamw_numbers.h"
 #include "ops/kernels/math.h"
 
 namespace hasten::ops::HASTEN_ISA {
@@ -70,18 +71,8 @@ void decay_block(T* __restrict parameter, float factor, Index count) {
   for (Index i = 0; i < count; ++i) store(parameter[i], load(parameter[i]) * factor);
 }
 
-// The constants of a step, rounded once.
-struct AdamWStep {
-  explicit AdamWStep(const AdamW& options)
-      : decay(static_cast<float>(1.0 - options.learning_rate * options.weight_decay)),
-        beta1(static_cast<float>(options.beta1)),
-        beta2(static_cast<float>(options.beta2)),
-        rest1(static_cast<float>(1.0 - options.beta1)),
-        rest2(static_cast<float>(1.0 - options.beta2)),
-        size(static_cast<float>(options.learning_rate / options.bias_correction1)),
-        root(static_cast<float>(1.0 / std::sqrt(options.bias_correction2))),
-        epsilon(static_cast<float>(options.epsilon)),
-        scale(options.gradient_scale) {}
+struct AdamWStep : AdamWNumbers {
+  using AdamWNumbers::AdamWNumbers;
 
   template <class T>
   HASTEN_INLINE void run(T* __restrict parameter, const T* __restrict gradient, float* __restrict m,
@@ -96,8 +87,6 @@ struct AdamWStep {
       store(parameter[i], load(parameter[i]) * decay - size * update);
     }
   }
-
-  float decay, beta1, beta2, rest1, rest2, size, root, epsilon, scale;
 };
 
 template <class T>

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "ops/kernels/adamw_numbers.h"
 #include "ops/kernels/philox.h"
 
 namespace hasten::ops::HASTEN_ISA {
@@ -53,13 +54,7 @@ template <bool kStochastic, bool kHasGradient, class Parameter, class Moment>
 void update(Parameter* __restrict parameter, const Parameter* __restrict gradient,
             Moment* __restrict exp_avg, Moment* __restrict exp_avg_sq, const AdamW& options,
             const Rounding& rounding, Index first, Index count) {
-  const float decay = static_cast<float>(1.0 - options.learning_rate * options.weight_decay);
-  const float beta2 = static_cast<float>(options.beta2);
-  const float rest1 = static_cast<float>(1.0 - options.beta1),
-              rest2 = static_cast<float>(1.0 - options.beta2);
-  const float step = static_cast<float>(options.learning_rate / options.bias_correction1);
-  const float root = static_cast<float>(1.0 / std::sqrt(options.bias_correction2));
-  const float epsilon = static_cast<float>(options.epsilon), scale = options.gradient_scale;
+  const AdamWNumbers step(options);
   Words words[kStreams] = {};
   for_batches(first, count, [&](Index batch, Index place, Index offset, Index here) {
     if constexpr (kStochastic) {
@@ -78,11 +73,12 @@ void update(Parameter* __restrict parameter, const Parameter* __restrict gradien
     Moment* __restrict v = exp_avg_sq + offset;
     for (Index i = 0; i < here; ++i) {
       float g = 0;
-      if constexpr (kHasGradient) g = load(gradient[offset + i]) * scale;
+      if constexpr (kHasGradient) g = load(gradient[offset + i]) * step.scale;
       const float m_before = load(m[i]);
-      const float m_now = m_before + rest1 * (g - m_before);
-      const float v_now = beta2 * load(v[i]) + rest2 * g * g;
-      const float p_now = load(p[i]) * decay - step * m_now / (std::sqrt(v_now) * root + epsilon);
+      const float m_now = m_before + step.rest1 * (g - m_before);
+      const float v_now = step.beta2 * load(v[i]) + step.rest2 * g * g;
+      const float p_now = load(p[i]) * step.decay -
+                          step.size * m_now / (std::sqrt(v_now) * step.root + step.epsilon);
       round_to<kStochastic>(m[i], m_now, random1[i]);
       round_to<kStochastic>(v[i], v_now, random2[i]);
       round_to<kStochastic>(p[i], p_now, random[i]);

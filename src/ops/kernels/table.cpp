@@ -1,4 +1,5 @@
 // The table of one instruction set, and the two kernels of the optimizer.
+#include "ops/kernels/adamw_numbers.h"
 #include "ops/kernels/block_moments.h"
 #include "ops/kernels/cross_entropy.h"
 #include "ops/kernels/gelu.h"
@@ -33,21 +34,16 @@ template <bool kHasGradient>
 void adamw_loop(float* __restrict parameter, const float* __restrict gradient,
                 float* __restrict exp_avg, float* __restrict exp_avg_sq, const AdamW& options,
                 Index count) {
-  const float decay = static_cast<float>(1.0 - options.learning_rate * options.weight_decay);
-  const float beta2 = static_cast<float>(options.beta2);
-  const float rest1 = static_cast<float>(1.0 - options.beta1),
-              rest2 = static_cast<float>(1.0 - options.beta2);
-  const float step = static_cast<float>(options.learning_rate / options.bias_correction1);
-  const float root = static_cast<float>(1.0 / std::sqrt(options.bias_correction2));
-  const float epsilon = static_cast<float>(options.epsilon), scale = options.gradient_scale;
+  const AdamWNumbers step(options);
   for (Index i = 0; i < count; ++i) {
     float g = 0;
-    if constexpr (kHasGradient) g = gradient[i] * scale;
-    const float m = exp_avg[i] + rest1 * (g - exp_avg[i]);
-    const float v = beta2 * exp_avg_sq[i] + rest2 * g * g;
+    if constexpr (kHasGradient) g = gradient[i] * step.scale;
+    const float m = exp_avg[i] + step.rest1 * (g - exp_avg[i]);
+    const float v = step.beta2 * exp_avg_sq[i] + step.rest2 * g * g;
     exp_avg[i] = m;
     exp_avg_sq[i] = v;
-    parameter[i] = parameter[i] * decay - step * m / (std::sqrt(v) * root + epsilon);
+    parameter[i] =
+        parameter[i] * step.decay - step.size * m / (std::sqrt(v) * step.root + step.epsilon);
   }
 }
 
