@@ -4,6 +4,7 @@
 
 #include "hasten/trainer/estimate.h"
 #include "oracle/architectures.h"
+#include "unit/anatomy/same_memory.h"
 
 namespace oracle_architecture_estimates_test {
 
@@ -18,12 +19,7 @@ TEST_CASE("exported: the memory of each architecture's step is predicted to the 
     options.arguments.max_grad_norm = 1e-3;  // clipping depends on the norm; here it always clips
     const anatomy::Memory predicted = estimate(options).memory;
     options.dry = false;
-    const anatomy::Memory measured = estimate(options).memory;
-    CHECK(predicted.peak == measured.peak);
-    CHECK(predicted.at_peak == measured.at_peak);
-    CHECK(predicted.before == measured.before);
-    CHECK(predicted.after == measured.after);
-    CHECK(predicted.peak_in_phase == measured.peak_in_phase);
+    check_same_memory(predicted, estimate(options).memory);
     record(name, "peak", predicted.peak);
   }
 }

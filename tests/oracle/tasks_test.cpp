@@ -35,6 +35,17 @@ std::vector<std::vector<std::int64_t>> rows_in(const TrainerDataset& dataset, co
   return rows;
 }
 
+// Compares the ids and the labels of the first rows, which a script has recorded as pairs.
+void check_first_rows(const TrainerDataset& dataset, const json& expected) {
+  const auto ids = rows_in(dataset, "input_ids"), labels = rows_in(dataset, "labels");
+  REQUIRE(ids.size() >= expected.size());
+  for (std::size_t row = 0; row < expected.size(); ++row) {
+    CAPTURE(row);
+    CHECK(expected[row][0] == json(ids[row]));
+    CHECK(expected[row][1] == json(labels[row]));
+  }
+}
+
 // A model's folder with one of the tokenizers of tasks/tokenizers.json, and the texts of that file.
 class OtherTokenizer {
  public:
@@ -80,13 +91,7 @@ void check_tags(const OtherTokenizer& tokenizer, const json& expected) {
                        options.text_column = "tokens";
                        options.label_column = "tags";
                      });
-  const auto ids = rows_in(train, "input_ids"), labels = rows_in(train, "labels");
-  REQUIRE(ids.size() >= expected.size());
-  for (std::size_t row = 0; row < expected.size(); ++row) {
-    CAPTURE(row);
-    CHECK(expected[row][0] == json(ids[row]));
-    CHECK(expected[row][1] == json(labels[row]));
-  }
+  check_first_rows(train, expected);
 }
 
 // With the probability 1, every token is masked but the special ones.
@@ -158,13 +163,7 @@ TEST_CASE("tasks: token classification equals the Hugging Face Trainer's") {
   // The ids and labels are those of run_ner.py, also where a word has no token or is cut off.
   const json expected = json::parse(read_file(kData / "tasks/token_classification/encoded.json"));
   const TrainerDataset train = read_task_data(options)->train(*model);
-  const auto ids = rows_in(train, "input_ids"), labels = rows_in(train, "labels");
-  REQUIRE(ids.size() >= expected.size());
-  for (std::size_t row = 0; row < expected.size(); ++row) {
-    CAPTURE(row);
-    CHECK(expected[row][0] == json(ids[row]));
-    CHECK(expected[row][1] == json(labels[row]));
-  }
+  check_first_rows(train, expected);
 }
 
 TEST_CASE("tasks: masked language modelling equals the Hugging Face Trainer's") {

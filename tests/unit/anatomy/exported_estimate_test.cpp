@@ -10,6 +10,7 @@
 #include "hasten/exported/exported_module.h"
 #include "hasten/trainer/estimate.h"
 #include "unit/code_of.h"
+#include "unit/anatomy/same_memory.h"
 
 namespace anatomy_exported_estimate_test {
 
@@ -29,12 +30,7 @@ EstimateOptions options_for(const std::string& name) {
 void check_equal(EstimateOptions options) {
   const anatomy::Memory predicted = estimate(options).memory;
   options.dry = false;
-  const anatomy::Memory measured = estimate(options).memory;
-  CHECK(predicted.peak == measured.peak);
-  CHECK(predicted.at_peak == measured.at_peak);
-  CHECK(predicted.before == measured.before);
-  CHECK(predicted.after == measured.after);
-  CHECK(predicted.peak_in_phase == measured.peak_in_phase);
+  check_same_memory(predicted, estimate(options).memory);
 }
 
 }  // namespace

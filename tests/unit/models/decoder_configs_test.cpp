@@ -7,6 +7,7 @@
 #include "hasten/models/gpt2.h"
 #include "hasten/models/llama.h"
 #include "hasten/options/train_options.h"
+#include "unit/data/error_of.h"
 
 namespace models_decoder_configs_test {
 
@@ -15,25 +16,11 @@ using nlohmann::json;
 
 namespace {
 
-template <class Call>
-std::string error_of(Call&& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.code() + " | " + error.what();
-  }
-  return "none";
-}
-
 std::string error_of_gpt2(const std::string& text) {
   return error_of([&] { (void)GPT2Config::from_json(text, "config.json"); });
 }
 std::string error_of_llama(const std::string& text) {
   return error_of([&] { (void)LlamaConfig::from_json(text, "config.json"); });
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace

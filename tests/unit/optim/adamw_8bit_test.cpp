@@ -18,6 +18,13 @@ using namespace hasten;
 
 namespace {
 
+constexpr ops::AdamWStep kAdamWStep = {.learning_rate = 0.01,
+                                       .beta1 = 0.9,
+                                       .beta2 = 0.999,
+                                       .epsilon = 1e-8,
+                                       .weight_decay = 0.01,
+                                       .gradient_scale = 1};
+
 at::Tensor leaf(at::IntArrayRef shape, at::ScalarType type = at::kFloat) {
   torch::manual_seed(5);
   return at::randn(shape).to(type).requires_grad_();
@@ -179,12 +186,6 @@ TEST_CASE("8 bits: a checkpoint continues with the same bits, and other options 
 TEST_CASE("8 bits: the steps of other devices have the same numbers") {
   const at::Tensor here = leaf({70, 90}), there = here.detach().clone().requires_grad_();
   AdamW8bit adamw({here}, AdamW8bitOptions(0.01));
-  const ops::AdamWStep how = {.learning_rate = 0.01,
-                              .beta1 = 0.9,
-                              .beta2 = 0.999,
-                              .epsilon = 1e-8,
-                              .weight_decay = 0.01,
-                              .gradient_scale = 1};
   MomentsOnDevice on_device;
   ParamState state;
   const torch::NoGradGuard no_grad;
@@ -195,7 +196,7 @@ TEST_CASE("8 bits: the steps of other devices have the same numbers") {
     ops::Moments mean, square;
     add_moment(mean, "AdamW8bit", "exp_avg", there, state, true);
     add_moment(square, "AdamW8bit", "exp_avg_sq", there, state, true);
-    on_device.adamw(MomentEntry(there, here.grad()), mean, square, state.step, how, {});
+    on_device.adamw(MomentEntry(there, here.grad()), mean, square, state.step, kAdamWStep, {});
   }
   CHECK(there.allclose(here, 1e-5, 1e-6));
   for (const char* name : {"exp_avg", "exp_avg_sq"}) {
@@ -226,13 +227,7 @@ TEST_CASE("8 bits: the factor of a step may be on the device of the gradients") 
     ops::Moments mean, square;
     add_moment(mean, "AdamW8bit", "exp_avg", there, state, true);
     add_moment(square, "AdamW8bit", "exp_avg_sq", there, state, true);
-    const ops::AdamWStep how = {.learning_rate = 0.01,
-                                .beta1 = 0.9,
-                                .beta2 = 0.999,
-                                .epsilon = 1e-8,
-                                .weight_decay = 0.01,
-                                .gradient_scale = 1};
-    MomentsOnDevice().adamw(MomentEntry(there, weight.grad()), mean, square, 1, how, scale);
+    MomentsOnDevice().adamw(MomentEntry(there, weight.grad()), mean, square, 1, kAdamWStep, scale);
     return state.tensors.at("exp_avg_scale");
   };
   const at::Tensor by_number = update_on_device({.number = 0.25});

@@ -15,6 +15,7 @@
 #include "hasten/trainer/trainer.h"
 #include "skip.h"
 #include "unit/data/error_of.h"
+#include "unit/trainer/class_names.h"
 #include "unit/trainer/tiny.h"
 
 namespace trainer_arrow_data_test {
@@ -65,13 +66,7 @@ class ArrowTask {
   TensorDict eval(EvalLabels labels = EvalLabels::required) const {
     return batch_of(read_task_data(options, labels)->eval(*load(labels).model));
   }
-  Names class_names() const {
-    Names out;
-    const auto all = nlohmann::json::parse(load().model->config_json()).at("id2label");
-    for (std::size_t id = 0; id < all.size(); ++id)
-      out.push_back(all.at(std::to_string(id)).get<std::string>());
-    return out;
-  }
+  Names class_names() const { return class_names_of(*load().model); }
 
   TrainOptions options;
 

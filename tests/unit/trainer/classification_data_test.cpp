@@ -11,6 +11,8 @@
 #include "hasten/base/text.h"
 #include "hasten/formats/safetensors.h"
 #include "hasten/models/bert.h"
+#include "unit/data/error_of.h"
+#include "unit/trainer/class_names.h"
 #include "unit/trainer/tiny.h"
 
 namespace trainer_classification_data_test {
@@ -67,21 +69,10 @@ class LabelledFiles {
   at::Tensor train() const { return labels_in(ClassificationFiles(options).train(*load().model)); }
   at::Tensor eval() const { return labels_in(ClassificationFiles(options).eval(*load().model)); }
   std::string error(bool evaluation = false) const {
-    try {
-      evaluation ? eval() : train();
-    } catch (const Error& error) {
-      return error.code() + " | " + error.what();
-    }
-    return "none";
+    return error_of([&] { evaluation ? eval() : train(); });
   }
   nlohmann::json config() const { return nlohmann::json::parse(load().model->config_json()); }
-  std::vector<std::string> names() const {
-    std::vector<std::string> out;
-    const nlohmann::json all = config();
-    for (std::size_t id = 0; id < all.at("id2label").size(); ++id)
-      out.push_back(all.at("id2label").at(std::to_string(id)).get<std::string>());
-    return out;
-  }
+  std::vector<std::string> names() const { return class_names_of(*load().model); }
 
   TrainOptions options;
 

@@ -14,6 +14,7 @@
 #include "hasten/models/gpt2.h"
 #include "hasten/trainer/trainer.h"
 #include "unit/data/error_of.h"
+#include "unit/trainer/class_names.h"
 #include "unit/trainer/tiny.h"
 
 namespace trainer_task_data_test {
@@ -63,13 +64,7 @@ class TaskFiles {
   std::string error() const {
     return error_of([&] { options.data.empty() ? eval() : train(); });
   }
-  std::vector<std::string> tag_names() const {
-    std::vector<std::string> out;
-    const auto all = nlohmann::json::parse(load().model->config_json()).at("id2label");
-    for (std::size_t id = 0; id < all.size(); ++id)
-      out.push_back(all.at(std::to_string(id)).get<std::string>());
-    return out;
-  }
+  std::vector<std::string> tag_names() const { return class_names_of(*load().model); }
 
   TrainOptions options;
 
