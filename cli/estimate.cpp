@@ -2,10 +2,13 @@
 #include "hasten/trainer/estimate.h"
 
 #include <iostream>
+#include <optional>
+#include <utility>
 
 #include "commands/estimate_options.h"
 #include "hasten/base/text.h"
 #include "hasten/machine/gpus.h"
+#include "hasten/plan/plan.h"
 #include "hasten/tpu/machine/tpus.h"
 #include "step_of.h"
 #include "torch_commands.h"
@@ -13,20 +16,28 @@
 namespace hasten::cli {
 namespace {
 
+// The limit of a comparison is the memory of the GPU; the CPU and a TPU have none.
+anatomy::StepComparison what_if(const EstimateOptions& asked, const OnChange& on_begin = {}) {
+  const bool is_gpu = asked.device != "cpu" && !starts_with(asked.device, kTpuDevice);
+  return compare_changes({.step = asked, .memory = is_gpu ? find_gpu(asked.device).memory : 0},
+                         on_begin);
+}
+
 bool asks_what_if(const EstimateConfiguration& run) { return run.what_if || !run.html.empty(); }
 
-// A process cannot use another device after a dry TPU, so the alternatives, which are forks, and
-// the anatomy's prediction come first.
+// A process cannot use another device after a dry TPU, so the comparison, which uses forks, and the
+// anatomy's prediction come first.
 int estimate_tpu(const EstimateOptions& asked, const EstimateConfiguration& run) {
-  std::vector<anatomy::Alternative> others;
-  if (asks_what_if(run))
-    others =
+  std::optional<anatomy::StepComparison> comparison;
+  if (asks_what_if(run)) {
+    comparison =
         what_if(asked, [](const std::string& name) { std::cerr << "what if: " << name << '\n'; });
+  }
   EstimateOptions on_cpu = asked;
   on_cpu.device = "cpu";
   const anatomy::TpuPrediction prediction = anatomy::to_prediction(hasten::estimate(on_cpu));
   anatomy::TpuAccount account = estimate_for_tpu(asked);
-  account.alternatives = std::move(others);
+  account.what_if = std::move(comparison);
   std::cout << (run.json ? to_json(account, &prediction) : to_text(account, &prediction));
   if (!run.html.empty()) write_account(run.html, account, &prediction);
   return account.failed.empty() || !fits(account) ? 0 : 1;
@@ -51,7 +62,7 @@ int estimate(int argc, char** argv) {
   anatomy::Report report = hasten::estimate(asked);
   add_roofs(report);
   if (report.memory.out_of_memory) report.notes.push_back(note_of_fitting_batch(asked));
-  if (asks_what_if(run)) report.alternatives = what_if(asked);
+  if (asks_what_if(run)) report.what_if = what_if(asked);
   std::cout << (run.json ? to_json(report) : to_text(report));
   if (!run.html.empty()) write_report(run.html, report);
   if (!run.output.empty()) write_report(run.output, report);

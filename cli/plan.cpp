@@ -1,5 +1,5 @@
 // `hasten plan`: chooses the techniques with which a step fits a limit of memory and is fastest, or
-// shows what each technique changes.
+// shows what each change does alone.
 #include "hasten/plan/plan.h"
 
 #include <iostream>
@@ -34,7 +34,8 @@ PlanOptions options_of(const PlanConfiguration& run, const std::string& hasten) 
     options.predictor = std::move(program.predictor);
     resident = program.resident;
   }
-  if (run.step.device == "cpu") options.process = resident;
+  // Without a limit the memory of the tensors is shown, as `hasten estimate` does.
+  if (run.step.device == "cpu" && run.memory_bytes > 0) options.process = resident;
   return options;
 }
 
@@ -48,7 +49,7 @@ int plan(int argc, char** argv) {
   }
   PlanOptions options = options_of(run, argv[0]);
   if (run.step.what_if) {
-    const TechniqueComparison comparison = compare_techniques(options);
+    const anatomy::StepComparison comparison = compare_changes(options);
     std::cout << (run.step.json ? to_json(comparison) : to_text(comparison));
     return 0;
   }

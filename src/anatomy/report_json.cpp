@@ -1,5 +1,6 @@
 // Writes the report as JSON. The keys are the names of the fields.
-#include "anatomy/report_json.h"
+#include "anatomy/comparison_text.h"
+#include "hasten/anatomy/report.h"
 
 namespace hasten::anatomy {
 namespace {
@@ -85,13 +86,6 @@ Json json_of(const Memory& memory) {
 
 }  // namespace
 
-Json json_of(const std::vector<Alternative>& alternatives) {
-  Json out = Json::array();
-  for (const Alternative& each : alternatives)
-    out.push_back({{"name", each.name}, {"needed", each.needed}, {"stopped", each.stopped}});
-  return out;
-}
-
 std::string to_json(const Report& report) {
   Json out = {{"device", report.device},         {"dry", report.dry},
               {"steps", report.steps},           {"seconds", report.seconds},
@@ -143,7 +137,7 @@ std::string to_json(const Report& report) {
     out["backward_to_forward"] = times;
   if (const double reached = model_flops_utilization(report); reached > 0)
     out["model_flops_utilization"] = reached;
-  if (!report.alternatives.empty()) out["alternatives"] = json_of(report.alternatives);
+  if (report.what_if) out["what_if"] = json_of(*report.what_if);
   out["without_formula"] = report.without_formula;
   out["notes"] = report.notes;
   return out.dump(1) + "\n";

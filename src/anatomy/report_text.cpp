@@ -272,20 +272,6 @@ std::string to_text(const OutOfMemory& ran_out) {
              layers.empty() ? "" : "; the layers that hold most are " + layers);
 }
 
-std::string to_text(const std::vector<Alternative>& alternatives, std::int64_t now) {
-  Rows rows;
-  for (const Alternative& each : alternatives) {
-    if (each.stopped.empty()) {
-      const char* const sign = each.needed > now ? "+" : each.needed < now ? "-" : "";
-      rows.push_back(
-          {each.name, grouped(each.needed), str(sign, human_bytes(std::abs(each.needed - now)))});
-    } else {
-      rows.push_back({each.name, "unknown", each.stopped});
-    }
-  }
-  return table({"what if", "needed", "difference"}, rows);
-}
-
 std::string to_text(const Report& report) {
   std::string text = headline(report) + "\n";
   if (report.memory.known) {
@@ -300,8 +286,7 @@ std::string to_text(const Report& report) {
     if (!report.without_formula.empty())
       text += "Not counted in FLOP (no formula): " + join(report.without_formula, ", ") + "\n";
   }
-  if (!report.alternatives.empty())
-    text += "\n" + to_text(report.alternatives, needed_bytes(report.memory));
+  if (report.what_if) text += "\nWhat if: " + to_text(*report.what_if);
   for (const std::string& note : report.notes) text += "Note: " + note + "\n";
   return text;
 }

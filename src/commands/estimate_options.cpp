@@ -60,8 +60,8 @@ void describe_estimate(config::OptionTable& table, EstimateConfiguration& run,
   own("measure", &EstimateConfiguration::measure,
       "Run the steps and measure them instead of predicting them.");
   own("what_if", &EstimateConfiguration::what_if,
-      "Also report the peak with one thing changed: precision, batch, length, recomputation or "
-      "optimizer. `hasten plan --what_if` reports the time of every technique, too.");
+      "Also report the memory and the time of the step with one change each: every technique, "
+      "half the batch, half the length. `hasten plan --what_if` prints the same table.");
   own("html", &EstimateConfiguration::html, "Also write an HTML page with charts and tables.");
   own("output", &EstimateConfiguration::output,
       "Also write to this file: .json, .html, .trace.json, .pickle (a memory snapshot for "

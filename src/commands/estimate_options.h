@@ -26,7 +26,7 @@ struct EstimateConfiguration {
   bool json = false;     // Print JSON instead of tables.
   std::string html;      // File for an HTML page; empty: none.
   std::string output;    // File in the form of its name's ending; empty: none.
-  bool what_if = false;  // Also predict steps with one thing changed; an HTML page implies it.
+  bool what_if = false;  // Also predict steps with one change each; an HTML page implies it.
   bool measure = false;  // Run and measure real steps.
   // Optimizer steps to estimate, or batches; of a generation 1 unless given.
   std::int64_t steps = 2;

@@ -40,7 +40,7 @@ void describe_for_program(config::OptionTable& table, EstimateConfiguration& ste
     "Plan for cpu, or for a GPU that need not be installed: cuda:v100-16gb ...");
   d("devices", &EstimateConfiguration::devices, "List these GPUs.");
   d("what_if", &EstimateConfiguration::what_if,
-    "Report what each technique changes alone, without a plan.");
+    "Report what each technique, half the batch and half the length change alone, without a plan.");
   d("json", &EstimateConfiguration::json, "Print everything as JSON, in bytes.");
 }
 
@@ -52,7 +52,9 @@ void refuse_options_of_estimate(const EstimateConfiguration& step) {
   refuse(step.measure, "--measure");
   refuse(!step.html.empty(), "--html");
   refuse(!step.output.empty(), "--output");
-  refuse(step.steps != EstimateConfiguration{}.steps, "--steps");
+  refuse(step.mode == EstimateMode::training && step.steps != EstimateConfiguration{}.steps,
+         "--steps");
+  if (step.what_if) return;
   refuse(step.mode != EstimateMode::training, str("--mode ", name_of(step.mode)));
   refuse(starts_with(step.device, kTpuDevice), "--tpu");
 }
@@ -68,7 +70,8 @@ void refuse_choices(const PlanConfiguration& plan) {
 
 void set_limit(PlanConfiguration& plan) {
   const std::string& device = plan.step.device;
-  const std::int64_t most = device == "cpu" ? 0 : find_gpu(device).memory;
+  const bool is_gpu = device != "cpu" && !starts_with(device, kTpuDevice);
+  const std::int64_t most = is_gpu ? find_gpu(device).memory : 0;
   if (plan.memory.empty()) {
     if (most == 0 && !plan.step.what_if)
       config::throw_missing("hasten plan: no limit of memory", "name one: --memory 16GiB");
@@ -159,7 +162,7 @@ std::string plan_help(int width) {
          "       hasten plan --what_if MODEL [--NAME VALUE ...]\n\n"
          "Finds the techniques with which a training step fits the limit and is fastest, by dry\n"
          "runs of the step, and prints the memory and the time of each change on the way. With\n"
-         "--what_if it prints what each technique changes alone. The step is described by the\n"
+         "--what_if it prints what each change does alone. The step is described by the\n"
          "options of `hasten estimate` and `hasten train`: --batch, --seq, --device, --optim,\n"
          "--gradient_accumulation_steps ... A PROGRAM trains with a hasten::Trainer, and the plan\n"
          "starts from its TrainingArguments: of the options it takes those below, --device,\n"

@@ -5,7 +5,7 @@
 //   $ hasten plan --memory 4GiB bert-base --batch 32 --seq 128
 //   $ hasten plan --memory 16GiB --device cuda:v100-16gb bert-large --batch 8 --keep_effective_batch
 //   $ hasten plan --memory 4GiB -- ./train --epochs 3        # a program with a Trainer
-//   $ hasten plan --what_if bert-base --batch 32             # each technique alone
+//   $ hasten plan --what_if bert-base --batch 32             # each change alone
 //
 // Needs no torch. Throws ConfigError and IoError like parse_estimate. Thread rule: pure functions,
 // except that configuration files are read.

@@ -1,8 +1,7 @@
 // The forms in which a plan is shown.
-#include <cmath>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "anatomy/comparison_text.h"
 #include "hasten/base/text.h"
 #include "hasten/plan/plan.h"
 #include "plan/predictions.h"
@@ -13,52 +12,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Three digits, without an exponent.
-std::string three_digits(double value) {
-  return value < 100 ? significant(value, 3) : grouped(std::llround(value));
-}
-
-std::string duration(double seconds) {
-  if (seconds <= 0) return "-";
-  return seconds < 1 ? three_digits(1000 * seconds) + " ms" : three_digits(seconds) + " s";
-}
-
 std::string rate(const PlanStage& stage) {
   if (stage.needs.seconds <= 0) return "-";
-  return three_digits(static_cast<double>(stage.rows * stage.accumulation) / stage.needs.seconds);
-}
-
-std::string limit(std::int64_t memory, std::int64_t process) {
-  return str(" within ", human_bytes(memory),
-             process > 0 ? str(", of which the program takes ", human_bytes(process)) : "");
-}
-
-std::string fit(std::int64_t bytes, std::int64_t memory) {
-  return bytes <= memory ? "fits" : "does not fit";
-}
-
-// A sign and a size: "-1.2 GB".
-std::string signed_bytes(std::int64_t bytes) {
-  return bytes == 0 ? "0 B" : str(bytes < 0 ? "-" : "+", human_bytes(std::abs(bytes)));
-}
-
-std::string percent(double now, double before) {
-  if (now <= 0 || before <= 0) return "-";
-  const std::int64_t share = std::llround(100 * (now / before - 1));
-  return str(share > 0 ? "+" : "", share, " %");
-}
-
-// The row of a step that can be made.
-std::vector<std::string> row(const TechniqueComparison& comparison, const std::string& name,
-                             const StepNeeds& needs, Exactness exactness) {
-  const std::int64_t bytes = needs.bytes + comparison.process;
-  return {name,
-          human_bytes(bytes),
-          signed_bytes(needs.bytes - comparison.asked.bytes),
-          comparison.memory > 0 ? fit(bytes, comparison.memory) : "",
-          duration(needs.seconds),
-          percent(needs.seconds, comparison.asked.seconds),
-          std::string(name_of(exactness))};
+  return anatomy::three_digits(static_cast<double>(stage.rows * stage.accumulation) /
+                               stage.needs.seconds);
 }
 
 Json json_of(const PlanStage& stage, std::int64_t process) {
@@ -77,11 +34,12 @@ std::string to_text(const StepPlan& plan) {
   std::vector<std::vector<std::string>> rows;
   for (const PlanStage& each : plan.stages) {
     const std::int64_t bytes = each.needs.bytes + plan.process;
-    rows.push_back({each.change, human_bytes(bytes), fit(bytes, plan.memory),
-                    duration(each.needs.seconds), rate(each),
+    rows.push_back({each.change, human_bytes(bytes), anatomy::fit_text(bytes, plan.memory),
+                    anatomy::step_duration(each.needs.seconds), rate(each),
                     std::string(name_of(each.exactness))});
   }
-  std::string text = str(plan.model, " on ", plan.device, limit(plan.memory, plan.process), "\n\n");
+  std::string text =
+      str(plan.model, " on ", plan.device, anatomy::limit_text(plan.memory, plan.process), "\n\n");
   text += table({"change", "memory", "", "step", "rows/s", "exactness"}, rows) + "\n";
   for (const PlanStage& each : plan.stages) {
     if (!each.effect.empty()) text += str(each.change, ": ", each.effect, "\n");
@@ -139,49 +97,6 @@ std::string to_yaml(const StepPlan& plan) {
   }
   for (const auto& [name, value] : others) text += str(name, ": ", value, "\n");
   return text;
-}
-
-std::string to_text(const TechniqueComparison& comparison) {
-  std::vector<std::vector<std::string>> rows = {
-      row(comparison, "as asked", comparison.asked, Exactness::exact)};
-  std::string refused;
-  for (const TechniqueEffect& each : comparison.effects) {
-    if (each.refused.empty()) {
-      rows.push_back(row(comparison, each.name, each.needs, each.exactness));
-    } else {
-      refused += str("  ", each.name, ": ", each.refused, "\n");
-    }
-  }
-  return str(comparison.model, " on ", comparison.device, ", ",
-             to_text(StepBatch{.rows = comparison.rows, .accumulation = comparison.accumulation}),
-             comparison.memory > 0 ? limit(comparison.memory, comparison.process) : "", "\n\n",
-             table({"change", "memory", "difference", "", "step", "difference", "exactness"}, rows),
-             refused.empty() ? "" : "\nNot possible with this step:\n" + refused);
-}
-
-std::string to_json(const TechniqueComparison& comparison) {
-  Json effects = Json::array();
-  for (const TechniqueEffect& each : comparison.effects) {
-    Json effect = {
-        {"technique", each.name}, {"effect", each.effect}, {"exactness", name_of(each.exactness)}};
-    if (each.refused.empty()) {
-      effect["bytes"] = each.needs.bytes + comparison.process;
-      effect["seconds"] = each.needs.seconds;
-    } else {
-      effect["refused"] = each.refused;
-    }
-    effects.push_back(std::move(effect));
-  }
-  const Json out = {{"model", comparison.model},
-                    {"device", comparison.device},
-                    {"memory", comparison.memory},
-                    {"process", comparison.process},
-                    {"rows", comparison.rows},
-                    {"accumulation", comparison.accumulation},
-                    {"bytes", comparison.asked.bytes + comparison.process},
-                    {"seconds", comparison.asked.seconds},
-                    {"techniques", effects}};
-  return out.dump(1) + "\n";
 }
 
 std::string techniques_text() {

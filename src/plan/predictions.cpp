@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <limits>
 
+#include "anatomy/comparison_text.h"
 #include "hasten/base/error.h"
-#include "hasten/base/text.h"
+#include "plan/tpu_step.h"
 
 namespace hasten {
 namespace {
@@ -14,8 +15,7 @@ constexpr std::int64_t kImpossible = std::numeric_limits<std::int64_t>::max();
 }  // namespace
 
 std::string to_text(const StepBatch& batch) {
-  return str("batches of ", batch.rows, batch.rows == 1 ? " row, " : " rows, ", batch.accumulation,
-             " in a step");
+  return anatomy::batches_text(batch.rows, batch.accumulation);
 }
 
 bool is_impossible(const StepNeeds& needs) { return needs.bytes == kImpossible; }
@@ -27,7 +27,8 @@ const StepNeeds& StepPredictions::of(const TechniqueSet& techniques, const StepB
 }
 
 StepNeeds StepPredictions::predict(const TechniqueSet& techniques, const StepBatch& batch) {
-  if (batch.accumulation <= 3) return run(techniques, batch);
+  // The compiler of a TPU is asked once for each step.
+  if (batch.accumulation <= 3 || is_for_tpu(options_.step)) return run(techniques, batch);
   // Every further micro-batch adds its tensors and its time, as the third one does.
   const StepNeeds three = of(techniques, {.rows = batch.rows, .accumulation = 3}),
                   two = of(techniques, {.rows = batch.rows, .accumulation = 2});
@@ -45,7 +46,11 @@ StepNeeds StepPredictions::run(const TechniqueSet& techniques, const StepBatch& 
       return options_.predictor(settings_of(techniques), batch.rows, batch.accumulation);
     EstimateOptions step = step_with(techniques, batch);
     step.dry = true;
-    return time_.predict(step);
+    if (!is_for_tpu(step)) return time_.predict(step);
+    const TpuStep on_tpu = predict_on_tpu(step);
+    if (on_tpu.stopped.empty()) return {.bytes = on_tpu.bytes};
+    refusals_[{techniques, batch}] = on_tpu.stopped;
+    return {.bytes = kImpossible};
   } catch (const UsageError& error) {  // the model does not take a technique
     if (techniques.empty()) throw;
     refusals_[{techniques, batch}] = error.what();

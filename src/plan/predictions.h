@@ -31,6 +31,10 @@ struct StepBatch {
 
 // "batches of 8 rows, 4 in a step"
 std::string to_text(const StepBatch& batch);
+// The effect of other batches with the same rows in a step.
+inline constexpr const char* kSameRowsEffect =
+    "The step has the same rows; sums over them have another order, and dropout draws other "
+    "numbers.";
 
 // True for the needs of a step that cannot be made, which no limit allows.
 bool is_impossible(const StepNeeds& needs);

@@ -428,10 +428,8 @@ class Search {
       batch = best.batch;
       const bool is_same = batch.all() == asked_.all();
       add_stage(to_text(batch),
-                is_same
-                    ? "The step has the same rows; sums over them have another order, and dropout "
-                      "draws other numbers."
-                    : "The step has fewer rows, so the learning rate has to be chosen anew.",
+                is_same ? kSameRowsEffect
+                        : "The step has fewer rows, so the learning rate has to be chosen anew.",
                 is_same ? Exactness::exact : Exactness::other);
     };
     add_stage("as asked", "", Exactness::exact);

@@ -7,6 +7,7 @@
 #include "hasten/base/text.h"
 #include "hasten/machine/gpus.h"
 #include "hasten/prepare/precision.h"
+#include "hasten/tpu/machine/tpus.h"
 #include "options/changed_arguments.h"
 
 namespace hasten {
@@ -14,7 +15,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kAttention = "attn_implementation";  // the setting that is not an argument
+// The settings that are not training arguments.
+constexpr const char* kAttention = "attn_implementation";
+constexpr const char* kLength = "length";
 constexpr const char* kRecomputation = "activation_checkpointing";
 constexpr const char* kRecomputationOptions = "activation_checkpointing_kwargs";
 
@@ -37,6 +40,17 @@ bool sets(const Technique& technique, const std::string& name) {
 bool is_offloading(const Technique& technique) {
   return sets(technique, "activation_offloading") || sets(technique, "offload_optimizer_states") ||
          technique.name == "recompute_offload";
+}
+
+// True if the technique also changes a step that does not train.
+bool changes_forward_pass(const Technique& technique) {
+  const std::string& group = technique.group;
+  return group == "precision" || group == "weights" || group == "attention";
+}
+
+// True if the compiler of a TPU takes the step with the technique.
+bool is_predicted_on_tpu(const Technique& technique) {
+  return technique.name == "bf16" || technique.name == "sgd";
 }
 
 // Returns why 16-bit numbers make the step slower, by a factor of 20 or so; empty: they do not.
@@ -211,6 +225,31 @@ Technique recomputation_of(const std::vector<std::string>& layers) {
           .sets = {{kRecomputation, "true"}, {kRecomputationOptions, options.dump()}}};
 }
 
+Technique rows_of_length(std::int64_t length) {
+  return {.name = str("rows of ", length, length == 1 ? " token" : " tokens"),
+          .group = "length",
+          .exactness = Exactness::other,
+          .effect = "Rows are shorter, so the step has fewer tokens.",
+          .sets = {{kLength, str(length)}}};
+}
+
+Technique without_technique(const Technique& technique) {
+  const Json defaults = Json::parse(to_json(resolved(TrainingArguments{})));
+  Technique without = technique;
+  without.name = "without " + technique.name;
+  without.effect = "The step leaves this out: " + technique.effect;
+  // Options of a recomputation are refused without one.
+  if (sets(technique, kRecomputation) && !sets(technique, kRecomputationOptions))
+    without.sets.emplace_back(kRecomputationOptions, "");
+  for (auto& [name, value] : without.sets) {
+    value = name == kAttention ? std::string(name_of(EstimateOptions{}.attn_implementation))
+                               : defaults.at(name).dump();
+  }
+  return without;
+}
+
+bool is_for_tpu(const EstimateOptions& step) { return starts_with(step.device, kTpuDevice); }
+
 PlanSettings settings_of(const TechniqueSet& set) {
   PlanSettings all;
   for (const Technique* each : set) all.insert(all.end(), each->sets.begin(), each->sets.end());
@@ -220,7 +259,7 @@ PlanSettings settings_of(const TechniqueSet& set) {
 std::string argument_changes(const PlanSettings& settings) {
   Json changes = Json::object();
   for (const auto& [name, value] : settings) {
-    if (name == kAttention) continue;
+    if (name == kAttention || name == kLength) continue;
     changes[name] = json_value(value);
     // The options of one optimizer mean nothing to another.
     if (name == "optim") changes["optim_args"] = nullptr;
@@ -232,6 +271,7 @@ EstimateOptions with_settings(EstimateOptions options, const PlanSettings& setti
   for (const auto& [name, value] : settings) {
     if (name == kAttention)
       options.attn_implementation = from_name<AttentionImplementation>(value).value();
+    if (name == kLength) options.length = std::stoll(value);
   }
   if (!settings.empty())
     options.arguments = with_changes(options.arguments, argument_changes(settings));
@@ -249,7 +289,7 @@ bool is_valid(const TrainingArguments& arguments) {
 
 bool is_set(const EstimateOptions& options, const Technique& technique) {
   const EstimateOptions with = with_settings(options, technique.sets);
-  return with.attn_implementation == options.attn_implementation &&
+  return with.attn_implementation == options.attn_implementation && with.length == options.length &&
          to_json(with.arguments) == to_json(options.arguments);
 }
 
@@ -261,6 +301,10 @@ Exactness exactness_of(const EstimateOptions& step, const Technique& technique) 
 }
 
 std::string obstacle_to(const PlanOptions& options, const Technique& technique) {
+  if (options.step.mode != EstimateMode::training && !changes_forward_pass(technique))
+    return "it changes the training only";
+  if (is_for_tpu(options.step))
+    return is_predicted_on_tpu(technique) ? "" : "hasten does not predict it for a TPU";
   if (is_offloading(technique)) {
     if (options.step.device == "cpu") return "the CPU has no memory but the host's";
     if (options.predictor) return "the time of its copies is not known for a program";

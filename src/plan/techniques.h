@@ -32,6 +32,12 @@ const std::vector<Technique>& techniques();
 const Technique& find_technique(const std::string& name);
 // Recomputes these layers only.
 Technique recomputation_of(const std::vector<std::string>& layers);
+// Gives each row this many tokens; a change for comparisons only.
+Technique rows_of_length(std::int64_t length);
+// Sets the defaults of what the technique sets.
+Technique without_technique(const Technique& technique);
+// True if the step is made for a TPU.
+bool is_for_tpu(const EstimateOptions& step);
 
 HASTEN_INTERNAL_API PlanSettings settings_of(const TechniqueSet& set);
 // Returns the changes of training arguments as a JSON object.

@@ -4,11 +4,9 @@
 #include <optional>
 
 #include "anatomy/fitting_rows.h"
-#include "anatomy/forked_text.h"
 #include "data/padding.h"
 #include "device/device.h"
 #include "exported/exported_parts.h"
-#include "exported/recomputed_graph.h"
 #include "hasten/accelerator.h"
 #include "hasten/anatomy/dry_run.h"
 #include "hasten/base/error.h"
@@ -28,7 +26,7 @@
 #include "hasten/tpu/machine/tpus.h"
 #include "hasten/trainer/trainer.h"
 #include "machine/this_gpu.h"
-#include "tpu/device/opened_tpu.h"
+#include "trainer/changeable_sizes.h"
 #include "trainer/exported_rows.h"
 
 namespace hasten {
@@ -276,40 +274,6 @@ void infer_on(DryTpu& dry, const EstimateOptions& options, const std::shared_ptr
   });
 }
 
-void throw_if_tpu_open() {
-  if (!tpu_is_open()) return;
-  throw UsageError("process.fork-after-tpu",
-                   {.what = "what_if for a TPU",
-                    .got = "a process that has opened one, whose forks cannot use it",
-                    .hint = "call what_if before anything opens a TPU"});
-}
-
-const char* why_stopped(const anatomy::TpuAccount& account) {
-  if (account.stopped.empty()) return "";
-  return fits(account) ? "does not compile" : "does not fit";
-}
-
-// Runs in a forked process, because a process has only one account.
-anatomy::Alternative alternative_for_tpu(const std::string& name, const EstimateOptions& options) {
-  const std::string found = anatomy::forked_text([&] {
-    const anatomy::TpuAccount account = estimate_for_tpu(options);
-    return str(account.peak.total(), '\n', why_stopped(account));
-  });
-  const std::size_t line = found.find('\n');
-  return {
-      .name = name, .needed = std::stoll(found.substr(0, line)), .stopped = found.substr(line + 1)};
-}
-
-// True if the model has layers that can be recomputed; null: a model of hasten.
-bool can_recompute(const ExportedModule::Parts* parts) {
-  return parts == nullptr || !exported::layer_paths(parts->programs.front()->graph).empty();
-}
-
-anatomy::Alternative alternative(const std::string& name, const EstimateOptions& options) {
-  if (starts_with(options.device, kTpuDevice)) return alternative_for_tpu(name, options);
-  return {.name = name, .needed = needed_bytes(estimate(options).memory)};
-}
-
 }  // namespace
 
 anatomy::TpuAccount estimate_for_tpu(const EstimateOptions& options) {
@@ -403,67 +367,11 @@ FittingBatch largest_fitting_batch(const EstimateOptions& options, std::int64_t 
   return {.rows = 0, .needed = most == 1 ? all : found.too_many_bytes};
 }
 
-std::vector<anatomy::Alternative> what_if(const EstimateOptions& options,
-                                          const std::function<void(const std::string&)>& on_begin) {
-  if (starts_with(options.device, kTpuDevice)) throw_if_tpu_open();
-  std::vector<anatomy::Alternative> out;
-  const auto add = [&](const std::string& name, auto change) {
-    EstimateOptions changed = options;
-    changed.dry = true;
-    change(changed);
-    if (on_begin) on_begin(name);
-    out.push_back(alternative(name, changed));
-  };
-  const TrainingArguments& args = options.arguments;
-  const bool has_16_bits = args.bf16 || args.fp16;
-  const char* const name = args.bf16 ? "float instead of bf16" : "float instead of fp16";
-  add(has_16_bits ? name : "bf16", [&](EstimateOptions& o) {
-    o.arguments.bf16 = !has_16_bits;
-    o.arguments.fp16 = false;
-  });
-  const bool trains = options.mode == EstimateMode::training;
-  // The sizes that an export has fixed cannot change.
+ChangeableSizes changeable_sizes(const EstimateOptions& options) {
   const auto parts = exported_parts(options);
-  const auto* const inputs = parts ? &parts->programs.front()->user : nullptr;
-  if (const std::int64_t batch = args.per_device_train_batch_size;
-      batch > 1 && (inputs == nullptr || inputs->has_dynamic_rows())) {
-    add(str("batches of ", batch / 2, trains ? ", twice as many accumulated" : ""),
-        [&](EstimateOptions& o) {
-          o.arguments.per_device_train_batch_size = batch / 2;
-          o.arguments.gradient_accumulation_steps *= 2;
-        });
-  }
-  if (options.length > 1 && (inputs == nullptr || inputs->has_dynamic_length()))
-    add(str("rows of ", options.length / 2, " tokens"), [](EstimateOptions& o) { o.length /= 2; });
-  if (trains && can_recompute(parts.get()) && !starts_with(options.device, kTpuDevice)) {
-    const auto recompute = [](const char* policy) {
-      return [policy](EstimateOptions& o) {
-        o.arguments.activation_checkpointing = true;
-        o.arguments.activation_checkpointing_kwargs.set("policy", policy);
-      };
-    };
-    if (args.activation_checkpointing) {
-      add("activations kept", [](EstimateOptions& o) {
-        o.arguments.activation_checkpointing = false;
-        o.arguments.activation_checkpointing_kwargs = {};
-      });
-    } else {
-      add("layers recomputed", recompute("full"));
-      add("cheap operators of layers recomputed", recompute("selective"));
-    }
-  }
-  if (trains && starts_with(options.device, "cuda") && !args.activation_offloading) {
-    add("activations in host memory",
-        [](EstimateOptions& o) { o.arguments.activation_offloading = true; });
-  }
-  const bool is_adamw =
-      args.optim == OptimizerName::adamw_torch || args.optim == OptimizerName::adamw_torch_fused;
-  if (trains && args.optim != OptimizerName::sgd)
-    add(str("SGD instead of ", is_adamw ? "AdamW" : name_of(args.optim)), [](EstimateOptions& o) {
-      o.arguments.optim = OptimizerName::sgd;
-      o.arguments.optim_args = {};
-    });
-  return out;
+  if (parts == nullptr) return {};
+  const auto& inputs = parts->programs.front()->user;
+  return {.rows = inputs.has_dynamic_rows(), .length = inputs.has_dynamic_length()};
 }
 
 }  // namespace hasten

@@ -18,6 +18,7 @@
 
 #include "hasten/anatomy/component.h"
 #include "hasten/anatomy/roofs.h"
+#include "hasten/anatomy/step_comparison.h"
 #include "hasten/base/export.h"
 
 namespace hasten::anatomy {
@@ -152,13 +153,6 @@ struct Span {
   double began = 0, seconds = 0;
 };
 
-// A prediction of the same step with one thing changed.
-struct Alternative {
-  std::string name;
-  std::int64_t needed = 0;  // needed_bytes() of the changed step.
-  std::string stopped;      // The reason if `needed` is unknown; empty: it is known.
-};
-
 struct Report {
   std::string device;
   bool dry = false;        // A prediction: no memory was allocated and nothing computed.
@@ -174,7 +168,8 @@ struct Report {
   std::vector<std::string> without_formula;  // Operators with calls whose FLOP are unknown.
   Roofs roofs;                               // Those of the machine or GPU; zeros: not measured.
   bool half_is_float16 = false;              // The 16-bit numbers were float16, not bfloat16.
-  std::vector<Alternative> alternatives;
+  // Predictions of the same step with one change each; nothing unless they were asked for.
+  std::optional<StepComparison> what_if;
   std::vector<std::string> notes;  // Remarks for the reader; one sentence each.
 };
 
@@ -239,8 +234,6 @@ HASTEN_API double model_flops_utilization(const Report& report);
 
 // Tables for a terminal.
 HASTEN_API std::string to_text(const Report& report);
-// A table of the alternatives; `now` is needed_bytes() of the unchanged step.
-HASTEN_API std::string to_text(const std::vector<Alternative>& alternatives, std::int64_t now);
 // JSON for programs; the keys are the names of the fields.
 HASTEN_API std::string to_json(const Report& report);
 // A self-contained HTML page: memory over time, a roofline, and the layers as a tree.

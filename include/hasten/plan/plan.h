@@ -7,7 +7,7 @@
 //                                    .memory = std::int64_t{4} << 30});
 //   std::cout << to_text(plan);
 //   write_file_atomically("memory_plan.yaml", to_yaml(plan));      // hasten train --config_file memory_plan.yaml
-//   std::cout << to_text(compare_techniques({.step = {.model = "bert-base"}}));   // each technique alone
+//   std::cout << to_text(compare_changes({.step = {.model = "bert-base"}}));   // each change alone
 //
 // The search combines the techniques of a table (src/plan/techniques.cpp): at most one of each
 // group, and none that contradicts the options. Memory comes from dry runs of the very step. Time
@@ -28,6 +28,7 @@
 #include <utility>
 #include <vector>
 
+#include "hasten/anatomy/step_comparison.h"
 #include "hasten/base/export.h"
 #include "hasten/options/exactness.h"
 #include "hasten/trainer/estimate.h"
@@ -37,10 +38,7 @@ namespace hasten {
 // Names and values of training arguments.
 using PlanSettings = std::vector<std::pair<std::string, std::string>>;
 
-struct StepNeeds {
-  std::int64_t bytes = 0;  // The memory of tensors on the CPU, or of everything on a GPU.
-  double seconds = 0;      // The time of an optimizer step; 0: unknown.
-};
+using StepNeeds = anatomy::StepNeeds;
 
 // Predicts the step with these settings and batches.
 using StepPredictor = std::function<StepNeeds(const PlanSettings& settings, std::int64_t rows,
@@ -92,27 +90,17 @@ HASTEN_API std::string to_json(const StepPlan& plan);
 // --config_file`. Defaults are left out.
 HASTEN_API std::string to_yaml(const StepPlan& plan);
 
-// The step with one technique, to compare with the step as it was asked for.
-struct TechniqueEffect {
-  std::string name, effect;
-  Exactness exactness = Exactness::exact;
-  StepNeeds needs;      // The needs of the step with the technique.
-  std::string refused;  // The reason why the step cannot be made with it; empty: it can.
-};
+// Called with the name of each change before it is predicted.
+using OnChange = std::function<void(const std::string&)>;
 
-struct TechniqueComparison {
-  StepNeeds asked;
-  std::int64_t rows = 0, accumulation = 1;
-  std::int64_t memory = 0, process = 0;  // As in PlanOptions; memory 0: there is no limit.
-  std::string model, device;
-  std::vector<TechniqueEffect> effects;  // All techniques, in the order of their table.
-};
-
-// Predicts the step with each technique alone. `use`, `avoid`, `exactness` and `keep_effective_batch`
-// have no meaning here.
-HASTEN_API TechniqueComparison compare_techniques(const PlanOptions& options);
-HASTEN_API std::string to_text(const TechniqueComparison& comparison);
-HASTEN_API std::string to_json(const TechniqueComparison& comparison);
+// Predicts the step with each technique alone; without each technique that it has already, unless
+// that is the default; with half the batch, accumulated twice as often; and with half the length.
+// `use`, `avoid`, `exactness` and `keep_effective_batch` have no meaning here. The step may also be
+// an inference, a generation, or, without times, a step on a TPU, for which each prediction runs in
+// a fork of this process: call it before anything opens a TPU, otherwise it throws UsageError
+// "process.fork-after-tpu". A fork that fails throws RankError.
+HASTEN_API anatomy::StepComparison compare_changes(const PlanOptions& options,
+                                                   const OnChange& on_begin = {});
 
 // Returns the needs of the step in an anatomy's JSON (to_json of a Report), such as that of
 // `hasten estimate --output FILE.json -- PROGRAM`. Its time is that of the roofline, divided by usual

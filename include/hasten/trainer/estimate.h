@@ -15,7 +15,6 @@
 // process.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
 
@@ -68,12 +67,5 @@ HASTEN_API FittingBatch largest_fitting_batch(const EstimateOptions& options, st
 // once in a process, after the estimates for other devices. If a program does not compile,
 // TpuAccount::stopped says why. Also throws what DryTpu throws.
 HASTEN_API anatomy::TpuAccount estimate_for_tpu(const EstimateOptions& options);
-// The memory peaks of the same step with one change each: precision, batch size, length,
-// recomputation, activations in host memory (GPUs), optimizer.
-// `on_begin` is called with the name of each change before it is estimated. For a TPU each estimate
-// runs in a fork of this process, so call it before estimate_for_tpu: otherwise it throws
-// UsageError "process.fork-after-tpu". A fork that fails throws RankError.
-HASTEN_API std::vector<anatomy::Alternative> what_if(
-    const EstimateOptions& options, const std::function<void(const std::string&)>& on_begin = {});
 
 }  // namespace hasten

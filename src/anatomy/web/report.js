@@ -140,6 +140,6 @@ function byLayer() {
 summary();
 if (memory.known) { atThePeak(); onTheGpu(); overTime(); }
 operations();
-whatIf(memory.gpu ? memory.gpu.reserved + memory.gpu.context : memory.peak);
+whatIf();
 if (memory.known) byLayer();
 for (const note of report.notes || []) page.append(element("p", {}, note));

@@ -46,9 +46,20 @@ function heading(text, below, figures) {
   page.append(element("div", { class: "figures" }, ...figures.map(([value, what]) =>
     element("div", { class: "figure" }, element("b", {}, value), element("span", {}, what)))));
 }
-function whatIf(now) {
-  if (!(report.alternatives || []).length) return;
-  section("What if", "Predictions for the same step with one setting changed.", table(["change", "needed", "difference"], report.alternatives.map(each =>
-    each.stopped ? [each.name, "unknown", each.stopped]
-      : [each.name, bytes(each.needed), (each.needed < now ? "−" : each.needed > now ? "+" : "") + bytes(Math.abs(each.needed - now))])));
+const duration = seconds => seconds > 0 ? (seconds < 1 ? (1000 * seconds).toPrecision(3) + " ms" : seconds.toPrecision(3) + " s") : "–";
+const signed = (value, text) => (value < 0 ? "−" : value > 0 ? "+" : "") + text;
+function whatIf() {
+  const all = report.what_if;
+  if (!all) return;
+  const asked = { name: "as asked", bytes: all.bytes, seconds: all.seconds, exactness: "exact" };
+  const row = ({ name, bytes: needed, seconds, exactness }) => {
+    const more = needed - all.bytes, slower = Math.round(100 * (seconds / all.seconds - 1));
+    const known = needed > 0 && all.bytes > 0;
+    return [name, needed > 0 ? bytes(needed) : "–", known ? signed(more, bytes(Math.abs(more))) : "–", duration(seconds),
+      seconds > 0 && all.seconds > 0 ? signed(slower, Math.abs(slower) + " %") : "–", exactness];
+  };
+  const possible = all.changes.filter(each => !each.refused), refused = all.changes.filter(each => each.refused);
+  section("What if", "Predictions for the same step with one change each.",
+    table(["change", "memory", "difference", "step", "difference", "exactness"], [asked, ...possible].map(row)));
+  for (const each of refused) page.append(element("p", {}, `${each.name} is not possible: ${each.refused}`));
 }

@@ -41,4 +41,4 @@ function notCompiled() {
   section("Not compiled", "", table(["program", "module", "compiler message"], report.failed.map(each => [each.program || "–", each.module || "–", each.message])));
 }
 
-summary(); mostOfEach(); atThePeak(); byPhase(); whatIf(peak.total); notCompiled();
+summary(); mostOfEach(); atThePeak(); byPhase(); whatIf(); notCompiled();

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "anatomy/report_json.h"
+#include "anatomy/comparison_text.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 
@@ -213,8 +213,7 @@ std::string to_text(const TpuAccount& account, const TpuPrediction* prediction) 
     text += str("; ", account.programs_after_second_step, " compiled after the second step");
   text += ".\n" + verdict(account) + notes(account) + failures_text(account);
   if (!account.stopped.empty()) text += "\nThe program ended early: " + account.stopped + "\n";
-  if (!account.alternatives.empty())
-    text += "\n" + to_text(account.alternatives, account.peak.total());
+  if (account.what_if) text += "\nWhat if: " + to_text(*account.what_if);
   return text;
 }
 
@@ -248,7 +247,7 @@ std::string to_json(const TpuAccount& account, const TpuPrediction* prediction) 
               {"not_laid_out", account.unpadded_bytes},
               {"unlike", account.mismatched_runs},
               {"stopped", account.stopped}};
-  if (!account.alternatives.empty()) out["alternatives"] = json_of(account.alternatives);
+  if (account.what_if) out["what_if"] = json_of(*account.what_if);
   if (prediction != nullptr) {
     Json most = Json::object();
     for (std::size_t i = 0; i < kComponents; ++i)

@@ -7,8 +7,13 @@ print("dry", report["dry"], "steps", report["steps"], "parameters", report["memo
 for name in ("model_weights", "optimizer_states", "unknown"):
     print(name, report["memory"]["at_peak"][name])
 print("without a formula:", report["without_formula"])'
-hasten estimate "$model" --batch 2 --seq 16 --html page.html --what_if | sed -n '/^what if/,$p' | sed 's/  *[0-9].*//'
+hasten estimate "$model" --batch 2 --seq 16 --html page.html --what_if --json | python3 -c '
+import json, sys
+print(*(each["name"] for each in json.load(sys.stdin)["what_if"]["changes"]))'
 grep -c '<html' page.html
+# Both commands show the same table. The times of operators on the CPU are measured, so a GPU is predicted.
+hasten estimate "$model" --batch 4 --seq 16 --device cuda:t4 --what_if | sed -n '/^What if: /,/^Note/{/^Note/d; s/^What if: //; p}' >by_estimate
+hasten plan --what_if "$model" --batch 4 --seq 16 --device cuda:t4 | cmp - by_estimate && echo "the tables are equal"
 hasten estimate "$model" --seq 33
 hasten estimate bert-lage
 hasten estimate "$model" --precision fp8
@@ -31,7 +36,7 @@ hasten estimate --device cuda:a1000 -- ./train
 hasten estimate "$model" --batch 2 --seq 16 --mode inference --device cuda:t4 | sed -n '1,13p'
 hasten estimate "$model" --mode testing
 hasten estimate --devices | head -3
-# What is measured equals what is predicted, in each precision.
+# The measured memory equals the predicted one, in each precision.
 for words in '--precision fp16' '--weights_dtype bfloat16' '--weights_dtype bfloat16 --optim_args state_dtype=bfloat16'; do
   for how in '' --measure; do
     # shellcheck disable=SC2086

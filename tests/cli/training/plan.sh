@@ -17,13 +17,14 @@ hasten plan --device cuda:t4 "$model" --seq 16 --use bf16
 hasten plan --memory 1MiB "$model" 2>&1 | sed "s/[0-9.]* MB/N MB/g"
 hasten plan --memory 500MiB --device cuda:a100-40gb "$model" --batch 2 --seq 16 --exactness exact
 hasten plan --memory 1GiB --
-# What each technique changes alone.
+# The table shows the effect of each change alone.
 hasten plan --what_if --device cuda:t4 "$model" --batch 4 --seq 16 | tail -n +3
 hasten plan --what_if --device cuda:t4 "$model" --batch 4 --seq 16 --json | python3 -c '
 import json, sys
 comparison = json.load(sys.stdin)
-print(comparison["rows"], comparison["bytes"], [each["technique"] for each in comparison["techniques"] if "refused" in each])'
+print(comparison["rows"], comparison["bytes"], [each["name"] for each in comparison["changes"] if "refused" in each])'
 hasten plan --what_if "$model" --use bf16
+hasten plan --what_if --device cuda:t4 "$model" --batch 4 --seq 16 --mode inference --precision fp16 | tail -n +3 | head -6
 # States in host memory make room on a GPU; the CPU has no other memory.
 hasten plan --device cuda:h200 bert-large --batch 8 --seq 128 --memory 5GiB --exactness exact --yaml offload.yaml | tail -n +3
 grep -v '^#' offload.yaml

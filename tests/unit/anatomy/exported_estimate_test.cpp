@@ -8,9 +8,10 @@
 #include "hasten/accelerator.h"
 #include "hasten/base/text.h"
 #include "hasten/exported/exported_module.h"
+#include "hasten/plan/plan.h"
 #include "hasten/trainer/estimate.h"
-#include "unit/code_of.h"
 #include "unit/anatomy/same_memory.h"
+#include "unit/code_of.h"
 
 namespace anatomy_exported_estimate_test {
 
@@ -102,14 +103,16 @@ TEST_CASE("exported estimate: sizes that the export does not allow are refused")
   CHECK(code_of([&] { estimate(options); }) == "exported.inputs");
 }
 
-TEST_CASE("exported estimate: a GPU that is not there, and alternatives") {
+TEST_CASE("exported estimate: a GPU that is not there, and changes") {
   EstimateOptions options = options_for("transformer");
   options.device = "cuda:v100-16gb";
   const anatomy::Memory memory = estimate(options).memory;
   CHECK(memory.peak > 4 * memory.parameters);
   // The length of the export is fixed.
   options.device = "cpu";
-  for (const anatomy::Alternative& each : what_if(options))
+  const anatomy::StepComparison comparison = compare_changes({.step = options, .budget = 0});
+  CHECK(comparison.changes.size() > 10);
+  for (const anatomy::StepChange& each : comparison.changes)
     CHECK(each.name.find("tokens") == std::string::npos);
 }
 

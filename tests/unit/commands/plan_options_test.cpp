@@ -79,6 +79,9 @@ TEST_CASE("plan options: what_if needs no limit and no choice of techniques") {
   CHECK(run.step.what_if);
   CHECK(run.memory_bytes == 0);
   CHECK(parse_plan({"--what_if", "bert-base", "--device", "cuda:t4"}, {}).memory_bytes > 0);
+  CHECK(parse_plan({"--what_if", "bert-base", "--tpu", "v5e:2x2"}, {}).memory_bytes == 0);
+  CHECK(parse_plan({"--what_if", "gpt2", "--mode", "generate"}, {}).step.mode ==
+        EstimateMode::generation);
   for (const Words& words : std::vector<Words>{{"--use", "bf16"},
                                                {"--avoid", "bf16"},
                                                {"--exactness", "exact"},

@@ -325,11 +325,17 @@ class SmallModel {
   TemporaryDirectory folder_;
 };
 
-const TechniqueEffect& effect_of(const TechniqueComparison& comparison, const std::string& name) {
-  for (const TechniqueEffect& each : comparison.effects)
+bool has_change(const anatomy::StepComparison& comparison, const std::string& name) {
+  return std::any_of(comparison.changes.begin(), comparison.changes.end(),
+                     [&](const anatomy::StepChange& each) { return each.name == name; });
+}
+
+const anatomy::StepChange& change_of(const anatomy::StepComparison& comparison,
+                                     const std::string& name) {
+  for (const anatomy::StepChange& each : comparison.changes)
     if (each.name == name) return each;
-  FAIL("no technique " << name);
-  return comparison.effects.front();
+  FAIL("no change " << name);
+  return comparison.changes.front();
 }
 
 }  // namespace
@@ -366,29 +372,92 @@ TEST_CASE("plan: the YAML has what makes the model, so that a run trains the ste
 TEST_CASE("plan: a comparison has every technique, with the needs of its own estimate") {
   const SmallModel model;
   PlanOptions options{.step = {.model = model.file(), .length = 64, .device = "cuda:t4"}};
-  const TechniqueComparison comparison = compare_techniques(options);
-  REQUIRE(comparison.effects.size() == techniques().size());
+  const anatomy::StepComparison comparison = compare_changes(options);
+  REQUIRE(comparison.changes.size() == techniques().size() + 2);  // half the batch, half the length
   CHECK(comparison.asked.bytes == needed_bytes(estimate(options.step).memory));
   const auto needed = [&](const char* name) {
     return needed_bytes(estimate(with_settings(options.step, find_technique(name).sets)).memory);
   };
   for (const char* name : {"adamw_8bit", "recompute", "offload_states"}) {
     CAPTURE(name);
-    CHECK(effect_of(comparison, name).refused.empty());
-    CHECK(effect_of(comparison, name).needs.bytes == needed(name));
+    CHECK(change_of(comparison, name).refused.empty());
+    CHECK(change_of(comparison, name).needs.bytes == needed(name));
   }
-  CHECK(effect_of(comparison, "bf16").refused == "cuda:t4 has no bfloat16");
-  CHECK(effect_of(comparison, "sdpa").refused == "the step has it already");
-  CHECK(effect_of(comparison, "step_in_backward").refused.find("max_grad_norm") !=
+  CHECK(change_of(comparison, "bf16").refused == "cuda:t4 has no bfloat16");
+  CHECK(change_of(comparison, "sdpa").refused == "the step has it already");
+  CHECK(change_of(comparison, "step_in_backward").refused.find("max_grad_norm") !=
         std::string::npos);
-  CHECK(effect_of(comparison, "lion_8bit").exactness == Exactness::other);
+  CHECK(change_of(comparison, "lion_8bit").exactness == Exactness::other);
   const nlohmann::json json = nlohmann::json::parse(to_json(comparison));
-  CHECK(json["techniques"].size() == techniques().size());
+  CHECK(json["changes"].size() == comparison.changes.size());
   CHECK(json["bytes"] == comparison.asked.bytes);
   options.step.device = "cpu";
   options.budget = 0;
-  CHECK(effect_of(compare_techniques(options), "offload_activations").refused ==
+  CHECK(change_of(compare_changes(options), "offload_activations").refused ==
         "the CPU has no memory but the host's");
+}
+
+TEST_CASE("plan: a comparison has half the batch and half the length, if they can change") {
+  const SmallModel model;
+  PlanOptions options{.step = {.model = model.file(),
+                               .length = 64,
+                               .arguments = {.per_device_train_batch_size = 4},
+                               .device = "cuda:t4"}};
+  const anatomy::StepComparison comparison = compare_changes(options);
+  EstimateOptions half = options.step;
+  half.arguments.per_device_train_batch_size = 2;
+  half.arguments.gradient_accumulation_steps = 2;
+  CHECK(change_of(comparison, "batches of 2 rows, 2 in a step").needs.bytes ==
+        needed_bytes(estimate(half).memory));
+  EstimateOptions shorter = options.step;
+  shorter.length = 32;
+  CHECK(change_of(comparison, "rows of 32 tokens").needs.bytes ==
+        needed_bytes(estimate(shorter).memory));
+  CHECK(change_of(comparison, "rows of 32 tokens").exactness == Exactness::other);
+  options.step.length = 1;
+  options.step.arguments.per_device_train_batch_size = 1;
+  CHECK(compare_changes(options).changes.size() == techniques().size());
+}
+
+TEST_CASE("plan: a comparison takes away what the step has and what is not a default") {
+  const SmallModel model;
+  PlanOptions options{.step = {.model = model.file(), .length = 64, .device = "cuda:a100-40gb"}};
+  const EstimateOptions plain = options.step;
+  options.step.arguments.bf16 = true;
+  options.step.arguments.activation_checkpointing = true;
+  options.step.arguments.activation_checkpointing_kwargs.set("policy", "selective");
+  const anatomy::StepComparison comparison = compare_changes(options);
+  EstimateOptions in_float = options.step, kept = options.step;
+  in_float.arguments.bf16 = false;
+  kept.arguments.activation_checkpointing = false;
+  kept.arguments.activation_checkpointing_kwargs = {};
+  CHECK(change_of(comparison, "without bf16").needs.bytes ==
+        needed_bytes(estimate(in_float).memory));
+  CHECK(change_of(comparison, "without recompute_cheap").needs.bytes ==
+        needed_bytes(estimate(kept).memory));
+  CHECK(change_of(comparison, "recompute").refused == "the step has it already");
+  CHECK_FALSE(has_change(comparison, "without sdpa"));
+  // Its options go with a recomputation, also if no technique has them.
+  options.step.arguments.activation_checkpointing_kwargs = {{"every_n_layers", 3}};
+  CHECK(change_of(compare_changes(options), "without recompute").needs.bytes ==
+        needed_bytes(estimate(kept).memory));
+}
+
+TEST_CASE("plan: a comparison of inferences has what changes the forward pass") {
+  const SmallModel model;
+  const PlanOptions options{.step = {.model = model.file(),
+                                     .length = 64,
+                                     .mode = EstimateMode::inference,
+                                     .arguments = {.per_device_train_batch_size = 4},
+                                     .device = "cuda:t4"}};
+  const anatomy::StepComparison comparison = compare_changes(options);
+  CHECK(comparison.asked.bytes == needed_bytes(estimate(options.step).memory));
+  CHECK(change_of(comparison, "fp16").refused.empty());
+  CHECK(change_of(comparison, "sgd").refused == "it changes the training only");
+  EstimateOptions half = options.step;
+  half.arguments.per_device_train_batch_size = 2;
+  CHECK(change_of(comparison, "batches of 2 rows, 1 in a step").needs.bytes ==
+        needed_bytes(estimate(half).memory));
 }
 
 TEST_CASE("plan: products of float16 are faster on a GPU that has no bfloat16") {
@@ -397,8 +466,8 @@ TEST_CASE("plan: products of float16 are faster on a GPU that has no bfloat16") 
                                      .length = 64,
                                      .arguments = {.per_device_train_batch_size = 256},
                                      .device = "cuda:t4"}};
-  const TechniqueComparison comparison = compare_techniques(options);
-  CHECK(effect_of(comparison, "fp16").needs.seconds < 0.7 * comparison.asked.seconds);
+  const anatomy::StepComparison comparison = compare_changes(options);
+  CHECK(change_of(comparison, "fp16").needs.seconds < 0.7 * comparison.asked.seconds);
 }
 
 TEST_CASE("plan: what is offloaded takes the time of the link") {
@@ -408,8 +477,8 @@ TEST_CASE("plan: what is offloaded takes the time of the link") {
                                .arguments = {.per_device_train_batch_size = 64},
                                .device = "cuda:t4"}};
   const auto seconds = [&](const char* name) {
-    const TechniqueComparison comparison = compare_techniques(options);
-    const TechniqueEffect effect = effect_of(comparison, name);
+    const anatomy::StepComparison comparison = compare_changes(options);
+    const anatomy::StepChange effect = change_of(comparison, name);
     CHECK(effect.needs.bytes < comparison.asked.bytes);
     CHECK(effect.exactness == Exactness::exact);
     return effect.needs.seconds - comparison.asked.seconds;

@@ -74,7 +74,8 @@ struct TpuAccount {
   // Runs whose arguments do not add up to the sum that the compiler reports.
   std::int64_t mismatched_runs = 0;
   std::string stopped;  // The reason why the program ended early; empty: it did not.
-  std::vector<Alternative> alternatives;
+  // Predictions of the same step with one change each, without times.
+  std::optional<StepComparison> what_if;
 };
 
 // False if the peak exceeds the memory of a device, or if the compiler says of a program that it

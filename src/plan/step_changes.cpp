@@ -1,0 +1,135 @@
+// Compares the step as it was asked for with the step with one change: each technique, the step
+// without a technique that it has, half the batch, and half the length.
+#include <algorithm>
+#include <list>
+#include <utility>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "hasten/plan/plan.h"
+#include "plan/predictions.h"
+#include "plan/techniques.h"
+#include "trainer/changeable_sizes.h"
+
+namespace hasten {
+namespace {
+
+using anatomy::StepChange;
+using anatomy::StepComparison;
+
+// Returns the contradiction of the arguments; empty: there is none.
+std::string contradiction_of(const TrainingArguments& arguments) {
+  try {
+    (void)resolved(arguments);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+class Comparison {
+ public:
+  Comparison(const PlanOptions& options, const OnChange& on_begin)
+      : options_(options),
+        on_begin_(on_begin),
+        asked_{.rows = options.step.arguments.per_device_train_batch_size,
+               .accumulation = options.step.arguments.gradient_accumulation_steps},
+        predictions_(options) {}
+
+  StepComparison run() {
+    StepComparison out{.model = options_.step.model,
+                       .device = options_.step.device,
+                       .rows = asked_.rows,
+                       .accumulation = asked_.accumulation,
+                       .memory = options_.memory,
+                       .process = options_.process,
+                       .asked = predictions_.of({}, asked_),
+                       .changes = {}};
+    if (is_impossible(out.asked)) out.asked = {};
+    for (const Technique& each : techniques()) out.changes.push_back(change_of(each));
+    const ChangeableSizes sizes =
+        options_.predictor ? ChangeableSizes{.length = false} : changeable_sizes(options_.step);
+    if (sizes.rows && asked_.rows > 1) out.changes.push_back(half_batch());
+    if (sizes.length && options_.step.length > 1) out.changes.push_back(half_length());
+    return out;
+  }
+
+ private:
+  StepChange change_of(const Technique& technique) {
+    if (is_set(options_.step, technique)) return removal_of(technique);
+    StepChange change = begin(technique);
+    change.refused = obstacle_to(options_, technique);
+    if (change.refused.empty())
+      change.refused = contradiction_of(with_settings(options_.step, technique.sets).arguments);
+    return predicted(std::move(change), {&technique}, asked_);
+  }
+
+  // A technique that the step has is taken away, unless it is the default.
+  StepChange removal_of(const Technique& technique) {
+    if (!is_most_specific(technique)) {
+      StepChange change = begin(technique);
+      change.refused = "the step has it already";
+      return change;
+    }
+    const Technique& without = keep(without_technique(technique));
+    return predicted(begin(without), {&without}, asked_);
+  }
+
+  // True if taking the technique away changes the step, and no technique of its group that the step
+  // has sets more.
+  bool is_most_specific(const Technique& technique) const {
+    if (is_set(options_.step, without_technique(technique))) return false;
+    return std::none_of(techniques().begin(), techniques().end(), [&](const Technique& other) {
+      return other.group == technique.group && other.sets.size() > technique.sets.size() &&
+             is_set(options_.step, other);
+    });
+  }
+
+  StepChange half_batch() {
+    const bool trains = options_.step.mode == EstimateMode::training;
+    const StepBatch half{.rows = asked_.rows / 2,
+                         .accumulation = trains ? 2 * asked_.accumulation : asked_.accumulation};
+    const char* const effect = trains ? kSameRowsEffect : "A batch has half the rows.";
+    return predicted(begin({.name = to_text(half), .group = "batch", .effect = effect}), {}, half);
+  }
+
+  StepChange half_length() {
+    const Technique& shorter = keep(rows_of_length(options_.step.length / 2));
+    return predicted(begin(shorter), {&shorter}, asked_);
+  }
+
+  // Predictions know a technique by its address.
+  const Technique& keep(Technique technique) { return own_.emplace_back(std::move(technique)); }
+
+  StepChange begin(const Technique& technique) const {
+    if (on_begin_) on_begin_(technique.name);
+    return {.name = technique.name,
+            .effect = technique.effect,
+            .exactness = exactness_of(options_.step, technique)};
+  }
+
+  StepChange predicted(StepChange change, const TechniqueSet& set, const StepBatch& batch) {
+    if (!change.refused.empty()) return change;
+    const StepNeeds needs = predictions_.of(set, batch);
+    if (is_impossible(needs)) {
+      change.refused = predictions_.refusal(set, batch);
+    } else {
+      change.needs = needs;
+    }
+    return change;
+  }
+
+  const PlanOptions& options_;
+  const OnChange& on_begin_;
+  const StepBatch asked_;
+  std::list<Technique> own_;  // those that are not in the table
+  StepPredictions predictions_;
+};
+
+}  // namespace
+
+StepComparison compare_changes(const PlanOptions& options, const OnChange& on_begin) {
+  return Comparison(options, on_begin).run();
+}
+
+}  // namespace hasten
