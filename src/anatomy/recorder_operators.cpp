@@ -100,8 +100,8 @@ const Anatomy::Recorder::Operator& Anatomy::Recorder::operator_for(
       slot->views |= result.alias_info() != nullptr && !result.alias_info()->isWrite();
       slot->returns_argument.push_back(result.alias_info() != nullptr);
     }
-    // hasten's operators have what they only write after what they read, except those of
-    // optimizers, which update; LibTorch's name it out=.
+    // Finds the arguments that are written and not read. In hasten's operators they follow those
+    // that are read, except in optimizers, which update them; LibTorch calls them out.
     const bool ours = starts_with(slot->name, "hasten::") &&
                       !starts_with(slot->name, "hasten::adamw") &&
                       !starts_with(slot->name, "hasten::lion");

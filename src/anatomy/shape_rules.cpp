@@ -19,7 +19,7 @@ Tensor sized(at::IntArrayRef sizes, const Tensor& x, at::ScalarType type) {
   return at::empty(sizes, x.options().dtype(type));
 }
 
-// One result of the shape and type of argument I.
+// The rule of an operator whose one result has the shape and the type of argument I.
 template <std::size_t I>
 Results like_argument(Arguments a) {
   return {like(tensor(a, I))};

@@ -1,4 +1,4 @@
-// The layers of the transformers here. They only hold parameters, uninitialized until loaded or
+// The layers of the models in this folder. They only hold parameters, uninitialized until loaded or
 // initialize()d: no random numbers are drawn for weights that a file overwrites.
 #pragma once
 

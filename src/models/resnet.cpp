@@ -39,7 +39,7 @@ class ResNetUnit : public torch::nn::Module {
   std::shared_ptr<BatchNorm2dImpl> normalization_;
 };
 
-// Two or three units beside a shortcut, which is a unit if the shapes differ.
+// A residual layer: two or three units and a shortcut around them, which is a unit if shapes differ.
 class ResNetLayer : public torch::nn::Module, public RecomputableLayer {
  public:
   ResNetLayer(const ResNetConfig& config, std::int64_t in, std::int64_t out, std::int64_t stride)

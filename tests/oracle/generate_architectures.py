@@ -256,7 +256,7 @@ MODELS = {
     **TORCHVISION,
 }
 
-# What is worth knowing about a model, for the table of docs/exported.md.
+# Remarks on the models, for the table of docs/exported.md.
 NOTES = {
     "bloom": "its GeLU is an `autograd.Function`: gradients differ from Python's by 3e-7",
     "clip": "the contrastive loss compares all rows, which fixes the batch",

@@ -53,8 +53,8 @@ TEST_CASE("images: a ResNet of bottleneck layers equals the Hugging Face Trainer
 }
 
 TEST_CASE("images: a ResNet of basic layers equals the Hugging Face Trainer's") {
-  // On a CPU without AVX-512 a convolution rounds another way, and after nine steps a value passes the
-  // kink of a rectifier to the other side, which adds or removes its gradient.
+  // On a CPU without AVX-512 a convolution rounds differently, and after nine steps an input of a
+  // rectifier has the other sign, which adds or removes its gradient.
   check_digits("resnet_basic", {.exact_entries = 8});
 }
 
@@ -87,7 +87,7 @@ TEST_CASE("images: resizing equals PyTorch's and, within 1, Pillow's") {
     CAPTURE(name);
     const at::Tensor resized =
         resize_image(image, pixels.size(1), pixels.size(2), name.find("bicubic") == 0);
-    // LibTorch computes with AVX2 where the CPU has it, which may round another way.
+    // LibTorch computes with AVX2 where the CPU has it, which may round differently.
     CHECK(largest_difference(resized, pixels) <= 1);
     ++compared;
   }

@@ -63,14 +63,14 @@ auto shuffled(std::int64_t rows) {
   return make_loader(regression_rows(rows), {.batch_size = 16, .shuffle = true, .seed = 42});
 }
 
-// Prepares all of it and calls the function with what trains some epochs and returns a random number
-// for each.
+// Prepares all objects and calls `body` with a function, which trains some epochs and returns a
+// random number for each.
 template <class Body>
 void with_prepared(Run& run, const Body& body) {
   auto raw_train = shuffled(64), raw_valid = shuffled(16);
   auto [model, optimizer, loader, valid, schedule] =
       run.accelerator.prepare(run.net, *run.adam, raw_train, raw_valid, run.decay);
-  // Structured bindings are no variables, so they cannot be captured.
+  // Structured bindings are not variables, so a lambda cannot capture them.
   body([&run, &model = model, &optimizer = optimizer, &loader = loader, &schedule = schedule](
            int epochs, bool schedules = false) {
     std::vector<double> drawn;
@@ -176,7 +176,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("checkpoints of a project: a schedule goes back") {
+TEST_CASE("checkpoints of a project: load_state restores the schedule") {
   // test_with_scheduler
   const TemporaryDirectory folder;
   Run run(named(folder.path()));

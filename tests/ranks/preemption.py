@@ -50,7 +50,7 @@ class Running:
             time.sleep(0.02)
 
     def rank(self, number):
-        """The process of a rank."""
+        """Returns the process ID of a rank."""
         for child in pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split():
             try:
                 if f"RANK={number}".encode() in pathlib.Path(f"/proc/{child}/environ").read_bytes().split(b"\0"):

@@ -39,7 +39,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A value inside of `levels` lists.
+// A value inside `levels` nested lists.
 std::string nested_value(std::size_t levels) {
   return std::string(levels, '[') + "1" + std::string(levels, ']');
 }
@@ -57,7 +57,7 @@ std::string code_of_file(const std::string& name, const std::string& text,
   return code_of([&] { read(folder.path()); });
 }
 
-// A reader, a key whose value it shows or reads, and the code of a file that it refuses as a whole.
+// A reader, a key whose value it reads, and the error code for a file that it refuses as a whole.
 struct JsonReader {
   const char* file;
   const char* key;

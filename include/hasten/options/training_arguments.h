@@ -145,8 +145,8 @@ struct TrainingArguments {
   LogLevel log_level = LogLevel::passive;
   std::optional<bool> disable_tqdm;               // Unset: a bar if standard error is a terminal.
   std::vector<std::string> report_to = {"none"};  // Trackers by name, or "all".
-  std::string logging_dir;  // Their folder; unset: see hasten/trainer/tracking_callback.h.
-  std::string run_name;     // The last folder of it, and the run's name in MLflow.
+  std::string logging_dir;  // The trackers' folder; unset: hasten/trainer/tracking_callback.h.
+  std::string run_name;     // The last part of that path, and the run's name in MLflow.
   bool skip_memory_metrics = true;
   std::string anatomy;             // hasten's own: "text", a file (.json, .html), or empty: none.
   std::int64_t anatomy_steps = 3;  // hasten's own: optimizer steps that it records.

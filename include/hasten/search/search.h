@@ -1,6 +1,6 @@
 // File: hasten/search/search.h
-// Searches hyper-parameters: runs trials with proposed values, stops the hopeless ones early, and
-// keeps a journal, from which an interrupted search continues.
+// Searches hyper-parameters: runs trials with proposed values, stops those that are worse than the
+// median early, and keeps a journal, from which an interrupted search continues.
 //
 //   const SearchResult result = search_hyperparameters(
 //       SearchSpace().log_uniform("learning_rate", 1e-5, 1e-3).choice("batch", {8, 16, 32}),
@@ -68,8 +68,8 @@ struct Names<TrialState> {
   static constexpr std::string_view text[] = {"complete", "pruned", "failed"};
 };
 
-// When a trial is stopped early: as Optuna's MedianPruner, if the best of its reports is worse than
-// the median of what the complete trials reported at the same step.
+// Stops a trial early, as Optuna's MedianPruner, if the best of its reports is worse than the median
+// of the reports of complete trials at the same step.
 struct MedianPruner {
   std::int64_t n_startup_trials = 5;  // Complete trials before any is stopped.
   std::int64_t n_warmup_steps = 0;    // No trial is stopped before this step.
@@ -85,7 +85,7 @@ struct FinishedTrial {
   std::optional<double> value;             // The objective of a complete trial.
   std::map<std::int64_t, double> reports;  // By step.
   double seconds = 0;
-  std::string reason;  // Why it failed.
+  std::string reason;  // The reason of a failure.
 };
 
 struct SearchOptions {
@@ -154,7 +154,7 @@ using TrialObjective = std::function<std::optional<double>(Trial&)>;
 struct HASTEN_API SearchResult {
   SearchDirection direction = SearchDirection::minimize;
   std::vector<FinishedTrial> trials;  // By number.
-  std::int64_t n_trials = 0;          // That were asked for.
+  std::int64_t n_trials = 0;          // The requested number.
   bool interrupted = false;
   // The complete trial with the best objective, the first of equal ones; null if none is complete.
   const FinishedTrial* best() const;

@@ -37,9 +37,9 @@ class HASTEN_API ProgressBar {
   ProgressBar& operator=(const ProgressBar&) = delete;
   ~ProgressBar();
 
-  // Adds n to what is done.
+  // Counts n more units as done.
   void update(std::int64_t n = 1);
-  // Begins with n already done before this run: they count for the share, not for the rate.
+  // Begins with n units of an earlier run: they count for the share, not for the rate.
   void start_at(std::int64_t n);
   // Sets the text after the rate; the next drawing shows it.
   void set_postfix(std::string text);

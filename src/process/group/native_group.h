@@ -1,6 +1,7 @@
 // File: process/group/native_group.h (internal)
 // Makes c10d's process group: Gloo for the tensors of the CPU, and for those of another device its
-// own backend (device/collective_backend.h), or else Gloo for these too by way of the CPU.
+// own backend (device/collective_backend.h), or else Gloo with copies in host memory. Thread rule: any
+// thread.
 #pragma once
 
 #include <memory>

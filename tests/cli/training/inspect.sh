@@ -1,4 +1,4 @@
-# What exported models contain.
+# The command lists the contents of exported models.
 models=$data/exported
 hasten inspect "$models/mlp.pt2"
 hasten inspect "$models/mlp.pt2" --json | python3 -c 'import json, sys; print(sorted(json.load(sys.stdin)))'

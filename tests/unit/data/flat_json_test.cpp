@@ -19,7 +19,7 @@ namespace {
 
 const Texts kNames = {"text", "label"};
 
-// The fields as the general way returns them, or nothing if the line is not valid.
+// The fields as the general reader returns them, or nothing if the line is not valid.
 std::optional<Texts> parsed(const std::string& line) {
   const auto json = nlohmann::ordered_json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || json.size() != 2) return std::nullopt;
@@ -48,7 +48,7 @@ TEST_CASE("flat JSON: lines of the usual form are read") {
   }
 }
 
-TEST_CASE("flat JSON: other lines are left to the general way") {
+TEST_CASE("flat JSON: other lines are left to the general reader") {
   for (const char* line : {R"({"label": 1, "text": "a"})",
                            R"({"text": "a"})",
                            R"({"text": "a", "label": 1, "x": 2})",
@@ -75,7 +75,7 @@ TEST_CASE("flat JSON: other lines are left to the general way") {
   }
 }
 
-TEST_CASE("flat JSON: whatever is read is valid and has the fields of the general way") {
+TEST_CASE("flat JSON: each line that is read is valid and has the fields of the general reader") {
   const std::string line = R"({"text": "a \"b\" \\ c", "label": -120})";
   const std::string alphabet = "\"\\{}:,0123456789-+.eE truefalsn\t\x01u[]labtx";
   hasten::RowRandom random(7);

@@ -36,7 +36,7 @@ Numbers all_of(const D& dataset) {
 
 }  // namespace
 
-TEST_CASE("views: parts, filters and functions of a dataset's rows") {
+TEST_CASE("views: a view takes a part of the rows, filters them, or applies a function") {
   const Counting ten{.first = 0, .rows = 10};
   CHECK(all_of(select_rows(ten, {7, 0, 7})) == Numbers{7, 0, 7});
   CHECK(all_of(take_rows(ten, 3)) == Numbers{0, 1, 2});
@@ -49,7 +49,7 @@ TEST_CASE("views: parts, filters and functions of a dataset's rows") {
   CHECK(contains(error_of([&] { select_rows(ten, {10}); }), "data.row"));
 }
 
-TEST_CASE("views: datasets one after the other, and interleaved") {
+TEST_CASE("views: datasets are concatenated and interleaved") {
   const Counting three{.first = 0, .rows = 3}, four{.first = 100, .rows = 4};
   CHECK(all_of(concatenate_datasets(three, take_rows(four, 2))) == Numbers{0, 1, 2, 100, 101});
   // The same as in tests/oracle/data_test.cpp, the longer dataset first.

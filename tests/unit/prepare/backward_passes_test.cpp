@@ -461,7 +461,7 @@ TEST_CASE("passes: gradients from loss.backward() are refused by the step") {
     loss().backward();
     optimizer.zero_grad(/*set_to_none=*/false);
     require(step() == "none", "cleared to zeros");
-    // A gradient that is computed and not accumulated.
+    // This gradient is computed and not accumulated.
     torch::autograd::grad({loss()}, net->parameters());
     require(step() == "none", "torch::autograd::grad");
     {
