@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+"""Runs the tests of the parsers in a build with HASTEN_COVERAGE, and reports the share of the parsers' lines that ran.
+
+usage: parsers.py BUILD [--least PERCENT] [--lines]
+
+It fails if less than PERCENT (95) of all lines ran. With --lines it prints the numbers of the lines that did not run.
+"""
+import argparse
+import gzip
+import json
+import pathlib
+import subprocess
+import sys
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+SKIPPED = 77  # the exit code of a program that left a test out
+PROGRAMS = ("unit_core_tests", "unit_tests", "oracle_tests")
+
+
+def counts_of(data_file):
+    """Yields (path, {line: count}) for each source file of a .gcda file."""
+    done = subprocess.run(["gcov", "--json-format", "--stdout", data_file], capture_output=True, check=True)
+    text = gzip.decompress(done.stdout) if done.stdout[:2] == b"\x1f\x8b" else done.stdout
+    for document in text.splitlines():
+        for file in json.loads(document)["files"] if document.strip() else ():
+            counts = {}
+            for line in file["lines"]:
+                counts[line["line_number"]] = counts.get(line["line_number"], 0) + line["count"]
+            yield file["file"], counts
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    arguments.add_argument("build", type=pathlib.Path)
+    arguments.add_argument("--least", type=float, default=95)
+    arguments.add_argument("--lines", action="store_true")
+    given = arguments.parse_args()
+    parsers = [line for line in (SOURCE / "tests/coverage/parsers.txt").read_text().split("\n") if line and line[0] != "#"]
+    for old in given.build.rglob("*.gcda"):
+        old.unlink()
+    for program in PROGRAMS:
+        ended = subprocess.run([given.build / "bin" / program, "--no-intro"], capture_output=True, text=True)
+        print(f"{program}: exit code {ended.returncode}: {(ended.stdout.strip() or ended.stderr.strip() or 'no output').splitlines()[-1]}", flush=True)
+        if ended.returncode not in (0, SKIPPED):
+            sys.exit(f"{program} failed, expected tests that pass")
+    all_counts = {name: {} for name in parsers}
+    for data_file in given.build.rglob("*.gcda"):
+        for path, counts in counts_of(data_file):
+            name = path.split("/src/", 1)[-1]
+            for line, count in counts.items() if name in all_counts else ():
+                all_counts[name][line] = all_counts[name].get(line, 0) + count
+    lines = ran = 0
+    for name, counts in all_counts.items():
+        missed = sorted(line for line, count in counts.items() if count == 0)
+        lines, ran = lines + len(counts), ran + len(counts) - len(missed)
+        if not counts:
+            print(f"not built     {name}")
+            continue
+        share = 100 * (1 - len(missed) / len(counts))
+        print(f"{share:6.1f} % of {len(counts):4}  {name}" + (f"  not: {', '.join(map(str, missed))}" if given.lines and missed else ""))
+    share = 100 * ran / lines if lines else 0
+    print(f"{share:6.1f} % of {lines} lines of {len(parsers)} parsers")
+    if share < given.least:
+        sys.exit(f"expected at least {given.least} %")
+
+
+if __name__ == "__main__":
+    main()
