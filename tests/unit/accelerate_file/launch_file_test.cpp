@@ -3,6 +3,7 @@
 #include "accelerate_file/launch_file.h"
 
 #include "commands/config_options.h"
+#include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "unit/options/support.h"
 
@@ -182,6 +183,24 @@ TEST_CASE("update: every change is reported") {
   CHECK(contains(now.text, "distributed_type: MULTI_CPU\n"));
   // An updated file does not change again.
   CHECK(config::updated_launch_file(now.text, "old.yaml").changes.empty());
+}
+
+TEST_CASE("update: fp16 gives way to mixed_precision, and maps in a list stay") {
+  CHECK(updated("fp16: true\nmixed_precision: bf16\nnum_processes: \"4\"\n"
+                "mpirun_config:\n  mpirun_hostfile: hosts\n") ==
+        "mixed_precision: bf16\nnum_processes: 4\nmpirun_config:\n  mpirun_hostfile: hosts\n"
+        "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\n");
+  CHECK(contains(updated("mpirun_config:\n  mpirun_hostfile:\n  mpirun_ccl: 1\n"),
+                 "compute_environment"));
+  CHECK(contains(updated("distributed_type: FSDP\nfsdp_config:\n  fsdp_version: [1, {a: 'no'}]\n"),
+                 "fsdp_version: [1, {a: 'no'}]\n"));
+}
+
+TEST_CASE("launch file: the folders above a file that is written are made") {
+  const TemporaryDirectory folder;
+  const auto path = folder.path() / "new" / "folder" / "launch.yaml";
+  config::write_launch_file(path.string(), "num_processes: 2\n");
+  CHECK(read_file(path) == "num_processes: 2\n");
 }
 
 TEST_CASE("update: JSON stays JSON, and misspelt keys are refused") {

@@ -56,6 +56,31 @@ TEST_CASE("classes nest, intersect and have names") {
   CHECK(found("[a-c-]+", "abc-d") == Words{"abc-"});
 }
 
+TEST_CASE("escapes, comments, anchors and names of groups are read as in Ruby") {
+  CHECK(found("\\n|\\r|\\f|\\v|\\a|\\e|\\t", "\n\r\f\v\a\x1b\tn") ==
+        Words{"\n", "\r", "\f", "\v", "\a", "\x1b", "\t"});
+  CHECK(found("\\d+|\\W", "a12-") == Words{"12", "-"});
+  CHECK(found("\\w+", "a1_ -b") == Words{"a1_", "b"});
+  CHECK(found("\\D+", "1ab2") == Words{"ab"});
+  CHECK(found("\\h+", "xfF0g") == Words{"fF0"});
+  CHECK(found("\\H+", "xfF0g") == Words{"x", "g"});
+  CHECK(found("\\x41\\.", "A.AB") == Words{"A."});
+  CHECK(found("a(?#a comment)b", "ab") == Words{"ab"});
+  CHECK(found("(?<name>a)b", "ab") == Words{"ab"});
+  CHECK(found("\\Aab", "abab") == Words{"ab"});
+  CHECK(found("ab\\z", "abab") == Words{"ab"});
+  CHECK(found("a$", "a\nba") == Words{"a", "a"});
+  CHECK(found("a\\Bb", "ab") == Words{"ab"});
+  CHECK(found("[a-\\x63]+", "abcd-") == Words{"abc"});
+  CHECK(found("[a-\\d]+", "a-1b") == Words{"a-1"});
+  CHECK(found("[a-[x]]+", "a-xb") == Words{"a-x"});
+  CHECK(found("[[:^digit:]]+", "a1") == Words{"a"});
+  for (const char* regex :
+       {"(?<name", "(?#", "a{10000}", "[[:klingon:]]", "[[:digit:", "[\\", "\\p", "(?i:\\p{Lu})",
+        "\\x{41", "[c-a]", "(?i:[\u00e9])", "(?i:[a-\u00e9])"})
+    CHECK_MESSAGE(message_for(regex) != "compiled", regex);
+}
+
 TEST_CASE("(?i) matches as Oniguruma does, the long s included") {
   CHECK(found("(?i:'s|'t)", "'S'\u017f't's") == Words{"'S", "'\u017f", "'t", "'s"});
   CHECK(found("(?i)k[a-c](?-i)d", "\u212aBd KBD") == Words{"\u212aBd"});

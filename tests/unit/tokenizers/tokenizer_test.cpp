@@ -189,6 +189,32 @@ TEST_CASE("a malformed part is refused with the path of its key") {
       "bad-merge", "model.merges[2]");
   check_error([](json& file) { file["model"]["merges"][1] = "l x"; }, "bad-merge",
               "model.merges[1]");
+  check_error([](json& file) { file["model"]["merges"][1] = 4; }, "bad-merge", "model.merges[1]");
+  const json unigram{
+      {"type", "Unigram"}, {"unk_id", 0}, {"vocab", json::array({json::array({"a", -1.5})})}};
+  CHECK(error_after([&](json& file) {
+          file["model"] = unigram;
+          file["added_tokens"][0]["id"] = 1;
+        }) == "read");
+  check_error(
+      [&](json& file) {
+        file["model"] = unigram;
+        file["model"]["vocab"][0] = json::array({"a", "b"});
+      },
+      "bad-vocabulary", "model.vocab[0]");
+  check_error(
+      [&](json& file) {
+        file["model"] = unigram;
+        file["model"]["unk_id"] = 1;
+      },
+      "wrong-type", "model.unk_id");
+  const json word_piece{{"type", "WordPiece"},
+                        {"unk_token", "a"},
+                        {"continuing_subword_prefix", "##"},
+                        {"max_input_chars_per_word", 100},
+                        {"vocab", {{"a", 0}, {"b", 7}}}};
+  check_error([&](json& file) { file["model"] = word_piece; }, "bad-vocabulary",
+              "model.vocab.\"b\"");
   check_error([](json& file) { file["model"].erase("merges"); }, "missing-key",
               "model lacks \"merges\"");
   check_error([](json& file) { file["pre_tokenizer"].erase("add_prefix_space"); }, "missing-key",
