@@ -3,6 +3,8 @@
 #include <cmath>
 #include <limits>
 
+#include "base/json_number.h"
+
 namespace hasten {
 namespace {
 
@@ -19,6 +21,12 @@ double number_of(const TrialJson& json) {
   if (json == "inf") return kInfinity;
   if (json == "-inf") return -kInfinity;
   return json.get<double>();
+}
+
+std::int64_t whole_number_of(const TrialJson& json) {
+  const auto number = whole_number_in(json);
+  if (!number) throw TrialJson::other_error::create(501, "no whole number", &json);
+  return *number;
 }
 
 struct ParameterWriter {
@@ -60,13 +68,13 @@ TrialJson trial_json(const FinishedTrial& trial) {
 }
 
 FinishedTrial trial_in(const TrialJson& json) {
-  FinishedTrial trial{.number = json.at("trial").get<std::int64_t>(),
+  FinishedTrial trial{.number = whole_number_of(json.at("trial")),
                       .state = state_of(json.at("state")),
                       .seconds = json.at("seconds").get<double>(),
                       .reason = json.value("reason", "")};
   if (json.contains("value")) trial.value = number_of(json.at("value"));
   for (const TrialJson& report : json.at("reports"))
-    trial.reports[report.at(0).get<std::int64_t>()] = number_of(report.at(1));
+    trial.reports[whole_number_of(report.at(0))] = number_of(report.at(1));
   return trial;
 }
 

@@ -182,6 +182,16 @@ TEST_CASE("search: a journal that is damaged, in use or of another search is an 
     CHECK(again() == "search.journal");
     write_file_atomically(journal, whole);
   }
+  for (const char* report : {"[1e300, 0.5]", "[1.5, 0.5]", "[1, \"much\"]", "1"}) {
+    CAPTURE(report);
+    std::string changed = whole;
+    const std::string none = "\"reports\":[]";
+    REQUIRE(changed.find(none) != std::string::npos);
+    changed.replace(changed.find(none), none.size(), str("\"reports\":[", report, "]"));
+    write_file_atomically(journal, changed);
+    CHECK(again() == "search.journal");
+  }
+  write_file_atomically(journal, whole);
   options.seed = 43;
   CHECK(again() == "search.other-search");
   options.seed = 42;
