@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Runs the tests of the parsers in a build with HASTEN_COVERAGE, and reports the share of the parsers' lines that ran.
 
-usage: parsers.py BUILD [--least PERCENT] [--lines]
+usage: parsers.py BUILD [--least PERCENT] [--least-each PERCENT] [--lines]
 
-It fails if less than PERCENT (95) of all lines ran. With --lines it prints the numbers of the lines that did not run.
+It fails if less than 95 % of all lines ran, or less than 85 % of the lines of one parser. With --lines it prints the numbers of the
+lines that did not run. A parser that is not built, because its libraries are missing, does not count.
 """
 import argparse
 import gzip
@@ -33,9 +34,13 @@ def main():
     arguments = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     arguments.add_argument("build", type=pathlib.Path)
     arguments.add_argument("--least", type=float, default=95)
+    arguments.add_argument("--least-each", type=float, default=85)
     arguments.add_argument("--lines", action="store_true")
     given = arguments.parse_args()
     parsers = [line for line in (SOURCE / "tests/coverage/parsers.txt").read_text().split("\n") if line and line[0] != "#"]
+    for name in parsers:
+        if not (SOURCE / "src" / name).is_file():
+            sys.exit(f"tests/coverage/parsers.txt: got {name}, which does not exist, expected a file of src")
     for old in given.build.rglob("*.gcda"):
         old.unlink()
     for program in PROGRAMS:
@@ -50,6 +55,7 @@ def main():
             for line, count in counts.items() if name in all_counts else ():
                 all_counts[name][line] = all_counts[name].get(line, 0) + count
     lines = ran = 0
+    below = []
     for name, counts in all_counts.items():
         missed = sorted(line for line, count in counts.items() if count == 0)
         lines, ran = lines + len(counts), ran + len(counts) - len(missed)
@@ -57,11 +63,15 @@ def main():
             print(f"not built     {name}")
             continue
         share = 100 * (1 - len(missed) / len(counts))
+        if share < given.least_each:
+            below.append(name)
         print(f"{share:6.1f} % of {len(counts):4}  {name}" + (f"  not: {', '.join(map(str, missed))}" if given.lines and missed else ""))
     share = 100 * ran / lines if lines else 0
     print(f"{share:6.1f} % of {lines} lines of {len(parsers)} parsers")
     if share < given.least:
         sys.exit(f"expected at least {given.least} %")
+    if below:
+        sys.exit(f"{', '.join(below)}: expected at least {given.least_each} % of each parser")
 
 
 if __name__ == "__main__":
