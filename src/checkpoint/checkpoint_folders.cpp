@@ -33,6 +33,7 @@ std::int64_t abandoned_step(const fs::path& folder, const std::string& prefix) {
   return number_after_prefix(folder.filename().string(), kAbandoned + prefix, '.');
 }
 
+// Throws if the folder exists and cannot be listed: a run that sees no checkpoints starts anew.
 template <class StepOf>
 std::vector<fs::path> folders_by_step(const fs::path& output_dir, StepOf step_of_folder) {
   std::vector<fs::path> found;
@@ -41,6 +42,14 @@ std::vector<fs::path> folders_by_step(const fs::path& output_dir, StepOf step_of
        it.increment(error)) {
     std::error_code gone;
     if (it->is_directory(gone) && step_of_folder(it->path()) >= 0) found.push_back(it->path());
+  }
+  const bool exists =
+      error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory;
+  if (error && exists) {
+    throw IoError("io.open", {.what = "cannot list the folder " + output_dir.string(),
+                              .got = error.message(),
+                              .hint = "check its permissions, and the limit of open files "
+                                      "(ulimit -n)"});
   }
   std::sort(found.begin(), found.end(), [&](const fs::path& a, const fs::path& b) {
     return std::pair(step_of_folder(a), a) < std::pair(step_of_folder(b), b);
@@ -80,7 +89,7 @@ fs::path newest_whole(
       verify_checkpoint(found.back());
       return found.back();
     } catch (const Error& error) {
-      if (error.code() == "checkpoint.newer-version") throw;
+      if (!is_damage(error)) throw;
       on_damage(found.back(), error);
     }
   }
@@ -159,6 +168,11 @@ fs::path recover_last_checkpoint(const fs::path& output_dir,
   });
 }
 
+bool is_damage(const Error& error) {
+  return error.code() != "checkpoint.newer-version" && error.code() != "io.open" &&
+         error.code() != "io.map";
+}
+
 std::string set_damaged_aside(const fs::path& folder, const Error& error) {
   const ErrorText& text = error.text();
   return str("the checkpoint ", folder.string(), " cannot be used. ", text.what, ": got ", text.got,
@@ -197,8 +211,13 @@ void abandon_checkpoints_after(const fs::path& output_dir, std::int64_t step,
 void rotate_checkpoints(const fs::path& output_dir, const CheckpointRotation& rotation,
                         const std::string& prefix) {
   if (!rotation.limit) return;
-  std::vector<fs::path> oldest_first = abandoned_checkpoints(output_dir, prefix);
-  auto current = checkpoints(output_dir, prefix);
+  std::vector<fs::path> oldest_first, current;
+  try {
+    oldest_first = abandoned_checkpoints(output_dir, prefix);
+    current = checkpoints(output_dir, prefix);
+  } catch (const IoError&) {  // the new checkpoint is saved; a later save deletes the old ones
+    return;
+  }
   const fs::path newest = current.empty() ? fs::path() : current.back();
   std::erase_if(current, [&](const fs::path& folder) {
     return rotation.keep_every > 0 && step_of_checkpoint(folder, prefix) % rotation.keep_every == 0;

@@ -210,7 +210,7 @@ fs::path newest_common_checkpoint(const Group& group, bool writes, const fs::pat
       try {
         verify_checkpoint(folder);
       } catch (const Error& error) {
-        if (error.code() == "checkpoint.newer-version") throw;
+        if (!is_damage(error)) throw;
         damage = set_damaged_aside(folder, error);
       }
     });

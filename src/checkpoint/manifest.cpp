@@ -29,12 +29,13 @@ std::vector<std::string> file_names(const fs::path& folder) {
   std::error_code error;
   for (auto it = fs::recursive_directory_iterator(folder, error); !error && it != fs::end(it);
        it.increment(error)) {
-    if (!it->is_regular_file() || is_partial(it->path())) continue;
+    std::error_code unknown;  // a symbolic link to itself has no type
+    if (!it->is_regular_file(unknown) || is_partial(it->path())) continue;
     const std::string name = it->path().lexically_relative(folder).generic_string();
     if (name != kManifestFile) names.push_back(name);
   }
   if (error) {
-    throw IoError("io.read",
+    throw IoError("io.open",
                   {.what = "cannot list the folder " + folder.string(), .got = error.message()});
   }
   return names;
@@ -76,12 +77,14 @@ Json read_manifest(const fs::path& folder) {
 
 void check_version(const fs::path& folder, const Json& manifest) {
   const auto version = manifest.find("version");
-  if (version == manifest.end() || !version->is_number_integer())
+  if (version == manifest.end() || !version->is_number_unsigned())
     throw_bad_manifest(folder, "no version");
-  if (version->get<std::int64_t>() <= kCheckpointVersion) return;
+  const auto number = version->get<std::uint64_t>();
+  if (number == 0) throw_bad_manifest(folder, "version 0");
+  if (number <= std::uint64_t{kCheckpointVersion}) return;
   throw DataError("checkpoint.newer-version",
                   {.what = (folder / kManifestFile).string(),
-                   .got = str("version ", version->get<std::int64_t>()),
+                   .got = str("version ", number),
                    .expected = str("at most ", kCheckpointVersion, ", the version of this release"),
                    .hint = "use the release of hasten that has written the checkpoint, or a later "
                            "one"});

@@ -77,7 +77,7 @@ class HASTEN_API CheckpointSave {
   StagedDirectory staged_;
 };
 
-// The folders `checkpoint-N`, by ascending step.
+// The folders `checkpoint-N`, by ascending step. Throws IoError "io.open" if they cannot be listed.
 HASTEN_API std::vector<std::filesystem::path> checkpoints(
     const std::filesystem::path& output_dir, const std::string& prefix = kCheckpointPrefix);
 // The checkpoint with the highest step that is complete and verified (verify_checkpoint); an empty
@@ -85,9 +85,9 @@ HASTEN_API std::vector<std::filesystem::path> checkpoints(
 HASTEN_API std::filesystem::path last_checkpoint(const std::filesystem::path& output_dir,
                                                  const std::string& prefix = kCheckpointPrefix);
 // The same for a run that resumes: renames each damaged checkpoint that it finds before that one to
-// `checkpoint-N.damaged`, with `.2` and so on if there already is one, and passes `report` a
-// sentence that names the file. A checkpoint of a newer version of hasten is not damaged: it throws
-// DataError "checkpoint.newer-version". With `accepts`, only the checkpoints for which it is true count.
+// `checkpoint-N.damaged`, with `.2` and so on, and passes `report` a sentence that names the file. It
+// throws for one of a newer version (DataError "checkpoint.newer-version") and for one whose files
+// cannot be opened (IoError "io.open"). With `accepts`, only those for which it is true count.
 HASTEN_API std::filesystem::path recover_last_checkpoint(
     const std::filesystem::path& output_dir, const std::function<void(const std::string&)>& report,
     const std::string& prefix = kCheckpointPrefix,

@@ -3,6 +3,8 @@
 #include "hasten/checkpoint/checkpoint_folders.h"
 
 #include <doctest/doctest.h>
+#include <sys/fsuid.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -201,6 +203,60 @@ TEST_CASE("checkpoints: damaged ones are set aside and named, and the one before
   recover_last_checkpoint(folder, report);
   CHECK(fs::exists(folder / "checkpoint-40.damaged.2"));
   CHECK(reports.size() == 3);
+}
+
+// No file can be opened while it exists.
+class NoFileCanBeOpened {
+ public:
+  NoFileCanBeOpened() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit none{.rlim_cur = 0, .rlim_max = before_.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &none);
+  }
+  ~NoFileCanBeOpened() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+TEST_CASE("checkpoints: a folder that cannot be listed is not one without checkpoints") {
+  const Checkpoints run({10, 20});
+  const fs::path& folder = run.folder.path();
+  std::vector<std::string> codes;
+  {
+    const NoFileCanBeOpened limit;
+    codes = {code_of([&] { checkpoints(folder); }),
+             code_of([&] { last_checkpoint(folder); }),
+             code_of([&] { recover_last_checkpoint(folder, [](const std::string&) {}); }),
+             code_of([&] { damaged_checkpoints(folder); }),
+             code_of([&] { abandon_checkpoints_after(folder, 10); }),
+             code_of([&] { rotate_checkpoints(folder, {.limit = 1}); })};
+  }
+  // The last one is called when the new checkpoint is already saved.
+  CHECK(codes ==
+        std::vector<std::string>{"io.open", "io.open", "io.open", "io.open", "io.open", "none"});
+  CHECK(run.names() == FolderNames{"checkpoint-10", "checkpoint-20"});
+  CHECK(checkpoints(folder / "checkpoint-10" / "trainer_state.json").empty());
+}
+
+TEST_CASE("checkpoints: one whose file cannot be opened is not damaged") {
+  const Checkpoints run({10, 20});
+  const fs::path& folder = run.folder.path();
+  const fs::path file = folder / "checkpoint-20" / "trainer_state.json";
+  fs::permissions(folder, fs::perms::all);
+  fs::permissions(file, fs::perms::none);
+  std::string code;
+  {
+    // Root may open every file. This thread has the permissions of another user until the end.
+    constexpr uid_t kNobody = 65534;
+    setfsuid(kNobody);
+    code = code_of([&] { recover_last_checkpoint(folder, [](const std::string&) {}); });
+    setfsuid(geteuid());
+  }
+  CHECK(code == "io.open");
+  CHECK(run.names() == FolderNames{"checkpoint-10", "checkpoint-20"});
+  fs::permissions(file, fs::perms::owner_all);
+  CHECK(last_checkpoint(folder).filename() == "checkpoint-20");
 }
 
 TEST_CASE("checkpoints: rotation orders by number, not by time, and has its own series") {

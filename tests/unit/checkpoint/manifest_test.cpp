@@ -174,6 +174,17 @@ TEST_CASE("manifest: a missing file is named") {
         std::string::npos);
 }
 
+TEST_CASE("manifest: a symbolic link to itself is no file of a checkpoint") {
+  const SavedFolder saved;
+  fs::create_symlink("loop", saved.path() / "loop");
+  CHECK(complaint(saved.path()).empty());
+  fs::create_symlink("loop.safetensors", saved.path() / "loop.safetensors");
+  CHECK(complaint(saved.path()).empty());
+  fs::remove(saved.path() / "model.safetensors");
+  fs::create_symlink("model.safetensors", saved.path() / "model.safetensors");
+  CHECK(code_of([&] { verify_checkpoint(saved.path()); }) == "checkpoint.missing-file");
+}
+
 TEST_CASE("manifest: a newer version is refused by its number") {
   const TemporaryDirectory folder;
   const auto write = [&](const std::string& content) {
@@ -190,6 +201,13 @@ TEST_CASE("manifest: a newer version is refused by its number") {
   write("  \"files\": {},\n  \"version\": 7");
   CHECK(code_of([&] { verify_checkpoint(folder.path()); }) == "checkpoint.newer-version");
   CHECK(complaint(folder.path()).find("got version 7, expected at most 3") != std::string::npos);
+  write("  \"files\": {},\n  \"version\": 18446744073709551615");
+  CHECK(code_of([&] { verify_checkpoint(folder.path()); }) == "checkpoint.newer-version");
+  for (const std::string number : {"-1", "0"}) {
+    CAPTURE(number);
+    write(str("  \"files\": {},\n  \"version\": ", number));
+    CHECK(code_of([&] { verify_checkpoint(folder.path()); }) == "checkpoint.manifest");
+  }
   // The reader of JSON would turn these into doubles.
   for (const char* number : {"109223372036854775807", "1.5"}) {
     CAPTURE(number);
