@@ -3,6 +3,7 @@
 // is undefined, and an unsigned number beyond 63 bits to a negative one.
 //
 //   const auto step = whole_number_in(object["step"]);   // nothing for 1e300, 1.5 and "1"
+//   const std::int64_t rows = whole_number_at(object, "rows");   // throws for them
 //
 // Thread rule: a pure function.
 #pragma once
@@ -10,6 +11,8 @@
 #include <cmath>
 #include <cstdint>
 #include <optional>
+
+#include "base/strict_json.h"
 
 namespace hasten {
 
@@ -26,6 +29,21 @@ std::optional<std::int64_t> whole_number_in(const Json& value) {
   const auto number = value.template get<double>();
   const bool fits = number >= -0x1p63 && number < 0x1p63 && number == std::trunc(number);
   return fits ? std::optional(static_cast<std::int64_t>(number)) : std::nullopt;
+}
+
+// Returns the number of a key. Throws JsonError unless it is whole and of 64 bits, and nlohmann's exception
+// if the key is missing.
+template <class Json>
+std::int64_t whole_number_at(const Json& object, const char* key) {
+  const std::optional<std::int64_t> number = whole_number_in(object.at(key));
+  if (!number) throw JsonError(str("a value of ", key, " that is not a whole number of 64 bits"));
+  return *number;
+}
+
+// The same for a key that may be missing.
+template <class Json>
+std::int64_t whole_number_at(const Json& object, const char* key, std::int64_t otherwise) {
+  return object.contains(key) ? whole_number_at(object, key) : otherwise;
 }
 
 }  // namespace hasten

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/json_number.h"
 #include "base/strict_json.h"
 #include "checkpoint/elastic_position.h"
 #include "checkpoint/loss_scale_position.h"
@@ -39,8 +40,8 @@ Json json_of(const LossSum& losses) {
 
 LossSum loss_sum_from(const Json& json) {
   return {.sum = sum_from(json),
-          .finite = json.at("finite_steps").get<std::int64_t>(),
-          .nonfinite = json.at("nonfinite_steps").get<std::int64_t>()};
+          .finite = whole_number_at(json, "finite_steps"),
+          .nonfinite = whole_number_at(json, "nonfinite_steps")};
 }
 
 Json json_of(const WindowPosition& window) {
@@ -57,9 +58,9 @@ Json json_of(const WindowPosition& window) {
 WindowPosition window_from(const Json& json) {
   // A loss that is not finite is null.
   const Json& loss = json.at("loss");
-  return {.micro_batches = json.at("micro_batches").get<std::int64_t>(),
-          .backward_passes = json.at("backward_passes").get<std::int64_t>(),
-          .rows = json.value("rows", std::int64_t{0}),  // earlier versions have not saved it
+  return {.micro_batches = whole_number_at(json, "micro_batches"),
+          .backward_passes = whole_number_at(json, "backward_passes"),
+          .rows = whole_number_at(json, "rows", 0),  // earlier versions have not saved it
           .weight = json.at("weight").get<double>(),
           .loss = loss.is_null() ? std::nan("") : loss.get<double>(),
           .items = json.at("items").get<double>(),
@@ -110,21 +111,21 @@ TrainingPosition load_training_position(const fs::path& folder) {
     const Json json = parse_strict_json(text);
     const auto& loader = json.at("loader");
     TrainingPosition position = {.optimizer = json.at("optimizer").get<std::string>(),
-                                 .scheduler_step = json.at("scheduler_step").get<std::int64_t>(),
-                                 .num_processes = json.value("num_processes", std::int64_t{1}),
+                                 .scheduler_step = whole_number_at(json, "scheduler_step"),
+                                 .num_processes = whole_number_at(json, "num_processes", 1),
                                  .loader = {.seed = loader.at("seed").get<std::uint64_t>(),
-                                            .epoch = loader.at("epoch").get<std::int64_t>(),
-                                            .batch = loader.at("batch").get<std::int64_t>(),
-                                            .rows = loader.value("rows", std::int64_t{-1})}};
+                                            .epoch = whole_number_at(loader, "epoch"),
+                                            .batch = whole_number_at(loader, "batch"),
+                                            .rows = whole_number_at(loader, "rows", -1)}};
     // Earlier versions did not write the losses and the data.
     if (json.contains("losses")) {
       const Json& losses = json.at("losses");
       position.losses = {.of_run = loss_sum_from(losses.at("of_the_run")),
                          .since_log = loss_sum_from(losses.at("since_the_last_log")),
-                         .last_logged_step = losses.at("last_logged_step").get<std::int64_t>()};
+                         .last_logged_step = whole_number_at(losses, "last_logged_step")};
     }
     if (json.contains("data")) {
-      position.data = {.rows = json.at("data").at("rows").get<std::int64_t>(),
+      position.data = {.rows = whole_number_at(json.at("data"), "rows"),
                        .sample = json.at("data").at("sample").get<std::string>()};
     }
     if (json.contains("metric_schedule")) {

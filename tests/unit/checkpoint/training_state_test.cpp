@@ -141,6 +141,26 @@ TEST_CASE("training state: a missing or damaged file is an error, never a fresh 
   }
 }
 
+TEST_CASE("training state: a number of the position that no 64 bits hold is refused") {
+  const TemporaryDirectory folder;
+  const Training training;
+  AdamW adamw(training.parameters());
+  save_training_state(folder.path(), adamw, training.names, kPosition, single_rank_states());
+  const fs::path file = folder.path() / "training_position.json";
+  const std::string text = read_file(file);
+  for (const std::string key : {"scheduler_step", "num_processes", "epoch", "batch", "rows"}) {
+    for (const std::string number : {"1e300", "1.5", "18446744073709551615", "\"1\""}) {
+      CAPTURE(key);
+      CAPTURE(number);
+      const std::size_t begin = text.find("\"" + key + "\": ") + key.size() + 4;
+      std::string changed = text;
+      changed.replace(begin, text.find_first_of(",\n", begin) - begin, number);
+      std::ofstream(file, std::ios::binary) << changed;
+      CHECK(code_of([&] { load_training_position(folder.path()); }) == "checkpoint.position");
+    }
+  }
+}
+
 TEST_CASE("training state: each rank restores its own randomness, and a new rank has none") {
   const TemporaryDirectory folder;
   const Training training;
