@@ -255,6 +255,16 @@ std::set<std::string> names_of_trained(const torch::nn::Module& module) {
   return names;
 }
 
+// The rank is the first size of every A. It is compared before adapters of that rank take memory.
+void check_rank(const fs::path& config, std::int64_t rank, const fs::path& tensors) {
+  const SafetensorsFile file(tensors);
+  for (const std::string& name : file.names()) {
+    const std::vector<std::int64_t> shape = file.info(name).shape;
+    if (!ends_with(name, ".lora_A.weight") || (!shape.empty() && shape.front() == rank)) continue;
+    refuse_file(config, "key r", str(rank), str("that of ", name, ", ", shape_text(shape)));
+  }
+}
+
 // Adds adapters with the values of the file. If they do not fit, the module stays as it was.
 void read_into_new(torch::nn::Module& module, const LoraOptions& options, const fs::path& file) {
   const std::set<std::string> trained = names_of_trained(module);
@@ -296,7 +306,10 @@ void load_lora(torch::nn::Module& module, const fs::path& folder) {
   }
   const fs::path config = folder / kAdapterConfig;
   const LoraOptions options = AdapterConfig(config).options();
-  if (is_new) return read_into_new(module, options, folder / kAdapterFileName);
+  if (is_new) {
+    check_rank(config, options.r, folder / kAdapterFileName);
+    return read_into_new(module, options, folder / kAdapterFileName);
+  }
   check_scale(config, *layers.front().adapter->options(), options);
   read_values(module, folder / kAdapterFileName);
 }

@@ -362,6 +362,48 @@ TEST_CASE("lora: a file that does not fit leaves the module as it was") {
   }
 }
 
+TEST_CASE("lora: each key of PEFT's file is checked, and the rank before it takes memory") {
+  const TemporaryDirectory folder("hasten-lora");
+  const auto net = new_net();
+  add_lora(*net, {.r = 2, .target_modules = {"first"}});
+  save_lora(*net, folder.path());
+  const auto file = folder.path() / "adapter_config.json";
+  const auto whole = nlohmann::json::parse(read_file(file));
+  for (const auto& [key, value] : std::vector<std::pair<std::string, nlohmann::json>>{
+           {"r", 4'000'000'000'000'000},
+           {"r", "2"},
+           {"r", 2.5},
+           {"lora_alpha", "6"},
+           {"target_modules", nlohmann::json::array()},
+           {"target_modules", {"first", 1}},
+           {"target_modules", 3},
+           {"bias", "some"},
+           {"task_type", 1},
+           {"peft_type", "IA3"},
+           {"rank_pattern", {{"first", 3}}}}) {
+    CAPTURE(key);
+    CAPTURE(value);
+    auto config = whole;
+    config[key] = value;
+    write_file_atomically(file, config.dump());
+    const auto other = new_net();
+    try {
+      load_lora(*other, folder.path());
+      FAIL_CHECK("it was accepted");
+    } catch (const DataError& error) {
+      CHECK(error.code() == "models.lora-file");
+      CHECK(error.text().what == file.string() + ", key " + key);
+    }
+    CHECK_FALSE(has_lora(*other));
+  }
+  for (const char* text : {"[]", "{", "{\"r\": 2, \"r\": 2}"}) {
+    write_file_atomically(file, text);
+    CHECK(code_of([&] { load_lora(*new_net(), folder.path()); }) == "models.lora-file");
+  }
+  std::filesystem::remove(file);
+  CHECK(code_of([&] { load_lora(*new_net(), folder.path()); }) == "io.not-found");
+}
+
 TEST_CASE("lora: an initialization that changes the model's own weights is refused") {
   const TemporaryDirectory folder("hasten-lora");
   const auto net = new_net();
