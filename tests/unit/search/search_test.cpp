@@ -182,7 +182,7 @@ TEST_CASE("search: a journal that is damaged, in use or of another search is an 
     CHECK(again() == "search.journal");
     write_file_atomically(journal, whole);
   }
-  for (const char* report : {"[1e300, 0.5]", "[1.5, 0.5]", "[1, \"much\"]", "1"}) {
+  for (const std::string report : {"[1e300, 0.5]", "[1.5, 0.5]", "[1, \"much\"]", "1"}) {
     CAPTURE(report);
     std::string changed = whole;
     const std::string none = "\"reports\":[]";
