@@ -174,6 +174,56 @@ TEST_CASE("manifest: a missing file is named") {
         std::string::npos);
 }
 
+// Writes a manifest with the checksum of its content. The lines are those of one file's entry.
+void write_entry(const fs::path& folder, const std::string& lines) {
+  const std::string files = "{\n  \"files\": {\n    \"x\": {\n" + lines + "\n    }\n  },\n";
+  const std::string version = "  \"version\": 3\n}\n";
+  Sha256 sum;
+  sum.add(files + version);
+  overwrite(folder / kManifestFile,
+            files + "  \"manifest_sha256\": \"" + sum.hex() + "\",\n" + version);
+}
+
+TEST_CASE("manifest: an entry that lacks a key, or has an impossible tensor, is refused") {
+  const TemporaryDirectory folder;
+  const auto tensor = [](const std::string& begin, const std::string& size) {
+    return "      \"bytes\": 0,\n      \"tensors\": {\n        \"w\": {\n          \"bytes\": [\n"
+           "            " +
+           begin +
+           ",\n            4\n          ],\n"
+           "          \"crc32c\": \"00000000\",\n          \"shape\": [\n            " +
+           size + "\n          ]\n        }\n      },\n      \"xxh3_128\": \"\"";
+  };
+  for (const std::string& lines :
+       {std::string("      \"bytes\": 0"), std::string("      \"xxh3_128\": \"\""),
+        std::string("      \"bytes\": \"0\",\n      \"xxh3_128\": \"\""), tensor("5", "1"),
+        tensor("0", "-1"), tensor("0", "\"1\"")}) {
+    CAPTURE(lines);
+    write_entry(folder.path(), lines);
+    CHECK(code_of([&] { verify_checkpoint(folder.path()); }) == "checkpoint.manifest");
+    CHECK(complaint(folder.path()).find("that hasten does not write") == std::string::npos);
+  }
+  write_entry(folder.path(), tensor("0", "1"));
+  CHECK(code_of([&] { verify_checkpoint(folder.path()); }) == "checkpoint.missing-file");
+}
+
+TEST_CASE("manifest: slices are those of tensors that the file has, and lie inside of them") {
+  const TemporaryDirectory folder;
+  save_safetensors(folder.path() / "model.safetensors", {{"w", at::ones({2, 3})}});
+  const auto code_for = [&](const std::string& name, const TensorSlice& slice) {
+    return code_of([&] {
+      write_manifest(folder.path(), {{"model.safetensors", {{name, slice}}}});
+    });
+  };
+  constexpr std::int64_t kHuge = std::int64_t{1} << 40;
+  CHECK(code_for("w", {.shape = {4, 3}, .offset = {2, 0}}) == "none");
+  CHECK(code_for("v", {.shape = {4, 3}, .offset = {2, 0}}) == "checkpoint.slice");
+  CHECK(code_for("w", {.shape = {4, 3}, .offset = {3, 0}}) == "checkpoint.slice");
+  CHECK(code_for("w", {.shape = {4, 3}, .offset = {-1, 0}}) == "checkpoint.slice");
+  CHECK(code_for("w", {.shape = {4, 3}, .offset = {0}}) == "checkpoint.slice");
+  CHECK(code_for("w", {.shape = {kHuge, kHuge}, .offset = {0, 0}}) == "checkpoint.slice");
+}
+
 TEST_CASE("manifest: a symbolic link to itself is no file of a checkpoint") {
   const SavedFolder saved;
   fs::create_symlink("loop", saved.path() / "loop");

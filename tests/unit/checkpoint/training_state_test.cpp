@@ -300,6 +300,8 @@ TEST_CASE("training state: the losses and the data's fingerprint are restored ex
                      .since_log = {.sum = std::nan(""), .finite = 1, .nonfinite = 1},
                      .last_logged_step = 5};
   position.data = {.rows = 40, .sample = "0123456789abcdef"};
+  position.metric_schedule = {.type = "greedy", .state = {{"best", 0.25}}};
+  position.hash_chain = {.previous = "aa", .rows = {"bb", "cc"}};
   save_training_state(folder.path(), adamw, training.names, position, single_rank_states());
   const TrainingPosition read = load_training_position(folder.path());
   REQUIRE(read.losses);
@@ -311,6 +313,23 @@ TEST_CASE("training state: the losses and the data's fingerprint are restored ex
   REQUIRE(read.data);
   CHECK(read.data->rows == 40);
   CHECK(read.data->sample == "0123456789abcdef");
+  REQUIRE(read.metric_schedule);
+  CHECK(read.metric_schedule->type == "greedy");
+  CHECK(read.metric_schedule->state == std::map<std::string, double>{{"best", 0.25}});
+  REQUIRE(read.hash_chain);
+  CHECK(read.hash_chain->previous == "aa");
+  CHECK(read.hash_chain->rows == std::vector<std::string>{"bb", "cc"});
+}
+
+TEST_CASE("training state: a position that lacks a part or repeats a key is refused") {
+  const TemporaryDirectory folder;
+  for (const std::string text :
+       {"", "[]", "{", R"({"loader": {}})", R"({"loader": 1, "optimizer": "AdamW"})",
+        R"({"loader": {}, "loader": {}})"}) {
+    CAPTURE(text);
+    write_file_atomically(folder.path() / "training_position.json", text);
+    CHECK(code_of([&] { load_training_position(folder.path()); }) == "checkpoint.position");
+  }
 }
 
 }  // namespace checkpoint_training_state_test

@@ -78,6 +78,18 @@ TEST_CASE("images: damaged and foreign files are refused by name") {
   CHECK(contains(error_for(flipped), "got a PNG with the error"));
   CHECK(contains(error_for(""), "got an empty file, expected a PNG or a JPEG"));
   CHECK(contains(error_for("GIF89a"), "got a GIF"));
+  CHECK(contains(error_for("BM1"), "got a BMP"));
+  CHECK(contains(error_for("RIFF1234WEBPVP8 "), "got a WebP"));
+  CHECK(contains(error_for(std::string("II*\0", 4)), "got a TIFF"));
+  CHECK(contains(error_for(std::string("MM\0*", 4)), "got a TIFF"));
+  CHECK(contains(error_for("no image"), "got a file of another format"));
+  CHECK(contains(error_for(whole, {.channels = 2}), "data.option"));
+  CHECK(contains(error_for(whole, {.max_pixels = 0}), "data.option"));
+  const TemporaryDirectory scratch;
+  write_file_atomically(scratch.path() / "huge.png", "");
+  fs::resize_file(scratch.path() / "huge.png", (std::uintmax_t{1} << 30) + 1);  // takes no space
+  CHECK(contains(error_of([&] { (void)read_image(scratch.path() / "huge.png"); }),
+                 "got 1073741825 bytes, expected 1073741824 bytes or fewer"));
   CHECK(contains(error_for("\xff\xd8\xff"), "data.image | image a.png: got a JPEG with the error"));
   CHECK(contains(error_of([] { (void)read_image("/nonexistent/a.png"); }), "/nonexistent/a.png"));
 }
@@ -158,6 +170,40 @@ TEST_CASE("images: preprocessor_config.json of both processors") {
   CHECK(contains(error(R"({"size": 8, "resample": 0})"), "2 (bilinear) or 3 (bicubic)"));
   CHECK(contains(error(R"({"size": 8, "image_std": [1, 0, 1]})"), "numbers above 0"));
   CHECK(contains(error(R"({"size": 8, "image_mean": [1, 0]})"), "got 2 numbers, expected 1 or 3"));
+  CHECK(contains(error(R"({"size": 8, "size": 8})"), "p.json, the file"));
+  CHECK(contains(error(R"({"size": 8, "resample": "2"})"), "got \"2\", expected a number"));
+  CHECK(contains(error(R"({"size": 8, "image_mean": "0"})"), "expected a list of numbers"));
+  CHECK(contains(error(R"({"size": 8, "image_mean": [0, "0"]})"), "expected a list of numbers"));
+  CHECK(contains(error(R"({"size": 8, "rescale_factor": 0})"), "a number above 0"));
+  CHECK(contains(error(R"({"size": 8, "rescale_factor": 1e400})"), "p.json, the file"));
+  CHECK(contains(error(R"({"size": {"shortest_edge": 8}, "crop_pct": 0})"), "above 0, up to 1"));
+  CHECK(contains(error(R"({"size": {"shortest_edge": 300}, "crop_pct": 1e-9})"),
+                 "a share that keeps sizes up to 65536"));
+  CHECK(contains(error(R"({"size": {"height": 8, "width": 65537}})"), "sizes of 1 to 65536"));
+  CHECK(contains(error(R"({"do_resize": false})"), "images of different sizes"));
+  const ImageProcessing large = ImageProcessing::from_json(
+      R"({"size": {"shortest_edge": 384}, "crop_pct": 0.5})", "p.json", {});
+  CHECK(large.shortest_edge == 0);
+  CHECK(large.out_height() == 384);
+  const ImageProcessing cropped = ImageProcessing::from_json(
+      R"({"size": {"shortest_edge": 9}, "do_center_crop": true, "crop_size": 8, "do_rescale": false,
+          "do_normalize": false, "image_mean": 0.5})",
+      "p.json", {});
+  CHECK(cropped.out_width() == 8);
+  CHECK(cropped.rescale_factor == 1);
+  CHECK((cropped.mean == std::vector<double>{0}));
+  CHECK((cropped.std == std::vector<double>{1}));
+  // The longer side follows from the shorter one.
+  CHECK(contains(error_of([&] {
+                   (void)process_image(at::zeros({3, 1, 9000}, at::kByte), cropped, {}, 0);
+                 }),
+                 "expected a side of 65536 or less"));
+  ImageProcessing invalid = cropped;
+  invalid.channels = 2;
+  CHECK(contains(error_of([&] { invalid.check("here"); }), "here, channels"));
+  invalid = cropped;
+  invalid.crop_height = -1;
+  CHECK(contains(error_of([&] { invalid.check("here"); }), "here, the sizes: got -1"));
 }
 
 TEST_CASE("images: a row's random changes follow from seed, epoch and row") {
