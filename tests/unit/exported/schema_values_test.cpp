@@ -68,17 +68,17 @@ TEST_CASE("schema values: texts, lists, objects and unions have to be what they 
 }
 
 TEST_CASE("schema values: types, layouts, memory formats and devices are those that are known") {
-  CHECK(value_of("13", read_scalar_type) == at::kBFloat16);
+  CHECK((value_of("13", read_scalar_type) == at::kBFloat16));
   CHECK(error_of_value("99", read_scalar_type) == "file.k: data type 99");
-  CHECK(value_of("7", read_layout) == at::kStrided);
+  CHECK((value_of("7", read_layout) == at::kStrided));
   CHECK(error_of_value("1", read_layout) == "file.k: layout 1");
-  CHECK(value_of("1", read_memory_format) == at::MemoryFormat::Contiguous);
-  CHECK(value_of("2", read_memory_format) == at::MemoryFormat::ChannelsLast);
-  CHECK(value_of("3", read_memory_format) == at::MemoryFormat::ChannelsLast3d);
-  CHECK(value_of("4", read_memory_format) == at::MemoryFormat::Preserve);
+  CHECK((value_of("1", read_memory_format) == at::MemoryFormat::Contiguous));
+  CHECK((value_of("2", read_memory_format) == at::MemoryFormat::ChannelsLast));
+  CHECK((value_of("3", read_memory_format) == at::MemoryFormat::ChannelsLast3d));
+  CHECK((value_of("4", read_memory_format) == at::MemoryFormat::Preserve));
   CHECK(error_of_value("5", read_memory_format) == "file.k: memory format 5");
-  CHECK(value_of("{\"type\": \"cpu\", \"index\": null}", read_device) == at::Device(at::kCPU));
-  CHECK(value_of("{\"type\": \"cuda\", \"index\": 3}", read_device) == at::Device(at::kCUDA, 3));
+  CHECK((value_of("{\"type\": \"cpu\", \"index\": null}", read_device) == at::Device(at::kCPU)));
+  CHECK((value_of("{\"type\": \"cuda\", \"index\": 3}", read_device) == at::Device(at::kCUDA, 3)));
   CHECK(error_of_value("{\"type\": \"cuda\", \"index\": 128}", read_device) == "file.k.index: 128");
   CHECK(error_of_value("{\"type\": \"toaster\"}", read_device) == "file.k: toaster");
   const std::string meta =
