@@ -413,9 +413,11 @@ void AdamW::scale(const std::vector<at::Tensor>& gradients) const {
 
 std::optional<at::Tensor> AdamW::divisor_on(const at::Tensor& like) const {
   const GradientScale& scale = scale_of_next_step();
-  if (scale.on_device.defined()) return scale.on_device.to(like.device()).reciprocal();
+  // The kernel reads a float, whatever the type of the factor.
+  const at::TensorOptions options = like.options().dtype(at::kFloat).requires_grad(false);
+  if (scale.on_device.defined()) return scale.on_device.to(options).reciprocal();
   if (scale.number == 1.0) return std::nullopt;
-  return at::full({}, 1.0 / scale.number, like.options().requires_grad(false));
+  return at::full({}, 1.0 / scale.number, options);
 }
 
 void AdamW::save(torch::serialize::OutputArchive& archive) const {

@@ -105,6 +105,7 @@ bool GradScaler::step(torch::optim::Optimizer& optimizer) {
     throw_scaler_order("step", "an optimizer whose parameters have no gradients",
                        "call scale(loss).backward() before");
   const bool finite = record.finite.item<bool>();
+  record.finite = at::scalar_tensor(finite, at::kBool);  // update() need not wait for the device
   if (finite) optimizer.step();
   record.has_stepped = true;
   return finite;

@@ -7,6 +7,7 @@
 #include "hasten/base/text.h"
 #include "hasten/device/memory.h"
 #include "hasten/models/pretrained_model.h"
+#include "hasten/optim/adamw.h"
 #include "hasten/trainer/estimate.h"
 #include "unit/code_of.h"
 
@@ -174,6 +175,31 @@ TEST_CASE("dry GPU: an experiment leaves nothing behind") {
   empty_device_cache();
   // The product libraries' workspaces stay until the process ends, as on a GPU.
   CHECK(*gpu_memory_used() <= v100().context + (64 << 20));
+}
+
+TEST_CASE(
+    "dry GPU: LibTorch's AdamW gets the factor of gradients in float, as its kernel reads it") {
+  static std::vector<at::ScalarType> types;
+  types.clear();
+  const DryRun dry(v100());
+  const at::CallbackHandle handle = at::addThreadLocalCallback(
+      at::RecordFunctionCallback([](const at::RecordFunction& call)
+                                     -> std::unique_ptr<at::ObserverContext> {
+        if (std::string_view(call.name()) != "aten::_fused_adamw_") return nullptr;
+        const c10::IValue& factor = call.inputs()[13];
+        types.push_back(factor.isTensor() ? factor.toTensor().scalar_type() : at::kByte);
+        return nullptr;
+      }).needsInputs(true));
+  const at::Tensor weight = at::ones({8}, at::kCUDA).requires_grad_();
+  AdamW adamw({weight});
+  weight.mutable_grad() = at::ones_like(weight).detach();
+  for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+    adamw.scale_next_step(at::full({}, 0.5, at::TensorOptions(at::kCUDA).dtype(type)));
+    adamw.step();
+  }
+  at::removeCallback(handle);
+  REQUIRE(types.size() == 2);
+  for (const at::ScalarType type : types) CHECK((type == at::kFloat));
 }
 
 TEST_CASE("dry GPU: the error for an unknown device names the nearest name") {
