@@ -190,6 +190,7 @@ class KeepsConfiguration : public TrainerCallback {
                           text_);
   }
   bool reads_gradients() const override { return false; }
+  bool reads_losses() const override { return false; }
 
  private:
   std::string text_;

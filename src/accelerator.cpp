@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/profiler_kineto.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <iostream>
 
 #include "attach/attach.h"
@@ -39,7 +40,11 @@ ProfileScope::ProfileScope(std::filesystem::path trace) : trace_(std::move(trace
   namespace profiler = torch::autograd::profiler;
   const profiler::ProfilerConfig config(profiler::ProfilerState::KINETO,
                                         /*report_input_shapes=*/true, /*profile_memory=*/true);
-  const std::set<profiler::ActivityType> activities = {profiler::ActivityType::CPU};
+  std::set<profiler::ActivityType> activities = {profiler::ActivityType::CPU};
+  const std::vector<const Device*>& devices = all_devices();
+  if (std::any_of(devices.begin(), devices.end(),
+                  [](const Device* each) { return each->is_profiled(); }))
+    activities.insert(profiler::ActivityType::CUDA);
   profiler::prepareProfiler(config, activities);
   profiler::enableProfiler(config, activities);
 }

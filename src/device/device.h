@@ -52,6 +52,8 @@ struct DeviceTraits {
   // Gloo cannot read the device's tensors, so they are copied to host memory first.
   bool needs_host_staging = false;
 
+  // Has numbers of 64 bits, in which sums on the device are kept, as on the host.
+  bool has_double = true;
   bool has_sparse_tensors = true;
   // data_ptr() tells where a tensor is. False: only storages and offsets tell tensors apart.
   bool has_addresses = true;
@@ -151,6 +153,8 @@ class Device {
   virtual bool set_tf32(int /*index*/, bool /*is_on*/) const { return false; }
 
   virtual MemoryFigures memory(int) const { return {}; }
+  // Returns whether LibTorch's profiler records the kernels of the device and the calls of its runtime.
+  virtual bool is_profiled() const { return false; }
   // Returns cached, unused memory to the driver.
   virtual void empty_cache() const {}
   // Returns nothing for a device whose allocator does not count.

@@ -24,7 +24,7 @@ bool is_plain(const at::Tensor& x) {
   return x.device().is_cpu() && x.scalar_type() == at::kFloat && x.is_non_overlapping_and_dense();
 }
 
-// Returns one tensor, and makes no copies of the gradients' size.
+// Returns one tensor, and makes no copies of the gradients' size. The norms are summed in `type`.
 at::Tensor norm_of_norms(const std::vector<at::Tensor>& gradients, double norm_type,
                          at::ScalarType type) {
   std::map<at::ScalarType, std::vector<at::Tensor>> by_type;
@@ -32,9 +32,9 @@ at::Tensor norm_of_norms(const std::vector<at::Tensor>& gradients, double norm_t
   std::vector<at::Tensor> norms;
   for (const auto& [of_type, same] : by_type) {
     for (const at::Tensor& each : at::_foreach_norm(same, norm_type, at::toOpMathType(of_type)))
-      norms.push_back(each.to(gradients[0].device(), type));
+      norms.push_back(each.to(gradients[0].device()));
   }
-  return at::linalg_vector_norm(at::stack(norms), norm_type);
+  return at::linalg_vector_norm(at::stack(norms).to(type), norm_type);
 }
 
 // Reads a single number from the device.
@@ -111,7 +111,8 @@ at::Tensor gradient_norm_on_device(const std::vector<at::Tensor>& parameters, do
   const torch::NoGradGuard no_grad;
   const std::vector<at::Tensor> gradients = gradients_of(parameters);
   if (gradients.empty()) return at::zeros({});
-  return norm_of_norms(gradients, norm_type, at::kFloat);
+  const bool has_double = device_of(gradients[0].device()).traits().has_double;
+  return norm_of_norms(gradients, norm_type, has_double ? at::kDouble : at::kFloat);
 }
 
 double clip_factor(double norm, double max_norm) {
@@ -120,7 +121,7 @@ double clip_factor(double norm, double max_norm) {
 }
 
 at::Tensor clip_factor(const at::Tensor& norm, double max_norm) {
-  return (norm + 1e-6).reciprocal().mul(max_norm).clamp_max(1.0);
+  return (norm + 1e-6).reciprocal().mul(max_norm).clamp_max(1.0).to(at::kFloat);
 }
 
 void scale_gradients_(const std::vector<at::Tensor>& parameters, double factor) {

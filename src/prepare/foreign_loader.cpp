@@ -88,9 +88,10 @@ at::Tensor sample_of(const std::vector<at::Tensor>& tensors) {
     }
     exact += str(" ", static_cast<int>(tensor.scalar_type()), " of");
     for (const std::int64_t size : tensor.sizes()) exact += str(" ", size);
+    // The samples of each new shape would be a program that is compiled.
     const bool readable = tensor.layout() == at::kStrided && !tensor.is_quantized() &&
                           !tensor.is_meta() &&
-                          !device_of(tensor.device()).traits().reads_scalars_late;
+                          !device_of(tensor.device()).traits().needs_static_shapes;
     if (!readable || tensor.numel() == 0 || samples >= kSamples) continue;
     const at::Tensor flat = tensor.detach().reshape(-1);
     const std::int64_t taken = std::min(of_each, flat.numel());

@@ -19,6 +19,7 @@
 #include "track/dashboard.h"
 #include "track/terminal_restore.h"
 #include "trainer/agreement.h"
+#include "trainer/loss_reading.h"
 #include "trainer/plan.h"
 
 namespace hasten {
@@ -95,6 +96,7 @@ class DashboardCallback::Impl {
     lines_ = ProgressCallback(is_shown_ ? ProgressOptions{.bar = false, .lines = otherwise_.lines}
                                         : otherwise_);
     if (!is_shown_) return report_why();
+    shows_logs_ = shows_logged_losses(event.model, event.args);
     if (!opened) use_terminal({});  // rank 0 draws, so this rank keeps its output
     show_start(event, group);
   }
@@ -105,7 +107,7 @@ class DashboardCallback::Impl {
       hand_over(control);
       dashboard_->update([&](DashboardFigures& f) {
         note_position(f, event);
-        f.step_loss.add(static_cast<double>(event.state.global_step), loss);
+        if (!shows_logs_) f.step_loss.add(static_cast<double>(event.state.global_step), loss);
         f.activity = "training";
       });
     }
@@ -120,6 +122,8 @@ class DashboardCallback::Impl {
         if (name == "total_flos" || starts_with(name, "train_")) continue;
         if (!f.logged.contains(name)) f.metrics.push_back(name);
         f.logged[name].add(static_cast<double>(event.state.global_step), value);
+        if (shows_logs_ && name == "loss")
+          f.step_loss.add(static_cast<double>(event.state.global_step), value);
       }
     });
   }
@@ -283,6 +287,7 @@ class DashboardCallback::Impl {
   ProgressCallback lines_;
   std::unique_ptr<Dashboard> dashboard_;  // exists in rank 0
   bool is_shown_ = false;                 // by rank 0
+  bool shows_logs_ = false;               // losses are known when they are logged
   Clock::time_point started_, reported_;
   std::int64_t first_step_ = 0, steps_ = 0, interval_ = 1;
   double processor_ = 0, flos_ = 0;

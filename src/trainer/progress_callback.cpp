@@ -4,16 +4,12 @@
 
 #include "device/device.h"
 #include "hasten/base/text.h"
+#include "trainer/loss_reading.h"
 
 namespace hasten {
 namespace {
 
 constexpr std::int64_t kCompiling = 2;  // the first steps, which compile
-
-at::Device device_of_model(const torch::nn::Module& model) {
-  const auto parameters = model.parameters();
-  return parameters.empty() ? at::Device(at::kCPU) : parameters.front().device();
-}
 
 // The Hugging Face Trainer's line: the metrics with four digits, without the FLOP.
 std::string log_line(const Metrics& logs) {
@@ -35,16 +31,15 @@ void ProgressCallback::on_train_begin(const TrainerEvent& event, TrainerControl&
   average_ = 0;
   steps_ = 0;
   compiles_ = device_of(device_of_model(event.model)).traits().needs_static_shapes;
+  shows_logs_ = shows_logged_losses(event.model, event.args);
   if (compiles_) training_->show("compiling");
 }
 
 void ProgressCallback::on_step_end(const TrainerEvent&, TrainerControl&, double loss) {
   if (!training_) return;
   ++steps_;
-  if (compiles_) {
-    if (steps_ == kCompiling) training_->set_postfix("");
-    return training_->update(1);
-  }
+  if (compiles_ && steps_ == kCompiling) training_->set_postfix("");
+  if (shows_logs_) return training_->update(1);
   if (std::isfinite(loss)) average_ = average_ == 0 ? loss : 0.95 * average_ + 0.05 * loss;
   training_->set_postfix(std::isfinite(loss) ? "loss " + fixed(average_, 4) : "loss not finite");
   training_->update(1);
@@ -54,7 +49,7 @@ void ProgressCallback::on_log(const TrainerEvent& event, TrainerControl&, const 
   if (!options_.lines || !event.state.is_world_process_zero) return;
   if (evaluation_) evaluation_->close();
   const auto loss = logs.find("loss");
-  if (training_ && compiles_ && loss != logs.end())
+  if (training_ && shows_logs_ && loss != logs.end())
     training_->set_postfix("loss " + fixed(loss->second, 4));
   if (training_) {
     training_->write(log_line(logs));

@@ -86,10 +86,9 @@ void RunHashes::add_rows(TrainerBatch batch, std::int64_t turn) {
   rows = sha256_of_text(text);
 }
 
-void RunHashes::end_step(std::int64_t step, double loss, const torch::nn::Module& module,
+void RunHashes::add_link(std::int64_t step, double loss, const torch::nn::Module& module,
                          const torch::optim::Optimizer& optimizer,
                          const ParameterNames& parameters) {
-  if (step % every_ != 0) return;
   HashLink link{.step = step,
                 .num_processes = group_.size() * std::ssize(rows_),
                 .previous = previous_,

@@ -4,7 +4,7 @@
 //   RunHashes hashes(output_dir, /*every=*/100, group, /*turns=*/1);
 //   hashes.start();                                  // or resume(step, position of the checkpoint)
 //   hashes.add_rows(batch, turn);                    // each micro-batch, before it is used
-//   hashes.end_step(step, loss, module, optimizer, parameters);   // a collective
+//   if (hashes.is_due(step)) hashes.add_link(step, loss, module, optimizer, parameters);
 //
 // Every process hashes the rows that it uses, those of each of its virtual ranks on their own. The main process hashes the weights and the state of
 // the optimizer, and writes. Throws IoError "io.*", DataError "checkpoint.broken-chain". Thread rule: the
@@ -36,8 +36,10 @@ class RunHashes {
   // Continues the chain at a checkpoint. Links of later steps are deleted.
   void resume(std::int64_t step, const std::optional<HashChainPosition>& position);
   void add_rows(TrainerBatch batch, std::int64_t turn);
-  // Writes a link if one is due at this step.
-  void end_step(std::int64_t step, double loss, const torch::nn::Module& module,
+  // True if this step ends with a link.
+  bool is_due(std::int64_t step) const { return step % every_ == 0; }
+  // Writes a link. `loss` is that of the step. A collective.
+  void add_link(std::int64_t step, double loss, const torch::nn::Module& module,
                 const torch::optim::Optimizer& optimizer, const ParameterNames& parameters);
   // Returns the state for a checkpoint. A collective.
   HashChainPosition position() const;

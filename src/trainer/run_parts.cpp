@@ -1,5 +1,7 @@
 #include "trainer/run_parts.h"
 
+#include <algorithm>
+
 #include "hasten/base/error.h"
 #include "trainer/resume_checks.h"
 
@@ -33,7 +35,7 @@ Trainer::Impl::RunParts::RunParts(Impl& trainer, LossRecord::Listener on_nonfini
       loader(std::get<0>(trainer.accelerator.prepare(
           training_loader(trainer.trainer, trainer.parts.train_dataset)))),
       losses(trainer.args, trainer.group(), trainer.accelerator.device(),
-             trainer.traits().reads_scalars_late && !trainer.args.stop_on_nonfinite_loss,
+             loss_reading(trainer.traits(), trainer.args, callbacks_read_losses(trainer)),
              std::move(on_nonfinite_loss)),
       plan(plan_of_run(trainer, loader)),
       optimizer(std::get<0>(trainer.accelerator.prepare(make_optimizer(trainer, plan.max_steps)))),
@@ -44,6 +46,11 @@ Trainer::Impl::RunParts::RunParts(Impl& trainer, LossRecord::Listener on_nonfini
   if (trainer.args.hash_chain_steps > 0)
     hashes.emplace(trainer.args.output_dir, trainer.args.hash_chain_steps, trainer.group(),
                    trainer.turns());
+}
+
+bool Trainer::Impl::RunParts::callbacks_read_losses(const Impl& trainer) {
+  return std::any_of(trainer.parts.callbacks.begin(), trainer.parts.callbacks.end(),
+                     [](const auto& callback) { return callback->reads_losses(); });
 }
 
 std::unique_ptr<torch::optim::Optimizer> Trainer::Impl::RunParts::make_optimizer(

@@ -43,6 +43,7 @@ struct Trainer::Impl::RunParts {
   static std::int64_t rows_of(const TrainerDataset& data,
                               const PreparedLoader<Loader<TrainerBatch>>& loader);
   static Plan plan_of_run(const Impl& trainer, const PreparedLoader<Loader<TrainerBatch>>& loader);
+  static bool callbacks_read_losses(const Impl& trainer);
   static std::unique_ptr<torch::optim::Optimizer> make_optimizer(Impl& trainer,
                                                                  std::int64_t max_steps);
 

@@ -3,6 +3,7 @@
 #include <exception>
 #include <utility>
 
+#include "hasten/base/error.h"
 #include "hasten/base/text.h"
 
 namespace hasten {

@@ -31,6 +31,7 @@ class TrialReports : public TrainerCallback {
     if (trial_.should_stop()) control.should_training_stop = true;
   }
   bool reads_gradients() const override { return false; }
+  bool reads_losses() const override { return false; }
 
   // The value of an evaluation after this step; nothing if there was none.
   std::optional<double> value_at(std::int64_t step) const {

@@ -110,8 +110,10 @@ class Trainer::Run {
     trainer_.notify_callbacks(&TrainerCallback::on_train_begin);
     agree();
     if (!trainer_.is_elastic() && !evaluates_closure_) memory_.set_retry(dry_retry());
-    if (!args_.anatomy.empty())
+    if (!args_.anatomy.empty()) {
       anatomy_.emplace(trainer_.accelerator.anatomy({.steps = args_.anatomy_steps}));
+      anatomy_->watch_functionality(run_.losses.on_device());
+    }
   }
 
   void report_nothing_left() const {
@@ -331,8 +333,8 @@ class Trainer::Run {
       empty_device_cache();
     trainer_.state.epoch = epochs_seen();
     close_window(totals);
-    if (run_.hashes) {
-      run_.hashes->end_step(trainer_.state.global_step, run_.losses.latest(), *trainer_.model,
+    if (run_.hashes && run_.hashes->is_due(trainer_.state.global_step)) {
+      run_.hashes->add_link(trainer_.state.global_step, run_.losses.read_latest(), *trainer_.model,
                             run_.optimizer.unwrap(), run_.parameters.by_name());
     }
     if (trainer_.state.global_step == started_at_step_ + 1) check_parameters();
@@ -396,11 +398,11 @@ class Trainer::Run {
   }
 
   void report_nonfinite_loss(const LossRecord::Nonfinite& bad) const {
-    trainer_.logger.warning(str(
-        "the loss of step ", bad.step, " is ", std::isnan(bad.loss) ? "NaN" : "infinite",
-        bad.count > 1
-            ? str(", the first of ", bad.count, " losses since the last log that are not finite")
-            : ""));
+    trainer_.logger.warning(
+        str("the loss of step ", bad.step, " is ", std::isnan(bad.loss) ? "NaN" : "infinite",
+            bad.count > 1
+                ? str(", the first of ", bad.count, " losses read together that are not finite")
+                : ""));
     if (!args_.stop_on_nonfinite_loss) return;
     throw DivergedError(
         "trainer.nonfinite-loss",
@@ -442,9 +444,10 @@ class Trainer::Run {
   }
 
   void log_loss() {
-    const LossRecord::Logged since = run_.losses.take_since_log(trainer_.state.global_step);
+    const LossRecord::Logged since =
+        run_.losses.take_since_log(trainer_.state.global_step, grad_norm_);
     Metrics logs = {
-        {"loss", since.loss}, {"grad_norm", grad_norm_}, {"learning_rate", learning_rate_}};
+        {"loss", since.loss}, {"grad_norm", since.grad_norm}, {"learning_rate", learning_rate_}};
     if (since.nonfinite > 0) logs["nonfinite_losses"] = static_cast<double>(since.nonfinite);
     if (const std::int64_t skipped = trainer_.take_skipped_steps(); skipped > 0)
       logs["skipped_steps"] = static_cast<double>(skipped);

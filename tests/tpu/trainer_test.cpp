@@ -6,6 +6,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
+#include "hasten/checkpoint/hash_chain.h"
 #include "hasten/data/token_dataset.h"
 #include "oracle/trainer_cases.h"
 #include "tpu/programs.h"
@@ -50,6 +51,7 @@ TrainingArguments arguments(const fs::path& folder, bool cpu) {
 
 // Records the number of compiled programs at the end of each epoch.
 struct CountPrograms : TrainerCallback {
+  bool reads_losses() const override { return false; }
   void on_epoch_end(const TrainerEvent&, TrainerControl&) override {
     per_epoch.push_back(programs());
   }
@@ -154,10 +156,43 @@ TEST_CASE("tpu: losses that stay on the device are logged like losses that are r
   }
 }
 
+TEST_CASE("tpu: callbacks and links of the hash chain have the loss of their own step") {
+  use_tpu();
+  const TemporaryDirectory folder;
+  struct KeepLosses : TrainerCallback {
+    void on_step_end(const TrainerEvent&, TrainerControl&, double loss) override {
+      losses.push_back(loss);
+    }
+    std::vector<double> losses;
+  };
+  TrainingArguments args = arguments(folder.path() / "each", false);
+  args.max_steps = 7;
+  Trainer each(base_model(kEager), args, {.train_dataset = ragged_rows(45)});
+  each.train();
+  const std::vector<double> expected = logged(each, "loss");
+
+  args.output_dir = (folder.path() / "late").string();
+  args.logging_steps = 5;
+  args.hash_chain_steps = 3;
+  Trainer(base_model(kEager), args, {.train_dataset = ragged_rows(45)}).train();
+  std::vector<double> of_links;
+  for (const HashLink& link : read_hash_chain(folder.path() / "late" / kHashChainFile))
+    of_links.push_back(link.loss);
+  check_near(of_links, {expected.at(2), expected.at(5)}, 1e-6);
+
+  args.output_dir = (folder.path() / "kept").string();
+  args.hash_chain_steps = 0;
+  const auto keep = std::make_shared<KeepLosses>();
+  Trainer kept(base_model(kEager), args, {.train_dataset = ragged_rows(45), .callbacks = {keep}});
+  kept.train();
+  check_near(keep->losses, expected, 1e-6);
+}
+
 TEST_CASE("tpu: a nonfinite loss is reported with its step, although it is read later") {
   use_tpu();
   const TemporaryDirectory folder;
   struct Poison : TrainerCallback {
+    bool reads_losses() const override { return false; }
     void on_step_begin(const TrainerEvent& event, TrainerControl&) override {
       if (event.state.global_step != 3) return;
       const torch::NoGradGuard no_grad;
@@ -178,8 +213,7 @@ TEST_CASE("tpu: a nonfinite loss is reported with its step, although it is read 
     CHECK(logged(trainer, "nonfinite_losses") ==
           std::vector<double>{3, 3});  // since the last log, and in total
     REQUIRE(lines.size() == 1);
-    CHECK(lines[0].find("step 4 is NaN, the first of 3 losses since the last log") !=
-          std::string::npos);
+    CHECK(lines[0].find("step 4 is NaN, the first of 3 losses read together") != std::string::npos);
   }
   SUBCASE("ends the run at once with stop_on_nonfinite_loss") {
     TrainingArguments strict = args;

@@ -4,8 +4,8 @@
 //   const DeferredScalar norm = accelerator.clip_grad_norm_(model->parameters(), 1.0);
 //   if (step % 100 == 0) std::printf("%f\n", norm.value());     // only this waits for the device
 //
-// On a TPU, reading a number waits for all operations that were submitted before. On the CPU and on
-// a GPU the number is stored at once. Converts implicitly to double, which reads it. Thread rule: a
+// On a GPU or a TPU, reading a number waits for all operations that were submitted before. On the
+// CPU the number is stored at once. It converts implicitly to double, which reads it. Thread rule: a
 // value; threads must not share it before its first reading.
 #pragma once
 
@@ -22,6 +22,8 @@ class HASTEN_API DeferredScalar {
   explicit DeferredScalar(at::Tensor on_device) : on_device_(std::move(on_device)) {}
 
   double value() const;
+  // The number while it is on its device; undefined once it has been read.
+  const at::Tensor& on_device() const { return on_device_; }
   operator double() const { return value(); }
 
  private:

@@ -6,9 +6,9 @@
 //
 // Dense and sparse gradients count equally. Parameters without a gradient are skipped, and one that
 // is listed twice (LibTorch's parameters() lists a shared tensor under each of its names) counts
-// once. Sums are in double; on a GPU the 2-norm of each single gradient is in float. On a TPU sums
-// are in float, and norm and factor stay on the device until they are read. Thread rule: these
-// functions read and write the gradients; one thread at a time. Source:
+// once. Sums are in double; on a GPU the 2-norm of each single gradient is in float, and on a TPU
+// all sums are. On a GPU or a TPU norm and factor stay on the device until they are read. Thread
+// rule: these functions read and write the gradients; one thread at a time. Source:
 // torch.nn.utils.clip_grad_norm_ (factor max_norm / (norm + 1e-6), at most 1).
 #pragma once
 
@@ -56,7 +56,7 @@ HASTEN_API at::Tensor gradient_norm_on_device(const std::vector<at::Tensor>& par
 // The factor that brings gradients of this norm down to max_norm; 1 if they need none. It is NaN
 // for a norm of NaN.
 HASTEN_API double clip_factor(double norm, double max_norm);
-// The same on the device of the norm.
+// The same on the device of the norm, in float.
 HASTEN_API at::Tensor clip_factor(const at::Tensor& norm, double max_norm);
 // Multiplies every gradient in place. A factor of 1 touches nothing.
 HASTEN_API void scale_gradients_(const std::vector<at::Tensor>& parameters, double factor);

@@ -67,9 +67,11 @@ class HASTEN_API TrainerCallback {
   // the optimizer clips them as it reads them, which saves a pass over memory; the weights are the
   // same.
   virtual bool reads_gradients() const { return true; }
-  // Called after an optimizer step. `loss` is the mean over its window. On a TPU losses are read
-  // when they are logged: there it is the mean over the steps before the last log, and 0 before the
-  // first log.
+  // True if on_step_end uses the loss. If no callback does, a run on a GPU or a TPU reads losses only
+  // when it needs them, such as for a log, and no step waits for the device.
+  virtual bool reads_losses() const { return true; }
+  // Called after an optimizer step. `loss` is the mean over its window. If reads_losses() is false
+  // for all callbacks, it is on a GPU or a TPU that of the latest step that has been read, or 0.
   virtual void on_step_end(const TrainerEvent&, TrainerControl&, double /*loss*/) {}
   virtual void on_evaluate(const TrainerEvent&, TrainerControl&, const Metrics&) {}
   virtual void on_predict(const TrainerEvent&, TrainerControl&, const Metrics&) {}
@@ -102,6 +104,7 @@ class HASTEN_API EarlyStoppingCallback : public TrainerCallback {
   void on_evaluate(const TrainerEvent& event, TrainerControl& control,
                    const Metrics& metrics) override;
   bool reads_gradients() const override { return false; }
+  bool reads_losses() const override { return false; }
   std::string name() const override { return "EarlyStoppingCallback"; }
   std::map<std::string, double> attributes() const override;
   void restore(const std::map<std::string, double>& attributes) override;

@@ -45,6 +45,7 @@ class HASTEN_API DashboardCallback : public TrainerCallback {
   void on_anatomy(const TrainerEvent& event, const anatomy::Report& report) override;
   void on_train_failed(const TrainerEvent& event) override;
   bool reads_gradients() const override { return false; }
+  bool reads_losses() const override { return false; }
 
  private:
   class Impl;

@@ -32,13 +32,15 @@ class HASTEN_API ProgressCallback : public TrainerCallback {
   void on_predict(const TrainerEvent& event, TrainerControl&, const Metrics&) override;
   void on_train_end(const TrainerEvent& event, TrainerControl&) override;
   bool reads_gradients() const override { return false; }
+  bool reads_losses() const override { return false; }
 
  private:
   ProgressOptions options_;
   std::unique_ptr<ProgressBar> training_, evaluation_;
-  // True on a device that compiles each new shape (a TPU): there the first steps take long, and
-  // losses are known only when they are logged.
+  // True on a device that compiles each new shape (a TPU): there the first steps take long.
   bool compiles_ = false;
+  // True on a device that reads losses when they are logged, which are then shown.
+  bool shows_logs_ = false;
   // The steps of this run.
   std::int64_t steps_ = 0;
   // The running mean of the loss over about twenty steps, as the losses of single steps vary much.

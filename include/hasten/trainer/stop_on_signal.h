@@ -58,6 +58,7 @@ class HASTEN_API StopOnSignal : public TrainerCallback {
   void on_save(const TrainerEvent&, TrainerControl& control) override { ask(control); }
   void on_prediction_step(const TrainerEvent&, TrainerControl& control) override { ask(control); }
   bool reads_gradients() const override { return false; }
+  bool reads_losses() const override { return false; }
 
  private:
   void install(int signal);

@@ -34,6 +34,7 @@ class HASTEN_API TrackingCallback : public TrainerCallback {
   void on_train_begin(const TrainerEvent& event, TrainerControl&) override;
   void on_log(const TrainerEvent& event, TrainerControl&, const Metrics& logs) override;
   bool reads_gradients() const override { return false; }
+  bool reads_losses() const override { return false; }
 
  private:
   void start(const TrainingArguments& args);

@@ -10,6 +10,7 @@
 #include "device/cuda/nccl.h"
 #include "device/cuda/nvml.h"
 #include "device/cuda/row_kernel_library.h"
+#include "device/cuda/simulated_gpu.h"
 #include "device/known_devices.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -42,7 +43,9 @@ bool has_context() {
 class Cuda final : public Device {
  public:
   Cuda()
-      : Device(at::kCUDA, {.has_reserved_memory = true,
+      : Device(at::kCUDA, {// A wait leaves the GPU idle until the host has submitted more.
+                           .reads_scalars_late = true,
+                           .has_reserved_memory = true,
                            .allocation_unit = 512,
                            .copies_from_pinned_memory = true,
                            .copies_in_background = true}) {}
@@ -74,6 +77,10 @@ class Cuda final : public Device {
           "NVML (libnvidia-ml.so.1) is unavailable, so the GPU's context and capacity are unknown";
     }
     return memory;
+  }
+  // Does not load the library for a run on the CPU.
+  bool is_profiled() const override {
+    return !is_gpu_simulated() && at::hasCUDA() && torch::cuda::is_available();
   }
   void empty_cache() const override {
     if (is_available()) at::accelerator::emptyCache();

@@ -15,6 +15,7 @@ constexpr DeviceTraits kTraits = {
     .needs_static_shapes = true,
     .compiles_collectives = true,
     .needs_host_staging = true,
+    .has_double = false,
     .has_sparse_tensors = false,
     .has_addresses = false,
     .has_linear_kernel = true,

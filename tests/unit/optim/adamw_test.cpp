@@ -345,4 +345,38 @@ TEST_CASE("adamw: the norm of gradients in several types equals LibTorch's") {
   CHECK(gradient_norm(all) == doctest::Approx(1).epsilon(1e-2));
 }
 
+TEST_CASE(
+    "adamw: the norm on a device that has double loses no small gradient beside a large one") {
+  std::vector<Tensor> all = {at::zeros({1}).requires_grad_()};
+  all[0].mutable_grad() = at::full({1}, 1e4);
+  for (int i = 0; i < 1000; ++i) {
+    all.push_back(at::zeros({1}).requires_grad_());
+    all.back().mutable_grad() = at::ones({1});
+  }
+  const Tensor norm = gradient_norm_on_device(all);
+  CHECK((norm.scalar_type() == at::kDouble));
+  CHECK(norm.item<double>() == doctest::Approx(std::sqrt(1e8 + 1000)).epsilon(1e-14));
+  // Kernels and gradients take the factor in float.
+  CHECK((clip_factor(norm, 1.0).scalar_type() == at::kFloat));
+  CHECK(clip_factor(norm, 1.0).item<double>() ==
+        doctest::Approx(clip_factor(norm.item<double>(), 1.0)).epsilon(1e-7));
+}
+
+TEST_CASE("adamw: a norm that is not finite clips on the device as on the host") {
+  for (const double bad : {static_cast<double>(INFINITY), static_cast<double>(NAN)}) {
+    CAPTURE(bad);
+    const auto clipped = [&](bool on_device) {
+      const Tensor w = at::zeros({3}).requires_grad_();
+      w.mutable_grad() = at::tensor({1.0F, static_cast<float>(bad), -2.0F});
+      if (on_device) {
+        scale_gradients_({w}, clip_factor(gradient_norm_on_device({w}), 1.0));
+      } else {
+        scale_gradients_({w}, clip_factor(gradient_norm({w}), 1.0));
+      }
+      return w.grad();
+    };
+    CHECK(at::allclose(clipped(true), clipped(false), 0, 0, /*equal_nan=*/true));
+  }
+}
+
 }  // namespace optim_adamw_test

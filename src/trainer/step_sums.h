@@ -1,0 +1,55 @@
+// File: trainer/step_sums.h (internal)
+// The sums of the losses of a run's latest steps, which stay on the device until they are read
+// together.
+//
+//   const auto sums = make_step_sums(device);
+//   sums->add(loss, items);                             // each micro-batch
+//   sums->close();                                      // each step
+//   const StepSums::Taken taken = sums->take(norm);     // waits for the device once
+//
+// Sums are in double on a device that has it, as on the host, and in float on others. The memory
+// is allocated once and does not grow. Thread rule: one thread at a time.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "hasten/device/deferred_scalar.h"
+
+namespace hasten {
+
+class StepSums {
+ public:
+  // The number of steps that may be closed before they are taken.
+  static constexpr std::int64_t kSteps = 512;
+
+  virtual ~StepSums() = default;
+
+  // Adds the mean loss of this many labels or rows to the open step.
+  virtual void add(const at::Tensor& loss, double items) = 0;
+  // Ends the open step and begins another.
+  virtual void close() = 0;
+
+  struct Taken {
+    std::vector<double> of_steps;  // the sums of the closed steps, the oldest first
+    double also = 0;               // the other number
+  };
+  // Reads the closed steps and forgets them; the open step stays. `also` is read with the same
+  // wait where no program has to be compiled for it.
+  virtual Taken take(const DeferredScalar& also) = 0;
+
+  // Reads the sum of the open step.
+  virtual double open() const = 0;
+  virtual void set_open(double sum) = 0;
+  // The tensors on the device.
+  virtual std::vector<at::Tensor> tensors() const = 0;
+};
+
+std::unique_ptr<StepSums> make_step_sums(at::Device device);
+// Those of a device that compiles programs: every step runs the same ones.
+std::unique_ptr<StepSums> make_compiled_step_sums(at::Device device);
+
+}  // namespace hasten
