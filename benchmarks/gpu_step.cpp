@@ -2,11 +2,11 @@
 // line. benchmarks/python/gpu_step.py does the same work with the Hugging Face Trainer.
 //
 //   $ gpu_step --model bert-large --batch 4 --seq 512 --precision fp32|tf32|bf16|fp16
-//              [--steps 20] [--blocks 3] [--warm_up 5] [--device cuda|cpu]
+//              [--steps 20] [--blocks 3] [--warm_up 5] [--device cuda|cpu] [--trace FILE]
 //
 // The steps are those of a run: batches of random ids from the loader, AdamW, a linear schedule,
 // clipping at norm 1. After the warm-up the time of each block of steps is measured, from one wait for
-// the GPU to the next.
+// the GPU to the next. --trace writes a Chrome trace of the last block, which then takes longer.
 #include <ATen/DeviceAccelerator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/torch.h>
@@ -14,9 +14,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "hasten/accelerator.h"
 #include "hasten/base/files.h"
 #include "hasten/data/column_dataset.h"
 #include "hasten/device/memory.h"
@@ -29,7 +31,7 @@ using namespace hasten;
 using Clock = std::chrono::steady_clock;
 
 struct Options {
-  std::string model = "bert-base", precision = "fp32", device = "cuda";
+  std::string model = "bert-base", precision = "fp32", device = "cuda", trace;
   std::int64_t batch = 8, seq = 128, steps = 20, blocks = 3, warm_up = 5;
 };
 
@@ -37,7 +39,7 @@ struct Options {
   std::fprintf(
       stderr,
       "gpu_step: got %s, expected --model, --batch, --seq, --precision fp32|tf32|bf16|fp16, "
-      "--steps, --blocks, --warm_up or --device cuda|cpu, each with a value\n",
+      "--steps, --blocks, --warm_up, --device cuda|cpu or --trace, each with a value\n",
       flag.c_str());
   std::exit(2);
 }
@@ -54,6 +56,8 @@ Options parse(int argc, char** argv) {
       o.precision = value;
     else if (flag == "--device")
       o.device = value;
+    else if (flag == "--trace")
+      o.trace = value;
     else if (flag == "--batch")
       o.batch = std::stoll(value);
     else if (flag == "--seq")
@@ -80,11 +84,15 @@ void wait_for(const std::string& device) {
 struct Blocks : TrainerCallback {
   explicit Blocks(const Options& options) : options(options) {}
   bool reads_gradients() const override { return false; }
+  bool reads_losses() const override { return false; }
   void on_step_end(const TrainerEvent& event, TrainerControl&, double) override {
     const std::int64_t done = event.state.global_step - options.warm_up;
     if (done < 0 || done % options.steps != 0) return;
+    trace.reset();  // before the wait, which is not one of the steps
     wait_for(options.device);
     ends.push_back(Clock::now());
+    if (!options.trace.empty() && done == (options.blocks - 1) * options.steps)
+      trace.emplace(options.trace);
   }
   std::vector<double> step_seconds() const {
     std::vector<double> out;
@@ -95,6 +103,7 @@ struct Blocks : TrainerCallback {
   }
   Options options;
   std::vector<Clock::time_point> ends;
+  std::optional<ProfileScope> trace;
 };
 
 ColumnDataset rows_of(const Options& o, std::int64_t steps) {

@@ -14,13 +14,13 @@ ln -s "$torch" "$work/site/torch"
 cd "$work"
 export PYTHONPATH=$work/site OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 kit/run --list >log || fail "$(cat log)"
-for part in tests ranks memory calibrate speed faults; do grep -q "^$part " log || fail "--list leaves out $part"; done
+for part in tests ranks memory waits calibrate speed faults; do grep -q "^$part " log || fail "--list leaves out $part"; done
 kit/run no_such_part >log 2>&1 && fail "an unknown part was accepted"
 grep -q "got part 'no_such_part'" log || fail "$(cat log)"
 
 kit/run --device cpu --output results >log 2>&1 || { cat log results/summary.md; fail "a case does not hold on the CPU"; }
 python3 kit/gpu/records.py --check results/results.jsonl || fail "a record is not as described"
-for part in tests ranks memory calibrate speed faults; do
+for part in tests ranks memory waits calibrate speed faults; do
   grep -q "\"part\": \"$part\", .*\"status\": \"ok\"" results/results.jsonl || fail "no case of $part ran: $(cat log)"
   grep -q "^## $part" results/summary.md || fail "the summary leaves out $part"
 done
@@ -28,6 +28,24 @@ grep -q 'kShares' results/summary.md || fail "the summary has no row for the tim
 
 # Only what depends on this machine's Python may be skipped.
 grep '"status": "skipped"' results/results.jsonl | grep -v '"part": "speed".*hugging face' && fail "a case was skipped"
+
+# The waits of a trace with CUDA's calls are counted, and a trace without kernels is refused.
+PYTHONPATH=kit/gpu python3 - <<'END' || fail "the waits of a trace are counted wrongly"
+from cases import Failed
+from part_waits import waits_of
+event = lambda cat, name: {"cat": cat, "name": name}
+launch, operator = event("cuda_runtime", "cudaLaunchKernel"), event("cpu_op", "aten::add")
+trace = {"traceEvents": [operator, launch, event("cuda_runtime", "cudaStreamSynchronize"), event("kernel", "cudaStreamSynchronize"),
+                         event("cuda_runtime", "cudaMemcpyAsync"), event("cuda_runtime", "cudaDeviceSynchronize"), operator, {"name": "no category"}]}
+found = waits_of(trace, 2, is_gpu=True)
+assert found["waits_per_step"] == 0.5 and found["device_waits"] == 1 and found["kernels_per_step"] == 0.5, found
+for cuda, events in ((True, [operator]), (False, [launch])):
+    try:
+        waits_of({"traceEvents": events}, 2, is_gpu=cuda)
+        raise SystemExit("a trace without operators or kernels was accepted")
+    except Failed:
+        pass
+END
 
 # A record that is not as described is refused, and the results of a run that is interrupted stay.
 sed 's/"status": "ok"/"status": "good"/' results/results.jsonl >bad.jsonl

@@ -16,6 +16,7 @@ STATUSES = ("ok", "failed", "skipped", "timeout")
 SCHEMA = 1
 REQUIRED = {
     "memory": ("predicted_allocated", "measured_allocated", "predicted_reserved", "measured_reserved", "error_percent"),
+    "waits": ("waits_per_step", "device_waits", "operators_per_step"),
     "calibrate": ("kind",),
     "speed": ("program", "step_seconds", "samples_per_second", "peak_allocated"),
 }

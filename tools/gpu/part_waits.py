@@ -1,0 +1,51 @@
+"""How often the host waits for the GPU in a step of the Trainer, counted in a trace of LibTorch's profiler."""
+import json
+
+from cases import Case, Failed
+
+NAME = "waits"
+SECONDS = 90
+ABOUT = "how often the host waits for the GPU in a step, by LibTorch's profiler, beside the count of the simulated GPU"
+
+STEPS = {"bert-base 8x128": ("bert-base", 8, 128, 20), "gpt2 4x256": ("gpt2", 4, 256, 20)}
+SMALL = {"bert 4x12": ("tests/oracle/data/models/sequence_single_label", 4, 12, 3)}
+# What tests/unit/anatomy/host_waits_test.cpp counts: with fp16 the host asks whether all gradients are finite.
+EXPECTED = {"fp32": 0, "bf16": 0, "fp16": 1}
+# Calls of CUDA's runtime that return when the GPU has done what was submitted before. A blocking copy to the host is an asynchronous one and
+# a wait for the stream.
+OF_STEP = ("cudaStreamSynchronize", "cudaEventSynchronize", "cudaMemcpy")
+# The profiler itself makes this call when it stops.
+OF_DEVICE = "cudaDeviceSynchronize"
+OF_PROFILER = 2
+
+
+def cases(place):
+    steps, precisions = (SMALL, ("fp32",)) if place.on_cpu else (STEPS, EXPECTED)
+    return [Case(f"{name}, {precision}", 30, lambda place, step=step, precision=precision: count(place, step, precision))
+            for name, step in steps.items() for precision in precisions]
+
+
+def count(place, step, precision):
+    model, batch, length, steps = step
+    trace = place.scratch / "waits.json"
+    place.run([place.program("gpu_step"), "--model", str(place.kit / model) if "/" in model else model, "--batch", batch, "--seq", length,
+               "--precision", precision, "--steps", steps, "--blocks", 2, "--warm_up", place.small(5, 1), "--device", place.device, "--trace", trace])
+    values = waits_of(json.loads(trace.read_text()), steps, is_gpu=not place.on_cpu)
+    if values["waits_per_step"] != EXPECTED[precision]:
+        raise Failed(f"{values['waits_per_step']:g} waits in a step ({values['causes'] or 'no cause'}), expected {EXPECTED[precision]}", values)
+    if values["device_waits"] > OF_PROFILER:
+        raise Failed(f"{values['device_waits']} waits for the whole device, expected at most {OF_PROFILER}, the profiler's own", values)
+    return values
+
+
+def waits_of(trace, steps, is_gpu):
+    """Returns the counts of a trace. Throws Failed for one that cannot show a wait."""
+    events = trace["traceEvents"]
+    calls = [event["name"] for event in events if event.get("cat") in ("cuda_runtime", "cuda_driver")]
+    operators = sum(event.get("cat") == "cpu_op" for event in events)
+    if operators == 0 or (is_gpu and not any("LaunchKernel" in name for name in calls)):
+        raise Failed(f"a trace with {operators} operators and {len(calls)} calls of CUDA, expected the operators and kernels of {steps} steps")
+    causes = {name: calls.count(name) for name in OF_STEP if name in calls}
+    return {"waits_per_step": sum(causes.values()) / steps, "device_waits": calls.count(OF_DEVICE), "operators_per_step": operators / steps,
+            "kernels_per_step": sum("LaunchKernel" in name for name in calls) / steps,
+            "causes": ", ".join(f"{count} of {name}" for name, count in causes.items())}
