@@ -3,7 +3,8 @@
 
 usage: parsers.py BUILD [--least PERCENT] [--least-each PERCENT] [--lines]
 
-It fails if less than 95 % of all lines ran, or less than 85 % of the lines of one parser. With --lines it prints the numbers of the
+It fails if less than 95 % of all lines ran, or less than 85 % of the lines of one parser, of which five may always be missing: a
+short file may handle an error that only a machine without memory has. With --lines it prints the numbers of the
 lines that did not run. A parser that is not built, because its libraries are missing, does not count.
 """
 import argparse
@@ -14,6 +15,7 @@ import subprocess
 import sys
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
+MAY_BE_MISSING = 5  # lines of each parser
 SKIPPED = 77  # the exit code of a program that left a test out
 PROGRAMS = ("unit_core_tests", "unit_tests", "oracle_tests")
 
@@ -63,7 +65,7 @@ def main():
             print(f"not built     {name}")
             continue
         share = 100 * (1 - len(missed) / len(counts))
-        if share < given.least_each:
+        if share < given.least_each and len(missed) > MAY_BE_MISSING:
             below.append(name)
         print(f"{share:6.1f} % of {len(counts):4}  {name}" + (f"  not: {', '.join(map(str, missed))}" if given.lines and missed else ""))
     share = 100 * ran / lines if lines else 0
