@@ -9,7 +9,7 @@ ABOUT = "how often the host waits for the GPU in a step, by LibTorch's profiler,
 
 STEPS = {"bert-base 8x128": ("bert-base", 8, 128, 20), "gpt2 4x256": ("gpt2", 4, 256, 20)}
 SMALL = {"bert 4x12": ("tests/oracle/data/models/sequence_single_label", 4, 12, 3)}
-# What tests/unit/anatomy/host_waits_test.cpp counts: with fp16 the host asks whether all gradients are finite.
+# The counts of tests/unit/anatomy/host_waits_test.cpp: with fp16 the host asks whether all gradients are finite.
 EXPECTED = {"fp32": 0, "bf16": 0, "fp16": 1}
 # Calls of CUDA's runtime that return when the GPU has done what was submitted before. A blocking copy to the host is an asynchronous one and
 # a wait for the stream.

@@ -1,6 +1,6 @@
 // File: device/cuda/row_kernel_module.h (internal)
-// What libhasten_row_kernels.so offers: the row kernels, started in the current stream of a GPU. It
-// is a library of its own, because it needs nvcc and CUDA's headers to compile.
+// The interface of libhasten_row_kernels.so, which starts the row kernels in the current stream of a
+// GPU. It is a library of its own, because it needs nvcc and CUDA's headers to compile.
 #pragma once
 
 #include "device/cuda/kernels/row_calls.h"

@@ -71,7 +71,7 @@ struct Run {
   LossRecord losses;
 };
 
-// What a run of 12 steps logs, keeps in checkpoints and returns.
+// The numbers that a run of 12 steps logs, keeps in checkpoints and returns.
 std::vector<double> figures_of(LossReading reading, bool filter) {
   Run run(reading, {.logging_nan_inf_filter = filter});
   std::vector<double> out;
