@@ -37,15 +37,48 @@ std::shared_ptr<arrow::Array> items_of(const arrow::Array& list) {
   }
 }
 
-// The place among the items where list `row` begins.
-std::int64_t begin_of(const arrow::Array& list, std::int64_t row) {
-  switch (list.type_id()) {
+// The items of some lists that follow one another: [begin, end), `length` in each list.
+struct Items {
+  std::int64_t begin = 0, end = 0, length = 0;
+};
+
+// Reads no list: lists of a fixed size may be empty, so that a few bytes describe billions of them.
+std::string find_items(const arrow::FixedSizeListArray& lists, std::int64_t first,
+                       std::int64_t count, Items& out) {
+  const std::int64_t size = lists.value_length(), items = lists.values()->length(),
+                     begin = lists.offset() + first, end = begin + count;
+  if (size > 0 && end > items / size) return kBadOffset;
+  out = {.begin = begin * size, .end = end * size, .length = count > 0 ? size : 0};
+  return "";
+}
+
+// Lists with offsets, which must be those of the data.
+template <class Lists>
+std::string find_items(const Lists& lists, std::int64_t first, std::int64_t count, Items& out) {
+  if (count == 0) return "";
+  const auto* const begins = lists.raw_value_offsets() + first;
+  const std::int64_t items = lists.values()->length();
+  out = {.begin = begins[0], .end = begins[0]};
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t next = begins[i + 1];
+    if (out.end < 0 || next < out.end || next > items) return kBadOffset;
+    if (i == 0) out.length = next - out.end;
+    if (next - out.end != out.length) return "lists of different lengths in one row";
+    out.end = next;
+  }
+  return "";
+}
+
+// Finds the items of `count` lists from the list `first`. Returns a problem, or "".
+std::string items_in(const arrow::Array& lists, std::int64_t first, std::int64_t count,
+                     Items& out) {
+  switch (lists.type_id()) {
     case Type::LIST:
-      return static_cast<const arrow::ListArray&>(list).raw_value_offsets()[row];
+      return find_items(static_cast<const arrow::ListArray&>(lists), first, count, out);
     case Type::LARGE_LIST:
-      return static_cast<const arrow::LargeListArray&>(list).raw_value_offsets()[row];
+      return find_items(static_cast<const arrow::LargeListArray&>(lists), first, count, out);
     default:
-      return static_cast<const arrow::FixedSizeListArray&>(list).value_offset(row);
+      return find_items(static_cast<const arrow::FixedSizeListArray&>(lists), first, count, out);
   }
 }
 
@@ -196,19 +229,12 @@ std::string Column::find(std::int64_t row, ArrowCell& cell) const {
   for (std::size_t level = 0; level < part.lists.size(); ++level) {
     const arrow::Array& lists = *part.lists[level];
     if (has_null(lists, cell.first, cell.count)) return kNull;
-    const std::int64_t items = items_of(lists)->length();
-    const std::int64_t begin = cell.count > 0 ? begin_of(lists, cell.first) : 0;
-    std::int64_t end = begin, length = 0;
-    for (std::int64_t i = 0; i < cell.count; ++i) {
-      const std::int64_t next = begin_of(lists, cell.first + i + 1);
-      if (end < 0 || next < end || next > items) return kBadOffset;
-      if (i == 0) length = next - end;
-      if (next - end != length) return "lists of different lengths in one row";
-      end = next;
-    }
-    cell.shape.push_back(length);
-    cell.first = begin;
-    cell.count = end - begin;
+    Items items;
+    const std::string problem = items_in(lists, cell.first, cell.count, items);
+    if (!problem.empty()) return problem;
+    cell.shape.push_back(items.length);
+    cell.first = items.begin;
+    cell.count = items.end - items.begin;
   }
   return has_null(*part.values, cell.first, cell.count) ? kNull : "";
 }
