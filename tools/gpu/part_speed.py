@@ -14,7 +14,8 @@ STEPS = {
     "bert-large 4x512 tf32": ("bert-large", 4, 512, "tf32", 20),
 }
 SMALL = {"bert 4x12 fp32": ("tests/oracle/data/models/sequence_single_label", 4, 12, "fp32", 3)}
-PROGRAMS = ("hasten", "hugging face", "hugging face, compiled")
+PROGRAMS = ("hasten", "hugging face", "hugging face, compiled", "hasten, own kernels")
+ONCE = ("hugging face, compiled", "hasten, own kernels")
 ROUNDS = 2
 PEAKS = {"fp32": "flops_per_second", "tf32": "tf32_flops_per_second", "bf16": "bf16_flops_per_second", "fp16": "fp16_flops_per_second"}
 
@@ -25,7 +26,7 @@ def cases(place):
     return [Case(f"{name}, {program}, round {round_number}", 110 if "compiled" in program else 60,
                  lambda place, step=step, program=program: measure(place, step, program))
             for round_number in range(1, 2 if place.on_cpu else ROUNDS + 1) for name, step in steps.items()
-            for program in PROGRAMS if not ("compiled" in program and round_number > 1)]
+            for program in PROGRAMS if not (program in ONCE and round_number > 1) and not (place.on_cpu and "own kernels" in program)]
 
 
 def measure(place, step, program):
@@ -33,9 +34,10 @@ def measure(place, step, program):
     model = str(place.kit / model) if "/" in model else model
     words = ["--model", model, "--batch", batch, "--seq", length, "--precision", precision, "--steps", block, "--blocks", 3, "--warm_up", place.small(5, 1),
              "--device", place.device]
-    if program == "hasten":
-        values = place.json_of(place.run([place.program("gpu_step"), *words]))
-        return values | prediction(place, model, batch, length, precision, values["step_seconds"])
+    if program.startswith("hasten"):
+        kernels = {"HASTEN_CUDA_KERNELS": int("own kernels" in program)}
+        values = place.json_of(place.run([place.program("gpu_step"), *words], **kernels))
+        return values | prediction(place, model, batch, length, precision, values["step_seconds"], kernels)
     compiled = ["--compile"] if "compiled" in program else []
     text = place.run([place.python, place.kit / "gpu/gpu_step.py", *words, *compiled], codes=(0, 77))
     if '"missing"' in text:
@@ -43,11 +45,11 @@ def measure(place, step, program):
     return place.json_of(text)
 
 
-def prediction(place, model, batch, length, precision, seconds):
+def prediction(place, model, batch, length, precision, seconds, kernels):
     """The predicted time of the step on the GPU, and the share of the peak that the measured step reaches (MFU)."""
     words = ["estimate", model, "--batch", batch, "--seq", length, "--precision", "fp32" if precision == "tf32" else precision,
              *(["--tf32", "true"] if precision == "tf32" else []), "--device", f"cuda:{place.gpu}", "--json"]
-    report = place.json_of(place.hasten(*words))
+    report = place.json_of(place.hasten(*words, **kernels))
     flops = sum(each["flops"] for each in report["operations"] if each["group"] == "tensor_contraction") / report["steps"]
     peak = report["roofs"][PEAKS[precision]]
     expected = report["expected_step"]
