@@ -1,7 +1,7 @@
 // File: hasten/ops/ops.h
 // The operators in which a transformer's training step spends its time, each with its backward
-// pass. On the CPU they make one pass over memory where LibTorch makes several; elsewhere they are
-// the same arithmetic in LibTorch's own operators.
+// pass. On the CPU, and some of them on a GPU with HASTEN_CUDA_KERNELS=1, they make one pass over
+// memory where LibTorch makes several; elsewhere they are LibTorch's own operators.
 //
 //   auto u = ops::linear(x, weight, /*bias=*/{});  // [..., in] -> [..., out]
 //   auto h = ops::bias_gelu(u, bias);              // gelu(u + bias)
