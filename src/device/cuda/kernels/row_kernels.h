@@ -56,6 +56,23 @@ HASTEN_GPU_CODE void write_pack(T* to, const float (&from)[kPack]) {
   *reinterpret_cast<Pack<T, kPack>*>(to) = pack;
 }
 
+// Writes y, which is a function of x, in the rows of this block. function(numbers, row, column) changes
+// a pack of numbers in place, the first of which is in that column.
+template <int kPack, class Block, class T, class Function>
+HASTEN_GPU_CODE void map_rows(const Block& block, const T* x, T* y, Index rows, Index columns,
+                              Function function) {
+  for_rows(block, rows, [&](Index row) {
+    for_packs<kPack>(block, columns, [&](Index column) {
+      const Index at = row * columns + column;
+      const Pack<T, kPack> in = pack_at<kPack>(x + at);
+      float numbers[kPack];
+      for (int i = 0; i < kPack; ++i) numbers[i] = load(in.values[i]);
+      function(numbers, row, column);
+      write_pack<kPack>(y + at, numbers);
+    });
+  });
+}
+
 // The rows and the column of a thread in a sum over rows. The grid has a block for each part of the
 // rows and each tile of columns.
 struct TilePlace {
@@ -95,17 +112,11 @@ struct BiasGeluKernel {
 
   template <class Block>
   HASTEN_GPU_CODE void operator()(const Block& block) const {
-    for_rows(block, rows, [&](Index row) {
-      for_packs<kPack>(block, columns, [&](Index column) {
-        const Index at = row * columns + column;
-        const Pack<T, kPack> in = pack_at<kPack>(x + at);
-        float out[kPack];
-        for (int i = 0; i < kPack; ++i) {
-          const float u = load(in.values[i]) + bias[column + i];
-          out[i] = u * normal_cdf(u);
-        }
-        write_pack<kPack>(y + at, out);
-      });
+    map_rows<kPack>(block, x, y, rows, columns, [&](float(&numbers)[kPack], Index, Index column) {
+      for (int i = 0; i < kPack; ++i) {
+        const float u = numbers[i] + bias[column + i];
+        numbers[i] = u * normal_cdf(u);
+      }
     });
   }
 };
@@ -142,16 +153,12 @@ struct DropoutKernel {
 
   template <class Block>
   HASTEN_GPU_CODE void operator()(const Block& block) const {
-    for_rows(block, rows, [&](Index row) {
-      for_packs<kPack>(block, columns, [&](Index column) {
-        const Index at = row * columns + column;
-        const Pack<T, kPack> in = pack_at<kPack>(x + at);
-        float out[kPack];
-        decisions.factors(row, column, out);
-        for (int i = 0; i < kPack; ++i) out[i] *= load(in.values[i]);
-        write_pack<kPack>(y + at, out);
-      });
-    });
+    map_rows<kPack>(block, x, y, rows, columns,
+                    [&](float(&numbers)[kPack], Index row, Index column) {
+                      float factors[kPack];
+                      decisions.factors(row, column, factors);
+                      for (int i = 0; i < kPack; ++i) numbers[i] *= factors[i];
+                    });
   }
 };
 
