@@ -159,7 +159,12 @@ Tensor differentiable_sparse_gradient(const Tensor& values, const Tensor& ids, s
                                        values.options().layout(at::kSparse), /*is_coalesced=*/true);
 }
 
-constexpr std::int64_t kNoTable = -1;
+constexpr std::int64_t kNoTable = -1, kNoPadding = -1;
+
+// The positions of ids without position_ids.
+Tensor places_of(const Tensor& ids) {
+  return at::arange(ids.size(1), ids.options()).expand_as(ids);
+}
 
 std::int64_t rows_or_none(const std::optional<Tensor>& table) {
   return table ? table->size(0) : kNoTable;
@@ -208,46 +213,29 @@ struct EmbeddingSum : torch::autograd::Function<EmbeddingSum> {
     const std::int64_t padding_id = context->saved_data["padding_id"].toInt();
     const bool sparse = context->saved_data["sparse"].toBool();
     const Tensor flat = as_rows(grads[0]).contiguous();
-    if (needs_second_derivative() || !ids.device().is_cpu())
-      return differentiable_backward(context, flat, saved, rows, padding_id, sparse);
+    // The kernels run on the CPU, and their results cannot be differentiated.
+    const bool has_kernels = ids.device().is_cpu() && !needs_second_derivative();
+    const auto dense = has_kernels ? dense_gradient : differentiable_dense_gradient;
     variable_list gradients(8);
     // LibTorch counts the tables that are there. A gradient is as large as its table, so that of a
     // frozen one is left out.
     std::size_t table = 0;
     if (context->needs_input_grad(table++)) {
-      gradients[0] = sparse ? sparse_gradient(flat, ids, rows[0], padding_id)
-                            : dense_gradient(flat, ids, rows[0], padding_id);
-    }
-    if (rows[1] != kNoTable && context->needs_input_grad(table++))
-      gradients[1] = position_gradient(flat, position_ids, ids, rows[1]);
-    if (rows[2] != kNoTable && context->needs_input_grad(table++))
-      gradients[2] = type_gradient(flat, type_ids, rows[2]);
-    return gradients;
-  }
-
-  static variable_list differentiable_backward(AutogradContext* context, const Tensor& flat,
-                                               const variable_list& saved,
-                                               const std::vector<std::int64_t>& rows,
-                                               std::int64_t padding_id, bool sparse) {
-    const Tensor &ids = saved[0], &position_ids = saved[1], &type_ids = saved[2];
-    variable_list out(8);
-    std::size_t table = 0;
-    if (context->needs_input_grad(table++)) {
-      out[0] = sparse ? differentiable_sparse_gradient(flat, ids, rows[0], padding_id)
-                      : differentiable_dense_gradient(flat, ids, rows[0], padding_id);
+      const auto of_rows = has_kernels ? sparse_gradient : differentiable_sparse_gradient;
+      gradients[0] = (sparse ? of_rows : dense)(flat, ids, rows[0], padding_id);
     }
     if (rows[1] != kNoTable && context->needs_input_grad(table++)) {
-      out[1] = differentiable_dense_gradient(
-          flat,
-          position_ids.defined() ? position_ids
-                                 : at::arange(ids.size(1), ids.options()).expand_as(ids),
-          rows[1]);
+      gradients[1] = has_kernels
+                         ? position_gradient(flat, position_ids, ids, rows[1])
+                         : dense(flat, position_ids.defined() ? position_ids : places_of(ids),
+                                 rows[1], kNoPadding);
     }
     if (rows[2] != kNoTable && context->needs_input_grad(table++)) {
-      out[2] = differentiable_dense_gradient(
-          flat, type_ids.defined() ? type_ids : at::zeros_like(ids), rows[2]);
+      gradients[2] = has_kernels ? type_gradient(flat, type_ids, rows[2])
+                                 : dense(flat, type_ids.defined() ? type_ids : at::zeros_like(ids),
+                                         rows[2], kNoPadding);
     }
-    return out;
+    return gradients;
   }
 };
 
