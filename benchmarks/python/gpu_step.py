@@ -2,10 +2,10 @@
 """Measures the steps of the Hugging Face Trainer on a GPU, and prints one JSON line: the work of benchmarks/gpu_step.cpp.
 
     python gpu_step.py --model bert-large --batch 4 --seq 512 --precision fp32|tf32|bf16|fp16 [--compile] [--steps 20] [--blocks 3] [--warm_up 5]
-                       [--device cuda|cpu]
+                       [--device cuda|cpu] [--trace FILE]
 
 Random ids, AdamW with the fused kernel, a linear schedule, clipping at norm 1. After the warm-up the time of each block of steps is measured,
-from one wait for the GPU to the next. Returns 77 and a reason if transformers is not installed.
+from one wait for the GPU to the next. --trace writes a Chrome trace of the last block, which then takes longer. Returns 77 and a reason if transformers is not installed.
 """
 import argparse
 import json
@@ -29,6 +29,7 @@ def parse():
     parser.add_argument("--blocks", type=int, default=3)
     parser.add_argument("--warm_up", type=int, default=5)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--trace", default="")
     parser.add_argument("--compile", action="store_true", help="torch_compile")
     return parser.parse_args()
 
@@ -65,12 +66,20 @@ def main():
     labels = ids if "GPT2" in type(model).__name__ else torch.randint(0, 2, (count,))
 
     class Blocks(TrainerCallback):
+        trace = None
+
         def on_step_end(self, args, state, control, **kwargs):
             done = state.global_step - options.warm_up
             if done >= 0 and done % options.steps == 0:
+                if self.trace:
+                    self.trace.stop()
+                    self.trace.export_chrome_trace(options.trace)
                 if on_gpu:
                     torch.cuda.synchronize()
                 ends.append(time.perf_counter())
+                if options.trace and done == (options.blocks - 1) * options.steps:
+                    self.trace = torch.profiler.profile()
+                    self.trace.start()
 
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(

@@ -332,7 +332,8 @@ def saving_while_leaving(machines):
     def job(seconds, words):
         ranks = saver()
         return [Launch(machines, i, *words(i), "--grace_period", 20, ranks, SAVES=str(seconds[i])) for i in range(2)]
-    one = job((0, 5), lambda _: [*elastic("1:2"), "--rdzv_conf", "last_call_timeout=1,keep_alive_timeout=1"])
+    # The ranks of node1 save for three times keep_alive_timeout. A busy machine may keep a launcher from its turn for more than a second.
+    one = job((0, 9), lambda _: [*elastic("1:2"), "--rdzv_conf", "last_call_timeout=1,keep_alive_timeout=3"])
     both = job((0, 3), lambda i: static(2, i, "--main_process_port", 29600))
     later = job((4, 4), lambda i: static(2, i, "--main_process_port", 29601))
     for launches in (one, both, later):

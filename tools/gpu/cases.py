@@ -1,4 +1,5 @@
 """What a part consists of: cases with a time limit, and the ways in which they run programs."""
+import copy
 import dataclasses
 import json
 import os
@@ -6,6 +7,7 @@ import pathlib
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from typing import Callable
 
@@ -33,6 +35,8 @@ class Case:
     run: Callable[["Place"], dict]                        # returns the values of the record
     # For a program that prints many results: called with a function that adds a record.
     many: bool = False
+    # Neither its time nor the memory of the whole GPU is measured, so it may run beside other such cases.
+    shares_gpu: bool = False
 
 
 class Place:
@@ -43,11 +47,20 @@ class Place:
         self.scratch = pathlib.Path(tempfile.mkdtemp(prefix="hasten-gpu-"))
         self.deadline = float("inf")                      # of the current case
         self.case = ""
-        self.running = []
+        self.running, self.children = [], []
+        self.interrupted = threading.Event()              # which the copies for cases share
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith(("HASTEN_", "ACCELERATE_"))}
         self.environment["PYTHON"] = python
         if device == "cpu":
             self.environment["CUDA_VISIBLE_DEVICES"] = ""
+
+    def of_case(self, name, deadline, **environment):
+        """Returns a place with the same files for one case, which may run in a thread beside others."""
+        place = copy.copy(self)
+        place.case, place.deadline, place.running, place.children = name, deadline, [], []
+        place.environment = self.environment | environment
+        self.children.append(place)
+        return place
 
     @property
     def on_cpu(self):
@@ -67,6 +80,7 @@ class Place:
 
     def start(self, words, **environment):
         """Starts a program in a session of its own; its output goes to a file."""
+        self.refuse_if_interrupted()
         log = self.logs / (self.case.replace("/", "_").replace(" ", "_") + ".log")
         output = open(log, "a")
         output.write("$ " + " ".join(map(str, words)) + "\n")
@@ -77,6 +91,10 @@ class Place:
         output.close()
         self.running.append(process)
         return process
+
+    def refuse_if_interrupted(self):
+        if self.interrupted.is_set():
+            raise Skipped("interrupted")
 
     def text_of(self, process):
         with open(process.log, errors="replace") as file:
@@ -91,6 +109,7 @@ class Place:
             self.kill(process)
             raise TimedOut(f"killed at the limit; {self.last_line(process)}") from None
         self.kill(process)                                # what it may have left behind
+        self.refuse_if_interrupted()
         return process.returncode
 
     def kill(self, process):
@@ -105,6 +124,12 @@ class Place:
     def kill_all(self):
         for process in list(self.running):
             self.kill(process)
+
+    def interrupt(self):
+        """Ends the programs of all cases. A case that runs in a thread ends with Skipped."""
+        self.interrupted.set()
+        for place in [self, *self.children]:
+            place.kill_all()
 
     def last_line(self, process):
         lines = [line for line in self.text_of(process).splitlines() if line.strip()]
@@ -137,6 +162,7 @@ class Place:
         """Blocks until the output of a program has the text. Throws Failed if it does not come."""
         end = min(time.monotonic() + seconds, self.deadline)
         while text not in self.text_of(process):
+            self.refuse_if_interrupted()
             if process.poll() is not None:
                 raise Failed(f"ended with {process.returncode} before it printed {text!r}: {self.last_line(process)}")
             if time.monotonic() > end:

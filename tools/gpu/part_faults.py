@@ -13,7 +13,7 @@ MEMORY_ERROR = 5  # docs/errors.md
 
 
 def cases(place):
-    out = [Case("SIGTERM", 20, sigterm), Case("kill -9 and resume", 30, killed)]
+    out = [Case("SIGTERM", 30, sigterm, shares_gpu=True), Case("kill -9 and resume", 40, killed, shares_gpu=True)]
     if not place.on_cpu:
         out += [Case("out of memory in forward", 25, out_of_memory_in_forward), Case("out of memory in backward", 40, out_of_memory_in_backward)]
     return out

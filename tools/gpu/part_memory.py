@@ -29,29 +29,30 @@ SMALL = {"bert 4x12": ("tests/oracle/data/models/sequence_single_label", "--batc
 
 
 def cases(place):
+    def of(name, words, precision, *more, seconds=40):
+        return Case(", ".join([name, precision, *more[:1]]), seconds, lambda place: compare(place, [*words, "--precision", precision, *more[1:]]), shares_gpu=True)
+
     if place.on_cpu:
-        return [Case(f"{name}, {precision}", 30, lambda place, words=words, precision=precision: compare(place, [*words, "--precision", precision]))
-                for name, words in SMALL.items() for precision in PRECISIONS[:2]]
-    out = [Case(f"{name}, {precision}", 30, lambda place, words=words, precision=precision: compare(place, [*words, "--precision", precision]))
-           for precision in PRECISIONS for name, words in STEPS.items()]
-    base = STEPS["bert-base 32x128"]
-    out += [Case(f"bert-base 32x128, bf16, {name}", 30, lambda place, words=words: compare(place, [*base, "--precision", "bf16", *words]))
-            for name, words in TECHNIQUES.items()]
-    return out
+        return [of(name, words, precision) for name, words in SMALL.items() for precision in PRECISIONS[:2]]
+    base = "bert-base 32x128"
+    return [*(of(name, words, precision) for precision in PRECISIONS for name, words in STEPS.items()),
+            *(of(base, STEPS[base], "bf16", name, *words) for name, words in TECHNIQUES.items()),
+            Case(f"{base}, bf16, with CUDA's context", 40, lambda place: compare(place, [*STEPS[base], "--precision", "bf16"], is_alone=True))]
 
 
 def percent(predicted, measured):
     return 100 * (predicted - measured) / measured if measured else 0.0
 
 
-def compare(place, words):
+def compare(place, words, is_alone=False):
+    """Compares what the process allocates and reserves and, if it is alone on the GPU, what NVML says is used."""
     words = [place.kit / words[0] if "/" in str(words[0]) else words[0], *words[1:]]
     predicted = memory(place, *words, "--device", "cpu" if place.on_cpu else f"cuda:{place.gpu}")
     measured = memory(place, *words, "--measure", "--device", place.device)
     values = {"predicted_allocated": predicted["peak"], "measured_allocated": measured["peak"], "error_percent": percent(predicted["peak"], measured["peak"]),
               "predicted_reserved": predicted["reserved"], "measured_reserved": measured["reserved"],
               "reserved_error_percent": percent(predicted["reserved"], measured["reserved"])}
-    if measured["context"]:
+    if is_alone:
         values |= {"predicted_used": predicted["reserved"] + predicted["context"], "measured_used": measured["reserved"] + measured["context"],
                    "used_error_percent": percent(predicted["reserved"] + predicted["context"], measured["reserved"] + measured["context"])}
     errors = {name: value for name, value in values.items() if name.endswith("error_percent")}

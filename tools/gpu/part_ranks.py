@@ -11,12 +11,12 @@ LATE_RANK = 75  # docs/errors.md
 
 
 def cases(place):
-    out = [] if place.on_cpu else [Case("NCCL, 1 rank", 30, lambda place: example(place, 1, "nccl"))]
-    out += [Case(f"Gloo, {count} ranks on one device", 40, lambda place, count=count: example(place, count, "gloo")) for count in place.small((2, 4), (2,))]
-    out.append(Case("a rank that hangs" if place.on_cpu else "a kernel that never ends", 40, hang))
-    if not place.on_cpu:
-        out.append(Case("hasten test", 60, hasten_test))
-    return out
+    together = lambda name, seconds, run: Case(name, seconds, run, shares_gpu=True)
+    gloo = [together(f"Gloo, {count} ranks on one device", 40, lambda place, count=count: example(place, count, "gloo")) for count in place.small((2, 4), (2,))]
+    if place.on_cpu:
+        return [*gloo, Case("a rank that hangs", 40, hang)]
+    return [together("NCCL, 1 rank", 30, lambda place: example(place, 1, "nccl")), *gloo, together("hasten test", 60, hasten_test),
+            Case("a kernel that never ends", 40, hang)]
 
 
 def example(place, count, backend):

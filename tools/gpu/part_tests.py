@@ -16,18 +16,14 @@ SKIPPED_TEST = 77
 
 
 def cases(place):
-    out = [Case("gpu is used", 40, gpu_is_used)]
-    out += [Case(f"oracle/{name}", 60, lambda place, name=name: oracle(place, name)) for name in ORACLE]
-    if place.on_cpu:
-        out = out[:3]  # the same tests run on the CPU in every build
-    out += [Case(name, 40, lambda place, name=name, words=words: example(place, name, words))
-            for name, words in list(EXAMPLES.items())[:2 if place.on_cpu else None]]
-    precisions = ("fp32", "bf16", "fp16") if not place.on_cpu else ("fp32",)
-    out += [Case(f"hasten train, {precision}", 40, lambda place, precision=precision: train(place, precision)) for precision in precisions]
-    out.append(Case("a resumed run", 60, resume))
-    if not place.on_cpu:
-        out.append(Case("own kernels", 60, own_kernels))
-    return out
+    together = lambda name, seconds, run: Case(name, seconds, run, shares_gpu=True)
+    oracles = [together(f"oracle/{name}", 60, lambda place, name=name: oracle(place, name)) for name in ORACLE]
+    examples = [together(name, 40, lambda place, name=name, words=words: example(place, name, words)) for name, words in EXAMPLES.items()]
+    trained = [together(f"hasten train, {precision}", 40, lambda place, precision=precision: train(place, precision)) for precision in ("fp32", "bf16", "fp16")]
+    if place.on_cpu:  # the same tests run on the CPU in every build
+        oracles, examples, trained = oracles[:2], examples[:2], trained[:1]
+    own = [] if place.on_cpu else [together("own kernels", 60, own_kernels)]
+    return [Case("gpu is used", 90, gpu_is_used), *oracles, *own, together("a resumed run", 60, resume), *trained, *examples]
 
 
 def gpu_is_used(place):

@@ -21,13 +21,13 @@ OF_PROFILER = 2
 
 def cases(place):
     steps, precisions = (SMALL, ("fp32",)) if place.on_cpu else (STEPS, EXPECTED)
-    return [Case(f"{name}, {precision}", 30, lambda place, step=step, precision=precision: count(place, step, precision))
+    return [Case(f"{name}, {precision}", 30, lambda place, step=step, precision=precision: count(place, step, precision), shares_gpu=True)
             for name, step in steps.items() for precision in precisions]
 
 
 def count(place, step, precision):
     model, batch, length, steps = step
-    trace = place.scratch / "waits.json"
+    trace = place.scratch / f"{place.case}.json"
     place.run([place.program("gpu_step"), "--model", str(place.kit / model) if "/" in model else model, "--batch", batch, "--seq", length,
                "--precision", precision, "--steps", steps, "--blocks", 2, "--warm_up", place.small(5, 1), "--device", place.device, "--trace", trace])
     values = waits_of(json.loads(trace.read_text()), steps, is_gpu=not place.on_cpu)

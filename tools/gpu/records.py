@@ -10,6 +10,7 @@ import datetime
 import json
 import pathlib
 import sys
+import threading
 
 FIELDS = {"schema": int, "time": str, "part": str, "case": str, "status": str, "seconds": float, "device": str, "gpu": str, "detail": str, "values": dict}
 STATUSES = ("ok", "failed", "skipped", "timeout")
@@ -60,6 +61,7 @@ class Recorder:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.file = self.folder / "results.jsonl"
         self.records = read(self.file) if self.file.exists() else []
+        self.lock = threading.Lock()
 
     def add(self, part, case, status, seconds, detail="", values=None):
         record = {"schema": SCHEMA, "time": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "part": part, "case": case,
@@ -67,11 +69,12 @@ class Recorder:
         problems = problems_of(record)
         if problems:
             record.update(status="failed", detail="the record is not as described: " + "; ".join(problems), values={})
-        self.records.append(record)
-        with open(self.file, "a") as file:
-            file.write(json.dumps(record) + "\n")
-            file.flush()
-        self.write_summary()
+        with self.lock:
+            self.records.append(record)
+            with open(self.file, "a") as file:
+                file.write(json.dumps(record) + "\n")
+                file.flush()
+            self.write_summary()
         return record
 
     def write_summary(self):

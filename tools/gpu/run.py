@@ -1,15 +1,20 @@
 #!/usr/bin/env python3
 """Runs hasten on a GPU and writes what holds, from a kit that ./dev gpu pack has made. Needs Python's standard library only.
 
-    run [PART ...] [--list] [--device cuda|cpu] [--gpu NAME] [--output FOLDER] [--seconds N]
+    run [PART ...] [--list] [--device cuda|cpu] [--gpu NAME] [--output FOLDER] [--seconds N] [--jobs N] [--cases PATTERN]
 
 Without names all parts run, in the order of the list. Each part has a limit of time, and each case in it. A case that fails or takes too
-long does not stop the others. results.jsonl and summary.md in the output folder are complete after each case, so the run may be interrupted.
+long does not stop the others. Cases that measure neither time nor the memory of the whole GPU run beside each other. results.jsonl and
+summary.md in the output folder are complete after each case, so the run may be interrupted.
 --device cpu runs every part with the CPU in the GPU's place and small sizes, to try the programs.
 """
 import argparse
+import concurrent.futures
 import datetime
+import itertools
+import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -42,6 +47,8 @@ def parse():
     parser.add_argument("--gpu", default="", help="hasten's name of the card (hasten estimate --devices); found by nvidia-smi if left out")
     parser.add_argument("--output", default="", help="the folder for the results; gpu-results/DATE if left out")
     parser.add_argument("--seconds", type=float, default=0, help="a limit for all parts together")
+    parser.add_argument("--cases", type=re.compile, default=re.compile(""), metavar="PATTERN", help="run only cases whose name has this regular expression")
+    parser.add_argument("--jobs", type=int, default=min(8, max(1, (os.cpu_count() or 1) // 2)), help="how many cases may run at once (%(default)s)")
     parser.add_argument("--kit", default=str(pathlib.Path(__file__).resolve().parent.parent), help=argparse.SUPPRESS)
     options = parser.parse_args()
     unknown = [name for name in options.parts if name not in PARTS]
@@ -69,11 +76,15 @@ def card_name(options):
     sys.exit(f"gpu run: nvidia-smi says {title!r}, expected a card of hasten estimate --devices. Hint: name it with --gpu, or use --device cpu")
 
 
-def print_plan(chosen, place):
+def cases_of(part, place, pattern):
+    return [case for case in part.cases(place) if pattern.search(case.name)]
+
+
+def print_plan(chosen, place, pattern):
     total = 0
     for name in chosen:
         part = PARTS[name]
-        cases = part.cases(place)
+        cases = cases_of(part, place, pattern)
         total += part.SECONDS
         print(f"{name:10} {part.SECONDS // 60} min {part.SECONDS % 60:2} s  {len(cases):3} cases  {part.ABOUT}")
         for case in cases:
@@ -86,22 +97,30 @@ class Interrupted(Exception):
 
 
 class Runner:
-    def __init__(self, place, recorder, limit):
-        self.place, self.recorder, self.end = place, recorder, time.monotonic() + limit if limit else float("inf")
+    def __init__(self, place, recorder, options):
+        self.place, self.recorder, self.jobs, self.pattern = place, recorder, options.jobs, options.cases
+        self.end = time.monotonic() + options.seconds if options.seconds else float("inf")
 
     def run_part(self, part):
-        part_end = min(self.end, time.monotonic() + part.SECONDS)
-        for case in part.cases(self.place):
-            left = part_end - time.monotonic()
-            if left < LEAST:
-                self.add(part, case.name, "skipped", 0, "the part's time was over")
-                continue
-            self.run_case(part, case, time.monotonic() + min(case.seconds, left))
+        end = min(self.end, time.monotonic() + part.SECONDS)
+        for shares, cases in itertools.groupby(cases_of(part, self.place, self.pattern), lambda case: case.shares_gpu):
+            with concurrent.futures.ThreadPoolExecutor(self.jobs if shares else 1) as pool:
+                running = [pool.submit(self.run_case, part, case, end) for case in cases]
+                try:
+                    for case in running:
+                        case.result()
+                except Interrupted:
+                    self.place.interrupt()
+                    pool.shutdown(cancel_futures=True)
+                    raise
 
-    def run_case(self, part, case, deadline):
-        place, before, values = self.place, time.monotonic(), {}
-        place.deadline, place.case = deadline, f"{part.NAME}-{case.name}"
-        status, detail = "ok", ""
+    def run_case(self, part, case, part_end):
+        before, values, status, detail = time.monotonic(), {}, "ok", ""
+        if part_end - before < LEAST:
+            return self.add(part, case.name, "skipped", 0, "the part's time was over")
+        # Libraries start as many threads as there are cores unless they are told otherwise.
+        threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // self.jobs))} if case.shares_gpu and self.jobs > 1 else {}
+        place = self.place.of_case(f"{part.NAME}-{case.name}", min(before + case.seconds, part_end), **threads)
         try:
             add = lambda name, status, seconds, detail, values: self.add(part, name, status, seconds, detail, values)
             values = case.run(place, add) if case.many else case.run(place)
@@ -111,10 +130,6 @@ class Runner:
             status, detail = "skipped", str(error)
         except TimedOut as error:
             status, detail = "timeout", str(error)
-        except Interrupted:
-            self.place.kill_all()
-            self.add(part, case.name, "skipped", time.monotonic() - before, "interrupted")
-            raise
         except Exception as error:  # a defect of the case must not cost the other cases
             status, detail = "failed", f"{type(error).__name__}: {error}"
         place.kill_all()
@@ -142,7 +157,7 @@ def main():
     place = Place(options.kit, options.device, card_name(options) if not options.list else options.gpu or "h200", sys.executable, output / "logs")
     try:
         if options.list:
-            return print_plan(chosen, place)
+            return print_plan(chosen, place, options.cases)
         place.logs.mkdir(parents=True, exist_ok=True)
         recorder = Recorder(output, options.device, place.gpu)
 
@@ -152,12 +167,11 @@ def main():
             signal.signal(number, interrupt)
         try:
             record_machine(recorder, place)
-            runner = Runner(place, recorder, options.seconds)
+            runner = Runner(place, recorder, options)
             for name in chosen:
                 runner.run_part(PARTS[name])
         except Interrupted:
             print("interrupted", flush=True)
-            place.kill_all()
             sys.exit(130)
         finally:
             print(f"results: {output}/summary.md", flush=True)
