@@ -32,8 +32,10 @@ inline bool is_kernel_parameter(const at::Tensor& x) {
 // Returns whether the row kernels of the CPU or of another device can process x with these
 // parameters, which must be float and on the same device.
 inline bool fits_row_kernels(const at::Tensor& x, std::initializer_list<at::Tensor> parameters) {
-  const bool fits = is_kernel_input(x) || (!x.device().is_cpu() && x.layout() == at::kStrided &&
-                                           device_of(x.device()).has_row_kernels(x.scalar_type()));
+  const bool fits =
+      is_kernel_input(x) ||
+      (!x.device().is_cpu() && x.layout() == at::kStrided && x.dim() > 0 &&
+       device_of(x.device()).has_row_kernels(x.scalar_type(), x.size(-1)));
   return fits && std::all_of(parameters.begin(), parameters.end(), [&](const at::Tensor& each) {
            return each.device() == x.device() && each.layout() == at::kStrided &&
                   each.scalar_type() == at::kFloat;
@@ -114,16 +116,23 @@ void for_rows(const at::Tensor& x, Body body) {
       [&](std::int64_t first, std::int64_t last) { body(first, last, first * columns); });
 }
 
-// Sums over rows are computed in parts: at most one for each thread on the CPU, and on other devices
-// enough to occupy them. Returns zeros [parts, sums], which the kernel fills and total adds up. The
-// split depends only on the number of threads, so results are reproducible for that number.
-inline at::Tensor partial_sums(const at::Tensor& x, std::int64_t sums) {
-  constexpr std::int64_t kRowsOfDevice = 128, kPartsOfDevice = 64;
+// The parts into which a device other than the CPU divides rows for their sum: enough to occupy it, with
+// so many rows each that the sums take little memory and time.
+struct DeviceParts {
+  std::int64_t rows, most;
+};
+
+// Sums over rows are computed in parts: at most one for each thread on the CPU. Returns numbers [parts,
+// sums] that the kernel fills, zeros on the CPU, and total adds up. The split depends only on the shape
+// and the number of threads, so results are reproducible for that number.
+inline at::Tensor partial_sums(const at::Tensor& x, std::int64_t sums,
+                               DeviceParts of_device = {.rows = 32, .most = 1024}) {
   const bool on_cpu = x.device().is_cpu();
-  const std::int64_t rows = on_cpu ? min_rows_per_thread(x.size(-1)) : kRowsOfDevice,
-                     parts = on_cpu ? at::get_num_threads() : kPartsOfDevice;
-  return at::zeros({std::clamp<std::int64_t>((row_count(x) + rows - 1) / rows, 1, parts), sums},
-                   x.options().dtype(at::kFloat));
+  const std::int64_t rows = on_cpu ? min_rows_per_thread(x.size(-1)) : of_device.rows,
+                     most = on_cpu ? at::get_num_threads() : of_device.most,
+                     parts = std::clamp<std::int64_t>((row_count(x) + rows - 1) / rows, 1, most);
+  const at::TensorOptions options = x.options().dtype(at::kFloat);
+  return on_cpu ? at::zeros({parts, sums}, options) : at::empty({parts, sums}, options);
 }
 
 inline at::Tensor total(const at::Tensor& partial) {

@@ -98,7 +98,7 @@ struct DropoutAddNorm : torch::autograd::Function<DropoutAddNorm> {
     const Tensor dy = grads[0].contiguous();
     const std::int64_t columns = z.size(-1);
     const Tensor dz = at::empty_like(z), dx = at::empty_like(z),
-                 sums = partial_sums(z, 3 * columns);
+                 sums = partial_sums(z, 3 * columns, {.rows = 8, .most = 528});
     call_operator<dropout_add_norm_backward_cpu>("hasten::dropout_add_norm_backward", dy, z,
                                                  moments, gamma, dropout.seed, dropout.p, dz, dx,
                                                  sums);
@@ -142,14 +142,17 @@ struct DropoutAddNorm : torch::autograd::Function<DropoutAddNorm> {
 Tensor dropout_add_norm(const Tensor& x, const Tensor& bias, const Tensor& residual,
                         const Tensor& gamma, const Tensor& beta, double epsilon, double p,
                         bool training) {
-  TORCH_CHECK(x.dim() >= 1 && x.sizes() == residual.sizes() && bias.dim() == 1 &&
-                  bias.size(0) == x.size(-1) && gamma.sizes() == bias.sizes() &&
-                  beta.sizes() == bias.sizes(),
+  const bool has_bias = bias.defined();
+  TORCH_CHECK(x.dim() >= 1 && x.sizes() == residual.sizes() && gamma.dim() == 1 &&
+                  gamma.size(0) == x.size(-1) && beta.sizes() == gamma.sizes() &&
+                  (!has_bias || bias.sizes() == gamma.sizes()),
               "dropout_add_norm: got x ", x.sizes(), ", residual ", residual.sizes(), ", bias ",
-              bias.sizes(), ", gamma ", gamma.sizes(), " and beta ", beta.sizes());
-  if (!fits_row_kernels(x, {bias, gamma, beta}) || !fits_row_kernels(residual, {bias})) {
-    return at::layer_norm(at::dropout(x + bias_of_product(x, bias), p, training) + residual,
-                          {x.size(-1)}, gamma, beta, epsilon);
+              has_bias ? bias.sizes() : at::IntArrayRef(), ", gamma ", gamma.sizes(), " and beta ",
+              beta.sizes());
+  if (!has_bias || !fits_row_kernels(x, {bias, gamma, beta}) || !fits_row_kernels(residual, {})) {
+    const Tensor biased = has_bias ? x + bias_of_product(x, bias) : x;
+    return at::layer_norm(at::dropout(biased, p, training) + residual, {x.size(-1)}, gamma, beta,
+                          epsilon);
   }
   return DropoutAddNorm::apply(x, bias.contiguous(), residual, gamma.contiguous(),
                                beta.contiguous(), epsilon, draw_dropout(p, training))[0];

@@ -112,7 +112,10 @@ class EmulatedBlock {
   Index index() const { return index_; }
   Index count() const { return count_; }
   void sync() const { all_.wait(thread_); }
-  float sum(float x) const { return all_.sum(thread_, x); }
+  template <int kCount>
+  void sum(float (&numbers)[kCount]) const {
+    for (float& each : numbers) each = all_.sum(thread_, each);
+  }
   float* shared() const { return all_.shared(); }
   void check_id(bool holds) const {
     if (!holds) all_.has_wrong_id = true;

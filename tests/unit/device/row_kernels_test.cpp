@@ -33,10 +33,10 @@ struct Case {
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const NumberType type : {NumberType::f32, NumberType::bf16, NumberType::fp16}) {
-    // Widths below, at and beyond a block's threads, of 4 numbers at a time and of one, and rows that
-    // are fewer and more than the parts of a sum.
+    // Widths for one warp and for several, with full packs and without, up to rows that need most
+    // registers of a thread, and rows that are fewer and more than the parts of a sum.
     for (const auto& [rows, columns] : std::vector<std::pair<Index, Index>>{
-             {1, 1}, {5, 12}, {3, 31}, {2, 128}, {7, 300}, {2, 1030}, {3, 2052}, {70, 36}})
+             {1, 1}, {5, 12}, {3, 31}, {2, 128}, {7, 300}, {9, 256}, {5, 768}, {2, 1030}, {3, 2052}, {70, 36}, {2, 4168}, {1, 4099}})
       all.push_back({type, rows, columns});
   }
   return all;

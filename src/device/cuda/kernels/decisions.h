@@ -21,25 +21,46 @@ struct Decisions {
   template <int kCount>
   HASTEN_GPU_CODE void factors(Index row, Index column, float (&out)[kCount]) const {
     static_assert(kCount == 1 || kCount == 4);
+    if (threshold == 0) return set_ones(out);
+    const Words words = words_at(row, column);
+    set_factors((column & 64) != 0 ? words.second : words.first, static_cast<int>(column & 3), out);
+  }
+
+  // Sets the factors of four columns from `column`, which is in the first half of its 128 columns, and
+  // of the four that are 64 further. Both come from the same random words.
+  HASTEN_GPU_CODE void factors(Index row, Index column, float (&first)[4],
+                               float (&second)[4]) const {
     if (threshold == 0) {
-      for (float& factor : out) factor = 1.0f;
+      set_ones(first);
+      set_ones(second);
       return;
     }
-    const std::uint64_t words = four_words(row, column);
+    const Words words = words_at(row, column);
+    set_factors(words.first, 0, first);
+    set_factors(words.second, 0, second);
+  }
+
+ private:
+  struct Words {
+    std::uint64_t first, second;
+  };
+
+  template <int kCount>
+  static HASTEN_GPU_CODE void set_ones(float (&out)[kCount]) {
+    for (float& factor : out) factor = 1.0f;
+  }
+  template <int kCount>
+  HASTEN_GPU_CODE void set_factors(std::uint64_t words, int place, float (&out)[kCount]) const {
     for (int i = 0; i < kCount; ++i) {
-      const int place = static_cast<int>(column & 3) + i;
-      const auto word = static_cast<std::uint32_t>(words >> (16 * place)) & 0xFFFFu;
+      const auto word = static_cast<std::uint32_t>(words >> (16 * (place + i))) & 0xFFFFu;
       out[i] = word >= threshold ? scale : 0.0f;
     }
   }
 
- private:
-  // The random words of the four columns around `column`: Philox 4x32-10, of which a counter serves
-  // four columns of the first half of each 128 columns, and four of the second half.
-  HASTEN_GPU_CODE std::uint64_t four_words(Index row, Index column) const {
-    const Index in_batch = column & 127;
-    const bool is_second_half = in_batch >= 64;
-    const auto counter = static_cast<std::uint32_t>((column >> 7) * 16 + ((in_batch & 63) >> 2));
+  // The random words of the four columns around `column` and of the four in the other half of its 128
+  // columns, by Philox 4x32-10.
+  HASTEN_GPU_CODE Words words_at(Index row, Index column) const {
+    const auto counter = static_cast<std::uint32_t>((column >> 7) * 16 + ((column & 63) >> 2));
     std::uint32_t c0 = counter, c1 = static_cast<std::uint32_t>(row),
                   c2 = static_cast<std::uint32_t>(static_cast<std::uint64_t>(row) >> 32), c3 = 0;
     std::uint32_t k0 = static_cast<std::uint32_t>(seed),
@@ -54,8 +75,7 @@ struct Decisions {
       k0 += 0x9E3779B9u;
       k1 += 0xBB67AE85u;
     }
-    return is_second_half ? c2 | static_cast<std::uint64_t>(c3) << 32
-                          : c0 | static_cast<std::uint64_t>(c1) << 32;
+    return {c0 | static_cast<std::uint64_t>(c1) << 32, c2 | static_cast<std::uint64_t>(c3) << 32};
   }
 };
 

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #ifdef __CUDACC__
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #define HASTEN_GPU_CODE __device__ __forceinline__
 #else
@@ -42,13 +43,17 @@ HASTEN_GPU_CODE float load(Float16 x) {
 #endif
 }
 
+// These round to the nearest, as LibTorch does. A NaN stays a NaN.
 HASTEN_GPU_CODE void store(float& to, float value) { to = value; }
-// Rounds to the nearest, as LibTorch does; a NaN stays a NaN.
 HASTEN_GPU_CODE void store(Bfloat16& to, float value) {
+#ifdef __CUDACC__
+  to.bits = __bfloat16_as_ushort(__float2bfloat16_rn(value));
+#else
   std::uint32_t bits = 0;
   memcpy(&bits, &value, sizeof bits);
   const std::uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
   to.bits = static_cast<std::uint16_t>(value != value ? 0x7FC0u : rounded);
+#endif
 }
 HASTEN_GPU_CODE void store(Float16& to, float value) {
 #ifdef __CUDACC__
@@ -58,10 +63,60 @@ HASTEN_GPU_CODE void store(Float16& to, float value) {
 #endif
 }
 
+// Stores two neighbouring numbers, which newer GPUs round in one instruction.
+template <class T>
+HASTEN_GPU_CODE void store_two(T* to, float first, float second) {
+  store(to[0], first);
+  store(to[1], second);
+}
+#ifdef __CUDACC__
+HASTEN_GPU_CODE void store_two(Bfloat16* to, float first, float second) {
+  const __nv_bfloat162 both = __floats2bfloat162_rn(first, second);
+  memcpy(to, &both, sizeof both);
+}
+HASTEN_GPU_CODE void store_two(Float16* to, float first, float second) {
+  const __half2 both = __floats2half2_rn(first, second);
+  memcpy(to, &both, sizeof both);
+}
+#endif
+
+// 1 / x within two roundings.
+HASTEN_GPU_CODE float reciprocal(float x) {
+#ifdef __CUDACC__
+  return __fdividef(1.0f, x);
+#else
+  return 1.0f / x;
+#endif
+}
+
 // Neighbouring numbers, which one instruction reads or writes.
 template <class T, int kCount>
 struct alignas(sizeof(T) * kCount) Pack {
   T values[kCount];
 };
+
+template <int kCount, class T>
+HASTEN_GPU_CODE Pack<T, kCount> read_pack(const T* from) {
+  return *reinterpret_cast<const Pack<T, kCount>*>(from);
+}
+template <int kCount, class T>
+HASTEN_GPU_CODE void load_pack(const T* from, float (&to)[kCount]) {
+  const Pack<T, kCount> pack = read_pack<kCount>(from);
+  for (int i = 0; i < kCount; ++i) to[i] = load(pack.values[i]);
+}
+template <class T, int kCount>
+HASTEN_GPU_CODE Pack<T, kCount> rounded(const float (&from)[kCount]) {
+  Pack<T, kCount> pack;
+  if constexpr (kCount == 1) {
+    store(pack.values[0], from[0]);
+  } else {
+    for (int i = 0; i < kCount; i += 2) store_two(pack.values + i, from[i], from[i + 1]);
+  }
+  return pack;
+}
+template <class T, int kCount>
+HASTEN_GPU_CODE void write_pack(T* to, const Pack<T, kCount>& pack) {
+  *reinterpret_cast<Pack<T, kCount>*>(to) = pack;
+}
 
 }  // namespace hasten::gpu

@@ -62,18 +62,49 @@ struct DropoutAddNormBackwardCall {
 // A grid has at most this many blocks, which then have several rows each.
 inline constexpr Index kMaxBlocks = Index{1} << 20;
 
+inline int whole_warps(Index threads) {
+  return static_cast<int>(
+      std::clamp<Index>((threads + kWarp - 1) / kWarp * kWarp, kWarp, kMaxThreads));
+}
+
 // One block for a row, with a thread for each pack of its columns.
 template <int kPack>
 Grid grid_of_rows(Index rows, Index columns) {
-  constexpr Index kWarp = 32;
-  const Index packs = (columns + kPack - 1) / kPack, warps = (packs + kWarp - 1) / kWarp;
   return {.blocks = std::min(rows, kMaxBlocks),
-          .threads = static_cast<int>(std::min<Index>(warps * kWarp, kMaxThreads))};
+          .threads = std::min(whole_warps((columns + kPack - 1) / kPack), 256)};
 }
 
-inline Grid grid_of_tiles(Index parts, Index columns) {
-  return {.blocks = parts * ((columns + kTileColumns - 1) / kTileColumns), .threads = kMaxThreads};
+template <int kPack>
+Grid grid_of_tiles(Index parts, Index columns) {
+  constexpr int kColumns = TilePlace<kPack>::kColumns;
+  return {.blocks = parts * ((columns + kColumns - 1) / kColumns), .threads = kTileThreads};
 }
+
+// The parts of rows in a kernel that needs no sums: each thread has about 8 rows.
+inline Index parts_of_rows(Index rows) {
+  constexpr Index kRows = 8 * kTileSlices;
+  return (rows + kRows - 1) / kRows;
+}
+
+// The threads of a block that holds rows in its registers.
+template <int kPack, int kPacks>
+int threads_of_row(Index columns) {
+  // A pair of packs of 4 has 8 of 128 columns.
+  const Index packs = kPack == 1 ? columns : (columns + 127) / 128 * 32;
+  return whole_warps((packs + kPacks - 1) / kPacks);
+}
+
+template <int kPack, int kPacks>
+Grid grid_of_held_rows(Index rows, Index columns) {
+  return {.blocks = std::min(rows, kMaxBlocks), .threads = threads_of_row<kPack, kPacks>(columns)};
+}
+
+// How many threads a row should have at most: one warp, which waits for no other, if there are enough
+// rows to occupy a GPU with one warp for each.
+inline Index threads_for(Index rows) { return rows >= 8192 ? kWarp : kMaxThreads; }
+
+// The widest row that a block can hold in its registers.
+inline constexpr Index kMaxHeldColumns = Index{kMaxThreads} * 32;
 
 // Calls body with a null pointer of the type.
 template <class Body>
@@ -88,20 +119,51 @@ void with_type(NumberType type, Body body) {
   }
 }
 
-// Calls body.operator()<T, kPack>(): with packs of 4 if all rows of T begin at a multiple of them.
+// Returns whether all rows of these tensors, whose elements have `width` bytes, begin at a multiple of
+// `count` elements.
+inline bool begin_at_packs(int count, int width, Index columns,
+                           std::initializer_list<const void*> tensors) {
+  const auto bytes = static_cast<std::uintptr_t>(count) * static_cast<std::uintptr_t>(width);
+  return columns % count == 0 && std::all_of(tensors.begin(), tensors.end(), [&](const void* x) {
+           return reinterpret_cast<std::uintptr_t>(x) % bytes == 0;
+         });
+}
+
+// Calls body.operator()<T, kPack>(), with packs of 16 bytes if the rows of all tensors and `floats`, the
+// vectors of the columns, begin at a multiple of them.
 template <class Body>
 void with_packs(NumberType type, Index columns, std::initializer_list<const void*> tensors,
-                Body body) {
+                std::initializer_list<const void*> floats, Body body) {
   with_type(type, [&]<class T>(T*) {
-    const bool fits =
-        columns % 4 == 0 && std::all_of(tensors.begin(), tensors.end(), [](const void* x) {
-          return reinterpret_cast<std::uintptr_t>(x) % sizeof(Pack<T, 4>) == 0;
-        });
-    if (fits) {
-      body.template operator()<T, 4>();
+    constexpr int kWidth = sizeof(T), kPack = 16 / kWidth;
+    if (begin_at_packs(kPack, kWidth, columns, tensors) &&
+        begin_at_packs(4, sizeof(float), columns, floats)) {
+      body.template operator()<T, kPack>();
     } else {
       body.template operator()<T, 1>();
     }
+  });
+}
+
+// Calls body.operator()<T, kPack, kPacks>() for a kernel that holds rows in its registers, with the
+// number of packs with which `threads` threads, or more if that is not enough, hold a row.
+template <class Body>
+void with_held_rows(NumberType type, Index columns, Index threads,
+                    std::initializer_list<const void*> tensors,
+                    std::initializer_list<const void*> floats, Body body) {
+  with_type(type, [&]<class T>(T*) {
+    const auto fits = [&](int pack, int packs, Index most) {
+      return columns <= most * pack * packs;
+    };
+    if (begin_at_packs(4, sizeof(T), columns, tensors) &&
+        begin_at_packs(4, sizeof(float), columns, floats)) {
+      if (fits(4, 2, threads)) return body.template operator()<T, 4, 2>();
+      if (fits(4, 4, threads)) return body.template operator()<T, 4, 4>();
+      if (fits(4, 6, threads)) return body.template operator()<T, 4, 6>();
+      return body.template operator()<T, 4, 8>();
+    }
+    if (fits(1, 8, kMaxThreads)) return body.template operator()<T, 1, 8>();
+    return body.template operator()<T, 1, 32>();
   });
 }
 
@@ -117,90 +179,91 @@ T* as(void* x) {
 template <class Launch>
 void start(const BiasGeluCall& c, NumberType type, const Launch& launch) {
   if (c.rows == 0 || c.columns == 0) return;
-  with_packs(type, c.columns, {c.x, c.y}, [&]<class T, int kPack>() {
-    launch(
-        BiasGeluKernel<T, kPack>{
-            .x = as<T>(c.x), .bias = c.bias, .y = as<T>(c.y), .rows = c.rows, .columns = c.columns},
-        grid_of_rows<kPack>(c.rows, c.columns));
+  with_packs(type, c.columns, {c.x, c.y}, {c.bias}, [&]<class T, int kPack>() {
+    const Index parts = parts_of_rows(c.rows);
+    launch(BiasGeluKernel<T, kPack>{.x = as<T>(c.x),
+                                    .bias = c.bias,
+                                    .y = as<T>(c.y),
+                                    .parts = parts,
+                                    .rows = c.rows,
+                                    .columns = c.columns},
+           grid_of_tiles<kPack>(parts, c.columns));
   });
 }
 
 template <class Launch>
 void start(const BiasGeluBackwardCall& c, NumberType type, const Launch& launch) {
   if (c.rows == 0 || c.columns == 0) return;
-  with_type(type, [&]<class T>(T*) {
-    launch(BiasGeluBackwardKernel<T>{.dy = as<T>(c.dy),
-                                     .x = as<T>(c.x),
-                                     .bias = c.bias,
-                                     .dx = as<T>(c.dx),
-                                     .sums = c.sums,
-                                     .parts = c.parts,
-                                     .rows = c.rows,
-                                     .columns = c.columns},
-           grid_of_tiles(c.parts, c.columns));
+  with_packs(type, c.columns, {c.dy, c.x, c.dx}, {c.bias}, [&]<class T, int kPack>() {
+    launch(BiasGeluBackwardKernel<T, kPack>{.dy = as<T>(c.dy),
+                                            .x = as<T>(c.x),
+                                            .bias = c.bias,
+                                            .dx = as<T>(c.dx),
+                                            .sums = c.sums,
+                                            .parts = c.parts,
+                                            .rows = c.rows,
+                                            .columns = c.columns},
+           grid_of_tiles<kPack>(c.parts, c.columns));
   });
 }
 
 template <class Launch>
 void start(const DropoutCall& c, NumberType type, const Launch& launch) {
   if (c.rows == 0 || c.columns == 0) return;
-  with_packs(type, c.columns, {c.x, c.y}, [&]<class T, int kPack>() {
-    launch(DropoutKernel<T, kPack>{.x = as<T>(c.x),
-                                   .decisions = c.decisions,
-                                   .y = as<T>(c.y),
-                                   .rows = c.rows,
-                                   .columns = c.columns},
-           grid_of_rows<kPack>(c.rows, c.columns));
-  });
+  with_held_rows(type, c.columns, threads_for(c.rows), {c.x, c.y}, {},
+                 [&]<class T, int kPack, int kPacks>() {
+                   launch(DropoutKernel<T, kPack, kPacks>{.x = as<T>(c.x),
+                                                          .decisions = c.decisions,
+                                                          .y = as<T>(c.y),
+                                                          .rows = c.rows,
+                                                          .columns = c.columns},
+                          grid_of_held_rows<kPack, kPacks>(c.rows, c.columns));
+                 });
 }
 
 template <class Launch>
 void start(const DropoutAddNormCall& c, NumberType type, const Launch& launch) {
   if (c.rows == 0 || c.columns == 0) return;
-  with_packs(type, c.columns, {c.x, c.residual, c.z, c.y}, [&]<class T, int kPack>() {
-    launch(DropoutAddNormKernel<T, kPack>{.x = as<T>(c.x),
-                                          .bias = c.bias,
-                                          .residual = as<T>(c.residual),
-                                          .gamma = c.gamma,
-                                          .beta = c.beta,
-                                          .epsilon = c.epsilon,
-                                          .decisions = c.decisions,
-                                          .z = as<T>(c.z),
-                                          .y = as<T>(c.y),
-                                          .mean = c.mean,
-                                          .rstd = c.rstd,
-                                          .rows = c.rows,
-                                          .columns = c.columns},
-           grid_of_rows<kPack>(c.rows, c.columns));
-  });
+  with_held_rows(
+      type, c.columns, threads_for(c.rows), {c.x, c.residual, c.z, c.y}, {c.bias, c.gamma, c.beta},
+      [&]<class T, int kPack, int kPacks>() {
+        launch(DropoutAddNormKernel<T, kPack, kPacks>{.x = as<T>(c.x),
+                                                      .bias = c.bias,
+                                                      .residual = as<T>(c.residual),
+                                                      .gamma = c.gamma,
+                                                      .beta = c.beta,
+                                                      .epsilon = c.epsilon,
+                                                      .decisions = c.decisions,
+                                                      .z = as<T>(c.z),
+                                                      .y = as<T>(c.y),
+                                                      .mean = c.mean,
+                                                      .rstd = c.rstd,
+                                                      .rows = c.rows,
+                                                      .columns = c.columns},
+               grid_of_held_rows<kPack, kPacks>(c.rows, c.columns));
+      });
 }
 
 template <class Launch>
 void start(const DropoutAddNormBackwardCall& c, NumberType type, const Launch& launch) {
   if (c.rows == 0 || c.columns == 0) return;
-  with_packs(type, c.columns, {c.dy, c.z, c.dz, c.dx}, [&]<class T, int kPack>() {
-    launch(DropoutAddNormBackwardKernel<T, kPack>{.dy = as<T>(c.dy),
-                                                  .z = as<T>(c.z),
-                                                  .mean = c.mean,
-                                                  .rstd = c.rstd,
-                                                  .gamma = c.gamma,
-                                                  .decisions = c.decisions,
-                                                  .dz = as<T>(c.dz),
-                                                  .dx = as<T>(c.dx),
-                                                  .rows = c.rows,
-                                                  .columns = c.columns},
-           grid_of_rows<kPack>(c.rows, c.columns));
-    launch(DropoutAddNormSumsKernel<T>{.dy = as<T>(c.dy),
-                                       .z = as<T>(c.z),
-                                       .dx = as<T>(c.dx),
-                                       .mean = c.mean,
-                                       .rstd = c.rstd,
-                                       .sums = c.sums,
-                                       .parts = c.parts,
-                                       .rows = c.rows,
-                                       .columns = c.columns},
-           grid_of_tiles(c.parts, c.columns));
-  });
+  with_held_rows(
+      type, c.columns, /*threads=*/kMaxThreads, {c.dy, c.z, c.dz, c.dx}, {c.gamma},
+      [&]<class T, int kPack, int kPacks>() {
+        launch(DropoutAddNormBackwardKernel<T, kPack, kPacks>{.dy = as<T>(c.dy),
+                                                              .z = as<T>(c.z),
+                                                              .mean = c.mean,
+                                                              .rstd = c.rstd,
+                                                              .gamma = c.gamma,
+                                                              .decisions = c.decisions,
+                                                              .dz = as<T>(c.dz),
+                                                              .dx = as<T>(c.dx),
+                                                              .sums = c.sums,
+                                                              .parts = c.parts,
+                                                              .rows = c.rows,
+                                                              .columns = c.columns},
+               Grid{.blocks = c.parts, .threads = threads_of_row<kPack, kPacks>(c.columns)});
+      });
 }
 
 template <class Launch>

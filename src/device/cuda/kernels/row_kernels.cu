@@ -8,8 +8,6 @@
 namespace hasten::gpu {
 namespace {
 
-constexpr int kWarp = 32;
-
 // A block of threads as the kernels see it (row_kernels.h).
 struct CudaBlock {
   __device__ int thread() const { return static_cast<int>(threadIdx.x); }
@@ -26,15 +24,20 @@ struct CudaBlock {
   }
 
   // First over each warp, then over the warps. Blocks consist of whole warps.
-  __device__ float sum(float x) const {
-    __shared__ float of_warps[kWarp];
-    const int lane = thread() % kWarp, warp = thread() / kWarp, warps = threads() / kWarp;
-    x = warp_sum(x);
-    if (lane == 0) of_warps[warp] = x;
+  template <int kCount>
+  __device__ void sum(float (&numbers)[kCount]) const {
+    __shared__ float of_warps[kMaxThreads / kWarp][kCount];
+    const int warp = thread() / kWarp, warps = threads() / kWarp;
+    for (float& each : numbers) each = warp_sum(each);
+    if (warps == 1) return;
+    if (thread() % kWarp == 0)
+      for (int i = 0; i < kCount; ++i) of_warps[warp][i] = numbers[i];
     __syncthreads();
-    x = warp_sum(lane < warps ? of_warps[lane] : 0.0f);
+    for (int i = 0; i < kCount; ++i) {
+      numbers[i] = 0;
+      for (int w = 0; w < warps; ++w) numbers[i] += of_warps[w][i];
+    }
     __syncthreads();  // before the next sum overwrites the shared numbers
-    return x;
   }
 
  private:

@@ -5,11 +5,14 @@
 // A kernel is a value that holds its arguments, and a function of a block of threads. A block has
 //   thread(), threads()   this thread's number in the block, and how many there are
 //   index(), count()      the block's number in the grid, and how many there are
-//   sum(x)                the sum of x over the threads of the block, for all of them
+//   sum(numbers)          which replaces each of an array's numbers by its sum over the block's threads
 //   shared()              kSharedFloats floats that the threads share
 //   sync()                which waits until all threads of the block have called it
 //   check_id(holds)       which ends the program if an id is outside of its table
 // cuda_block.cuh implements it on a GPU, and the grid emulator of the tests on the host.
+//
+// A GPU reads memory at its full rate if each thread has several reads of 16 or 8 bytes under way. So a
+// thread reads packs of neighbouring numbers, those of several rows before it uses the first of them.
 #pragma once
 
 #include <cmath>
@@ -18,17 +21,33 @@
 
 namespace hasten::gpu {
 
-inline constexpr int kMaxThreads = 256;
-inline constexpr int kSharedFloats = 3 * kMaxThreads;
+inline constexpr int kMaxThreads = 512;
+inline constexpr int kWarp = 32;
 
-// Sums over rows: a block has 32 neighbouring columns, and 8 threads for each of them.
-inline constexpr int kTileColumns = 32;
-inline constexpr int kTileSlices = kMaxThreads / kTileColumns;
+// Sums over rows: a block has the columns of a warp's packs, and kTileSlices threads for each of them.
+inline constexpr int kTileSlices = 8;
+inline constexpr int kTileThreads = kWarp * kTileSlices;
+inline constexpr int kMaxPack = 8;
+inline constexpr int kSharedFloats = kTileThreads * kMaxPack;
 
-// The exact GELU of u, and its derivative.
-HASTEN_GPU_CODE float normal_cdf(float u) { return 0.5f * (1.0f + erff(u * 0.707106781f)); }
+// The normal distribution's share below u, and its density at u.
+struct Normal {
+  float below, density;
+};
+// Within 1e-7. erfc by formula 7.1.26 of Abramowitz and Stegun, whose exponential is the density's.
+HASTEN_GPU_CODE Normal normal_at(float u) {
+  const float exponential = exp2f(-0.721347520f * u * u);
+  const float t = reciprocal(1.0f + 0.231641888f * fabsf(u));
+  const float series =
+      t * (0.127414796f +
+           t * (-0.142248368f + t * (0.710706871f + t * (-0.726576014f + t * 0.530702715f))));
+  const float tail = series * exponential;
+  return {u < 0 ? tail : 1.0f - tail, 0.398942280f * exponential};
+}
+HASTEN_GPU_CODE float gelu(float u) { return u * normal_at(u).below; }
 HASTEN_GPU_CODE float gelu_slope(float u) {
-  return normal_cdf(u) + u * 0.398942280f * expf(-0.5f * u * u);
+  const Normal normal = normal_at(u);
+  return normal.below + u * normal.density;
 }
 
 // Calls body(row) for the rows of this block.
@@ -45,62 +64,47 @@ HASTEN_GPU_CODE void for_packs(const Block& block, Index columns, Body body) {
     body(column);
 }
 
-template <int kPack, class T>
-HASTEN_GPU_CODE const Pack<T, kPack>& pack_at(const T* x) {
-  return *reinterpret_cast<const Pack<T, kPack>*>(x);
-}
-template <int kPack, class T>
-HASTEN_GPU_CODE void write_pack(T* to, const float (&from)[kPack]) {
-  Pack<T, kPack> pack;
-  for (int i = 0; i < kPack; ++i) store(pack.values[i], from[i]);
-  *reinterpret_cast<Pack<T, kPack>*>(to) = pack;
-}
-
-// Writes y, which is a function of x, in the rows of this block. function(numbers, row, column) changes
-// a pack of numbers in place, the first of which is in that column.
-template <int kPack, class Block, class T, class Function>
-HASTEN_GPU_CODE void map_rows(const Block& block, const T* x, T* y, Index rows, Index columns,
-                              Function function) {
-  for_rows(block, rows, [&](Index row) {
-    for_packs<kPack>(block, columns, [&](Index column) {
-      const Index at = row * columns + column;
-      const Pack<T, kPack> in = pack_at<kPack>(x + at);
-      float numbers[kPack];
-      for (int i = 0; i < kPack; ++i) numbers[i] = load(in.values[i]);
-      function(numbers, row, column);
-      write_pack<kPack>(y + at, numbers);
-    });
-  });
-}
-
-// The rows and the column of a thread in a sum over rows. The grid has a block for each part of the
-// rows and each tile of columns.
+// The rows and the columns of a thread that works on a part of the rows, down its columns. The grid has
+// a block for each part of the rows and each tile of columns.
+template <int kPack>
 struct TilePlace {
+  static constexpr int kColumns = kWarp * kPack;
+
   template <class Block>
   HASTEN_GPU_CODE TilePlace(const Block& block, Index rows, Index columns, Index parts) {
-    const Index tiles = (columns + kTileColumns - 1) / kTileColumns;
+    const Index tiles = (columns + kColumns - 1) / kColumns;
     part = block.index() / tiles;
-    slice = block.thread() / kTileColumns;
-    column = block.index() % tiles * kTileColumns + block.thread() % kTileColumns;
-    first = rows * part / parts + slice;
+    tile = block.index() % tiles * kColumns;
+    column = tile + block.thread() % kWarp * kPack;
+    first = rows * part / parts + block.thread() / kWarp;
     last = column < columns ? rows * (part + 1) / parts : 0;
+  }
+
+  // Calls body(rows, count): the next rows of this thread, at most kDepth.
+  template <int kDepth, class Body>
+  HASTEN_GPU_CODE void for_groups(Body body) const {
+    for (Index row = first; row < last; row += kDepth * kTileSlices) {
+      const Index left = (last - row + kTileSlices - 1) / kTileSlices;
+      body(row, left < kDepth ? static_cast<int>(left) : kDepth);
+    }
   }
 
   // Writes the sum over the block's threads of each column to sums[column].
   template <class Block>
-  HASTEN_GPU_CODE void write(const Block& block, float value, float* sums, Index columns) const {
+  HASTEN_GPU_CODE void write(const Block& block, const float (&values)[kPack], float* sums,
+                             Index columns) const {
     float* const shared = block.shared();
-    shared[block.thread()] = value;
+    for (int i = 0; i < kPack; ++i) shared[block.thread() * kPack + i] = values[i];
     block.sync();
-    if (slice == 0 && column < columns) {
+    const int own = block.thread();
+    if (own < kColumns && tile + own < columns) {
       float sum = 0;
-      for (int i = 0; i < kTileSlices; ++i) sum += shared[block.thread() + i * kTileColumns];
-      sums[column] = sum;
+      for (int slice = 0; slice < kTileSlices; ++slice) sum += shared[slice * kColumns + own];
+      sums[tile + own] = sum;
     }
-    block.sync();  // before the next sum overwrites the shared numbers
   }
 
-  Index part, slice, column, first, last;
+  Index part, tile, column, first, last;
 };
 
 template <class T, int kPack>
@@ -108,21 +112,32 @@ struct BiasGeluKernel {
   const T* x;
   const float* bias;
   T* y;
-  Index rows, columns;
+  Index parts, rows, columns;
 
   template <class Block>
   HASTEN_GPU_CODE void operator()(const Block& block) const {
-    map_rows<kPack>(block, x, y, rows, columns, [&](float(&numbers)[kPack], Index, Index column) {
-      for (int i = 0; i < kPack; ++i) {
-        const float u = numbers[i] + bias[column + i];
-        numbers[i] = u * normal_cdf(u);
+    constexpr int kDepth = 4;
+    const TilePlace<kPack> place(block, rows, columns, parts);
+    if (place.column >= columns) return;
+    float added[kPack];
+    load_pack(bias + place.column, added);
+    place.template for_groups<kDepth>([&](Index row, int count) {
+      const Index at = row * columns + place.column, step = kTileSlices * columns;
+      Pack<T, kPack> in[kDepth];
+      for (int r = 0; r < kDepth; ++r)
+        if (r < count) in[r] = read_pack<kPack>(x + at + r * step);
+      for (int r = 0; r < kDepth; ++r) {
+        if (r >= count) break;
+        float out[kPack];
+        for (int i = 0; i < kPack; ++i) out[i] = gelu(load(in[r].values[i]) + added[i]);
+        write_pack(y + at + r * step, rounded<T>(out));
       }
     });
   }
 };
 
 // Writes dx, and to sums [parts, columns] the sums of dx over the rows of each part.
-template <class T>
+template <class T, int kPack>
 struct BiasGeluBackwardKernel {
   const T *dy, *x;
   const float* bias;
@@ -132,20 +147,71 @@ struct BiasGeluBackwardKernel {
 
   template <class Block>
   HASTEN_GPU_CODE void operator()(const Block& block) const {
-    const TilePlace place(block, rows, columns, parts);
-    float sum = 0;
-    for (Index row = place.first; row < place.last; row += kTileSlices) {
-      const Index at = row * columns + place.column;
-      const float d = load(dy[at]) * gelu_slope(load(x[at]) + bias[place.column]);
-      store(dx[at], d);
-      sum += d;
-    }
+    constexpr int kDepth = 4;
+    const TilePlace<kPack> place(block, rows, columns, parts);
+    float added[kPack] = {}, sum[kPack] = {};
+    if (place.column < columns) load_pack(bias + place.column, added);
+    place.template for_groups<kDepth>([&](Index row, int count) {
+      const Index at = row * columns + place.column, step = kTileSlices * columns;
+      Pack<T, kPack> in[kDepth], gradient[kDepth];
+      for (int r = 0; r < kDepth; ++r) {
+        if (r >= count) break;
+        in[r] = read_pack<kPack>(x + at + r * step);
+        gradient[r] = read_pack<kPack>(dy + at + r * step);
+      }
+      for (int r = 0; r < kDepth; ++r) {
+        if (r >= count) break;
+        float out[kPack];
+        for (int i = 0; i < kPack; ++i) {
+          out[i] = load(gradient[r].values[i]) * gelu_slope(load(in[r].values[i]) + added[i]);
+          sum[i] += out[i];
+        }
+        write_pack(dx + at + r * step, rounded<T>(out));
+      }
+    });
     place.write(block, sum, sums + place.part * columns, columns);
   }
 };
 
-template <class T, int kPack>
+// The columns of a thread in a block that holds a row in its registers: kPacks packs of kPack columns.
+// Packs of four columns are in pairs, 64 columns apart, because these share their random words.
+template <int kPack, int kPacks>
+struct RowPlace {
+  static constexpr int kTogether = kPack == 1 ? 1 : 2;
+
+  template <class Block>
+  HASTEN_GPU_CODE RowPlace(const Block& block, Index columns)
+      : thread(block.thread()), threads(block.threads()), columns(static_cast<int>(columns)) {}
+
+  HASTEN_GPU_CODE int column(int pack) const {
+    if constexpr (kPack == 1) return thread + pack * threads;
+    const int pair = thread + pack / 2 * threads;
+    return pair / 16 * 128 + pair % 16 * 4 + pack % 2 * 64;
+  }
+  HASTEN_GPU_CODE bool has(int pack) const { return column(pack) < columns; }
+
+  // Calls body(pack, factors of dropout) for each pack of this thread.
+  template <class Body>
+  HASTEN_GPU_CODE void for_factors(const Decisions& decisions, Index row, Body body) const {
+    for (int pack = 0; pack < kPacks; pack += kTogether) {
+      float factors[kTogether][kPack];
+      if constexpr (kPack == 1) {
+        decisions.factors(row, column(pack), factors[0]);
+      } else {
+        decisions.factors(row, column(pack), factors[0], factors[1]);
+      }
+      for (int i = 0; i < kTogether; ++i)
+        if (has(pack + i)) body(pack + i, factors[i]);
+    }
+  }
+
+  int thread, threads, columns;
+};
+
+template <class T, int kPack, int kPacks>
 struct DropoutKernel {
+  using Place = RowPlace<kPack, kPacks>;
+
   const T* x;
   Decisions decisions;
   T* y;
@@ -153,17 +219,26 @@ struct DropoutKernel {
 
   template <class Block>
   HASTEN_GPU_CODE void operator()(const Block& block) const {
-    map_rows<kPack>(block, x, y, rows, columns,
-                    [&](float(&numbers)[kPack], Index row, Index column) {
-                      float factors[kPack];
-                      decisions.factors(row, column, factors);
-                      for (int i = 0; i < kPack; ++i) numbers[i] *= factors[i];
-                    });
+    const Place place(block, columns);
+    for_rows(block, rows, [&](Index row) {
+      const Index start = row * columns;
+      Pack<T, kPack> in[kPacks];
+      for (int p = 0; p < kPacks; ++p)
+        if (place.has(p)) in[p] = read_pack<kPack>(x + start + place.column(p));
+      place.for_factors(decisions, row, [&](int p, const float(&factors)[kPack]) {
+        float out[kPack];
+        for (int i = 0; i < kPack; ++i) out[i] = load(in[p].values[i]) * factors[i];
+        write_pack(y + start + place.column(p), rounded<T>(out));
+      });
+    });
   }
 };
 
-template <class T, int kPack>
+template <class T, int kPack, int kPacks>
 struct DropoutAddNormKernel {
+  using Place = RowPlace<kPack, kPacks>;
+  using Row = Pack<T, kPack>[kPacks];
+
   const T* x;
   const float* bias;
   const T* residual;
@@ -176,127 +251,177 @@ struct DropoutAddNormKernel {
 
   template <class Block>
   HASTEN_GPU_CODE void operator()(const Block& block) const {
+    const Place place(block, columns);
     for_rows(block, rows, [&](Index row) {
-      const Index start = row * columns;
-      const float first_mean = write_z(block, row) / static_cast<float>(columns);
+      Row stored;
+      float first_mean[1] = {write_z(place, row, stored)};
+      block.sum(first_mean);
+      first_mean[0] /= static_cast<float>(columns);
       // As on the CPU, a second pass over the stored row corrects the mean and gives the variance.
-      float difference = 0, square = 0;
-      for_packs<kPack>(block, columns, [&](Index column) {
-        const Pack<T, kPack> in = pack_at<kPack>(z + start + column);
+      float sums[2] = {};  // of the differences from first_mean, and of their squares
+      for (int p = 0; p < kPacks; ++p) {
+        if (!place.has(p)) continue;
         for (int i = 0; i < kPack; ++i) {
-          const float d = load(in.values[i]) - first_mean;
-          difference += d;
-          square += d * d;
+          const float d = load(stored[p].values[i]) - first_mean[0];
+          sums[0] += d;
+          sums[1] += d * d;
         }
-      });
-      difference = block.sum(difference);
-      square = block.sum(square);
-      const float shift = difference / static_cast<float>(columns);
-      const float variance = (square - difference * shift) / static_cast<float>(columns);
-      const float m = first_mean + shift,
-                  inverse = 1.0f / sqrtf((variance < 0 ? 0.0f : variance) + epsilon);
-      if (block.thread() == 0) {
-        mean[row] = m;
-        rstd[row] = inverse;
       }
-      for_packs<kPack>(block, columns, [&](Index column) {
-        const Pack<T, kPack> in = pack_at<kPack>(z + start + column);
-        float out[kPack];
-        for (int i = 0; i < kPack; ++i)
-          out[i] = (load(in.values[i]) - m) * inverse * gamma[column + i] + beta[column + i];
-        write_pack<kPack>(y + start + column, out);
-      });
+      block.sum(sums);
+      const float shift = sums[0] / static_cast<float>(columns);
+      const float variance = (sums[1] - sums[0] * shift) / static_cast<float>(columns);
+      write_y(place, row, stored, first_mean[0] + shift,
+              1.0f / sqrtf((variance < 0 ? 0.0f : variance) + epsilon));
     });
   }
 
  private:
-  // Writes z of a row and returns its sum before rounding. Each thread reads only what it has
-  // written itself.
-  template <class Block>
-  HASTEN_GPU_CODE float write_z(const Block& block, Index row) const {
+  // Writes z of a row and keeps it. Returns the sum of this thread's numbers before rounding.
+  HASTEN_GPU_CODE float write_z(const Place& place, Index row, Row& stored) const {
+    const Index start = row * columns;
+    Row in, more;
+    for (int p = 0; p < kPacks; ++p) {
+      if (!place.has(p)) continue;
+      in[p] = read_pack<kPack>(x + start + place.column(p));
+      more[p] = read_pack<kPack>(residual + start + place.column(p));
+    }
     float sum = 0;
-    for_packs<kPack>(block, columns, [&](Index column) {
-      const Index at = row * columns + column;
-      const Pack<T, kPack> in = pack_at<kPack>(x + at), more = pack_at<kPack>(residual + at);
-      float out[kPack];
-      decisions.factors(row, column, out);
+    place.for_factors(decisions, row, [&](int p, const float(&factors)[kPack]) {
+      float out[kPack], added[kPack];
+      load_pack(bias + place.column(p), added);
       for (int i = 0; i < kPack; ++i) {
-        out[i] = (load(in.values[i]) + bias[column + i]) * out[i] + load(more.values[i]);
+        out[i] = (load(in[p].values[i]) + added[i]) * factors[i] + load(more[p].values[i]);
         sum += out[i];
       }
-      write_pack<kPack>(z + at, out);
+      stored[p] = rounded<T>(out);
+      write_pack(z + start + place.column(p), stored[p]);
     });
-    return block.sum(sum);
+    return sum;
+  }
+
+  HASTEN_GPU_CODE void write_y(const Place& place, Index row, const Row& stored, float m,
+                               float inverse) const {
+    if (place.thread == 0) {
+      mean[row] = m;
+      rstd[row] = inverse;
+    }
+    for (int p = 0; p < kPacks; ++p) {
+      if (!place.has(p)) continue;
+      float out[kPack], scales[kPack], shifts[kPack];
+      load_pack(gamma + place.column(p), scales);
+      load_pack(beta + place.column(p), shifts);
+      for (int i = 0; i < kPack; ++i)
+        out[i] = (load(stored[p].values[i]) - m) * inverse * scales[i] + shifts[i];
+      write_pack(y + row * columns + place.column(p), rounded<T>(out));
+    }
   }
 };
 
-// Writes dz and dx.
-template <class T, int kPack>
+// Writes dz and dx, and to sums [parts, 3 columns] the gradients of bias, gamma and beta over the rows
+// of each part, side by side. The grid has a block for each part, which reads kRows rows at once.
+template <class T, int kPack, int kPacks>
 struct DropoutAddNormBackwardKernel {
+  using Place = RowPlace<kPack, kPacks>;
+  static constexpr int kRows = kPack * kPacks <= 8 ? 4 : 1;
+
   const T *dy, *z;
   const float *mean, *rstd, *gamma;
   Decisions decisions;
   T *dz, *dx;
-  Index rows, columns;
-
-  template <class Block>
-  HASTEN_GPU_CODE void operator()(const Block& block) const {
-    for_rows(block, rows, [&](Index row) {
-      const Index start = row * columns;
-      const float m = mean[row], inverse = rstd[row];
-      float dot = 0, sum = 0;  // of gamma dy xhat, and of gamma dy
-      for_packs<kPack>(block, columns, [&](Index column) {
-        const Pack<T, kPack> gradient = pack_at<kPack>(dy + start + column),
-                             stored = pack_at<kPack>(z + start + column);
-        for (int i = 0; i < kPack; ++i) {
-          const float g = load(gradient.values[i]) * gamma[column + i];
-          dot += g * (load(stored.values[i]) - m) * inverse;
-          sum += g;
-        }
-      });
-      dot = block.sum(dot) / static_cast<float>(columns);
-      sum = block.sum(sum) / static_cast<float>(columns);
-      for_packs<kPack>(block, columns, [&](Index column) {
-        const Pack<T, kPack> gradient = pack_at<kPack>(dy + start + column),
-                             stored = pack_at<kPack>(z + start + column);
-        float out[kPack], factors[kPack];
-        decisions.factors(row, column, factors);
-        for (int i = 0; i < kPack; ++i) {
-          const float xhat = (load(stored.values[i]) - m) * inverse;
-          out[i] = (load(gradient.values[i]) * gamma[column + i] - sum - xhat * dot) * inverse;
-        }
-        write_pack<kPack>(dz + start + column, out);
-        for (int i = 0; i < kPack; ++i) out[i] *= factors[i];
-        write_pack<kPack>(dx + start + column, out);
-      });
-    });
-  }
-};
-
-// Writes to sums [parts, 3 columns] the gradients of bias, gamma and beta over the rows of each
-// part, side by side. It runs after the kernel that writes dx.
-template <class T>
-struct DropoutAddNormSumsKernel {
-  const T *dy, *z, *dx;
-  const float *mean, *rstd;
   float* sums;
   Index parts, rows, columns;
 
   template <class Block>
   HASTEN_GPU_CODE void operator()(const Block& block) const {
-    const TilePlace place(block, rows, columns, parts);
-    float of_bias = 0, of_gamma = 0, of_beta = 0;
-    for (Index row = place.first; row < place.last; row += kTileSlices) {
-      const Index at = row * columns + place.column;
-      const float d = load(dy[at]);
-      of_bias += load(dx[at]);
-      of_gamma += d * (load(z[at]) - mean[row]) * rstd[row];
-      of_beta += d;
+    const Place place(block, columns);
+    float scales[kPacks][kPack];
+    for (int p = 0; p < kPacks; ++p)
+      if (place.has(p)) load_pack(gamma + place.column(p), scales[p]);
+    Gradients gradients;
+    const Index last = rows * (block.index() + 1) / parts;
+    for (Index row = rows * block.index() / parts; row < last; row += kRows) {
+      const int count = last - row < kRows ? static_cast<int>(last - row) : kRows;
+      Row of_rows[kRows];
+      float means[2 * kRows] = {};  // of gamma dy xhat, and of gamma dy
+      for (int r = 0; r < kRows; ++r)
+        if (r < count) read(place, row + r, of_rows[r]);
+      for (int r = 0; r < kRows; ++r)
+        if (r < count) add_to_means(place, of_rows[r], scales, means + 2 * r);
+      block.sum(means);
+      for (int r = 0; r < kRows; ++r)
+        if (r < count) write_row(place, row + r, of_rows[r], scales, means + 2 * r, gradients);
     }
-    float* const out = sums + place.part * 3 * columns;
-    place.write(block, of_bias, out, columns);
-    place.write(block, of_gamma, out + columns, columns);
-    place.write(block, of_beta, out + 2 * columns, columns);
+    write_sums(place, gradients, sums + block.index() * 3 * columns);
+  }
+
+ private:
+  struct Row {
+    Pack<T, kPack> gradient[kPacks], stored[kPacks];
+    float mean, inverse;
+  };
+  struct Gradients {
+    float bias[kPacks][kPack] = {}, gamma[kPacks][kPack] = {}, beta[kPacks][kPack] = {};
+  };
+
+  HASTEN_GPU_CODE void read(const Place& place, Index row, Row& to) const {
+    to.mean = mean[row];
+    to.inverse = rstd[row];
+    for (int p = 0; p < kPacks; ++p) {
+      if (!place.has(p)) continue;
+      const Index at = row * columns + place.column(p);
+      to.gradient[p] = read_pack<kPack>(dy + at);
+      to.stored[p] = read_pack<kPack>(z + at);
+    }
+  }
+
+  static HASTEN_GPU_CODE float xhat(const Row& row, int pack, int i) {
+    return (load(row.stored[pack].values[i]) - row.mean) * row.inverse;
+  }
+
+  HASTEN_GPU_CODE void add_to_means(const Place& place, const Row& row,
+                                    const float (&scales)[kPacks][kPack], float* means) const {
+    for (int p = 0; p < kPacks; ++p) {
+      if (!place.has(p)) continue;
+      for (int i = 0; i < kPack; ++i) {
+        const float g = load(row.gradient[p].values[i]) * scales[p][i];
+        means[0] += g * xhat(row, p, i);
+        means[1] += g;
+      }
+    }
+  }
+
+  HASTEN_GPU_CODE void write_row(const Place& place, Index index, const Row& row,
+                                 const float (&scales)[kPacks][kPack], const float* means,
+                                 Gradients& gradients) const {
+    const float dot = means[0] / static_cast<float>(columns),
+                sum = means[1] / static_cast<float>(columns);
+    place.for_factors(decisions, index, [&](int p, const float(&factors)[kPack]) {
+      float of_z[kPack], of_x[kPack];
+      for (int i = 0; i < kPack; ++i) {
+        const float d = load(row.gradient[p].values[i]), normed = xhat(row, p, i);
+        of_z[i] = (d * scales[p][i] - sum - normed * dot) * row.inverse;
+        of_x[i] = of_z[i] * factors[i];
+        gradients.bias[p][i] += of_x[i];
+        gradients.gamma[p][i] += d * normed;
+        gradients.beta[p][i] += d;
+      }
+      const Index at = index * columns + place.column(p);
+      write_pack(dz + at, rounded<T>(of_z));
+      write_pack(dx + at, rounded<T>(of_x));
+    });
+  }
+
+  HASTEN_GPU_CODE void write_sums(const Place& place, const Gradients& gradients,
+                                  float* out) const {
+    for (int p = 0; p < kPacks; ++p) {
+      if (!place.has(p)) continue;
+      for (int i = 0; i < kPack; ++i) {
+        const int column = place.column(p) + i;
+        out[column] = gradients.bias[p][i];
+        out[columns + column] = gradients.gamma[p][i];
+        out[2 * columns + column] = gradients.beta[p][i];
+      }
+    }
   }
 };
 
