@@ -89,15 +89,17 @@ class BertLayer : public torch::nn::Module, public RecomputableLayer {
     const at::Tensor seen =
         attend((*query_)(x), (*key_)(x), (*value_)(x), mask, heads_, attention_dropout_, training);
     const at::Tensor mixed = added(*mixed_, *mixed_norm_, seen, x, training);
-    const at::Tensor inner = activate(activation_, up_->product(mixed), up_->bias);
+    const at::Tensor inner = activate(activation_, *up_, mixed);
     return added(*down_, *norm_, inner, mixed, training);
   }
 
   // norm(dropout(dense(x)) + residual)
   at::Tensor added(const Projection& dense, const Norm& norm, const at::Tensor& x,
                    const at::Tensor& residual, bool training) const {
-    return ops::dropout_add_norm(dense.product(x), dense.bias, residual, norm.weight, norm.bias,
-                                 norm.epsilon, dropout_, training);
+    const bool fuses = ops::fuses_bias(x);
+    return ops::dropout_add_norm(fuses ? dense.product(x) : dense(x),
+                                 fuses ? dense.bias : at::Tensor(), residual, norm.weight,
+                                 norm.bias, norm.epsilon, dropout_, training);
   }
 
   std::int64_t heads_;
@@ -291,7 +293,7 @@ class BertForMaskedLM::Head : public torch::nn::Module {
 
  private:
   at::Tensor transform(const at::Tensor& hidden) const {
-    return (*norm_)(activate(activation_, dense_->product(hidden), dense_->bias));
+    return (*norm_)(activate(activation_, *dense_, hidden));
   }
 
   std::string activation_;

@@ -144,10 +144,10 @@ inline at::Tensor activate(const std::string& name, const at::Tensor& u) {
   return at::silu(u);
 }
 
-// Adds the bias and applies the activation.
-inline at::Tensor activate(const std::string& name, const at::Tensor& x, const at::Tensor& bias) {
-  if (name == "gelu") return ops::bias_gelu(x, bias);
-  return activate(name, x + bias);
+// Applies the activation to a projection of x.
+inline at::Tensor activate(const std::string& name, const Projection& dense, const at::Tensor& x) {
+  if (name != "gelu" || !ops::fuses_bias(x)) return activate(name, dense(x));
+  return ops::bias_gelu(dense.product(x), dense.bias);
 }
 
 }  // namespace hasten

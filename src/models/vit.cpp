@@ -57,7 +57,7 @@ class ViTLayer : public torch::nn::Module, public RecomputableLayer {
         attend((*query_)(in), (*key_)(in), (*value_)(in), ops::KeyMask(at::Tensor()), heads_,
                attention_dropout_, training);
     const at::Tensor mixed = ops::dropout((*mixed_)(seen), dropout_, training) + x;
-    const at::Tensor wide = activate(activation_, up_->product((*norm_after_)(mixed)), up_->bias);
+    const at::Tensor wide = activate(activation_, *up_, (*norm_after_)(mixed));
     return ops::dropout((*down_)(wide), dropout_, training) + mixed;
   }
 

@@ -1,7 +1,7 @@
 // File: hasten/ops/ops.h
 // The operators in which a transformer's training step spends its time, each with its backward
-// pass. On the CPU, and some of them on a GPU with HASTEN_CUDA_KERNELS=1, they make one pass over
-// memory where LibTorch makes several; elsewhere they are LibTorch's own operators.
+// pass. On the CPU, and some of them on a GPU, they make one pass over memory where LibTorch makes
+// several; elsewhere, and on a GPU with HASTEN_CUDA_KERNELS=0, they are LibTorch's own operators.
 //
 //   auto u = ops::linear(x, weight, /*bias=*/{});  // [..., in] -> [..., out]
 //   auto h = ops::bias_gelu(u, bias);              // gelu(u + bias)
@@ -68,11 +68,17 @@ HASTEN_API Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weigh
                                        std::int64_t ignore_index = -100, double label_smoothing = 0,
                                        bool mean = true);
 
+// Returns whether bias_gelu() and dropout_add_norm() add the bias of a product of x in their own pass
+// over memory, on the device of x and in the type that linear() has there. If not, it costs a pass of
+// its own, and linear() adds it for less.
+HASTEN_API bool fuses_bias(const Tensor& x);
+
 // The exact GELU of x + bias. x [..., n], bias [n].
 HASTEN_API Tensor bias_gelu(const Tensor& x, const Tensor& bias);
 
 // layer_norm(dropout(x + bias, p) + residual). x, residual [..., n]; bias, gamma, beta [n]; p in
-// [0, 1], 0 unless training.
+// [0, 1], 0 unless training. Without a bias, which may be undefined, it is composed of LibTorch's
+// operators.
 HASTEN_API Tensor dropout_add_norm(const Tensor& x, const Tensor& bias, const Tensor& residual,
                                    const Tensor& gamma, const Tensor& beta, double epsilon,
                                    double p, bool training);
