@@ -144,9 +144,9 @@ class Device {
   // Returns how many programs have been compiled for this process so far.
   virtual std::int64_t compiled_programs() const { return 0; }
 
-  // Returns whether the device has kernels of hasten's own for rows of this type: those of
+  // Returns whether the device has kernels of hasten's own for rows of this type and width: those of
   // ops::bias_gelu, dropout, dropout_add_norm and embedding_sum.
-  virtual bool has_row_kernels(at::ScalarType) const { return false; }
+  virtual bool has_row_kernels(at::ScalarType, std::int64_t /*columns*/) const { return false; }
 
   // Sets for this process whether products of float numbers on the device may round their factors to
   // TF32, which has 10 bits after the point. Returns false if the device has no TF32.

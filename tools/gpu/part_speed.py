@@ -14,8 +14,8 @@ STEPS = {
     "bert-large 4x512 tf32": ("bert-large", 4, 512, "tf32", 20),
 }
 SMALL = {"bert 4x12 fp32": ("tests/oracle/data/models/sequence_single_label", 4, 12, "fp32", 3)}
-PROGRAMS = ("hasten", "hugging face", "hugging face, compiled", "hasten, own kernels")
-ONCE = ("hugging face, compiled", "hasten, own kernels")
+PROGRAMS = ("hasten", "hugging face", "hugging face, compiled", "hasten, LibTorch's kernels")
+ONCE = ("hugging face, compiled", "hasten, LibTorch's kernels")
 ROUNDS = 2
 PEAKS = {"fp32": "flops_per_second", "tf32": "tf32_flops_per_second", "bf16": "bf16_flops_per_second", "fp16": "fp16_flops_per_second"}
 
@@ -26,7 +26,7 @@ def cases(place):
     return [Case(f"{name}, {program}, round {round_number}", 110 if "compiled" in program else 60,
                  lambda place, step=step, program=program: measure(place, step, program))
             for round_number in range(1, 2 if place.on_cpu else ROUNDS + 1) for name, step in steps.items()
-            for program in PROGRAMS if not (program in ONCE and round_number > 1) and not (place.on_cpu and "own kernels" in program)]
+            for program in PROGRAMS if not (program in ONCE and round_number > 1) and not (place.on_cpu and "LibTorch's" in program)]
 
 
 def measure(place, step, program):
@@ -35,7 +35,7 @@ def measure(place, step, program):
     words = ["--model", model, "--batch", batch, "--seq", length, "--precision", precision, "--steps", block, "--blocks", 3, "--warm_up", place.small(5, 1),
              "--device", place.device]
     if program.startswith("hasten"):
-        kernels = {"HASTEN_CUDA_KERNELS": int("own kernels" in program)}
+        kernels = {"HASTEN_CUDA_KERNELS": int("LibTorch's" not in program)}
         values = place.json_of(place.run([place.program("gpu_step"), *words], **kernels))
         return values | prediction(place, model, batch, length, precision, values["step_seconds"], kernels)
     compiled = ["--compile"] if "compiled" in program else []

@@ -22,7 +22,8 @@ def cases(place):
     trained = [together(f"hasten train, {precision}", 40, lambda place, precision=precision: train(place, precision)) for precision in ("fp32", "bf16", "fp16")]
     if place.on_cpu:  # the same tests run on the CPU in every build
         oracles, examples, trained = oracles[:2], examples[:2], trained[:1]
-    own = [] if place.on_cpu else [together("own kernels", 60, own_kernels)]
+    own = [] if place.on_cpu else [together("own kernels", 60, own_kernels),
+                                   together("LibTorch's kernels", 60, lambda place: oracle(place, "models", HASTEN_CUDA_KERNELS=0))]
     return [Case("gpu is used", 90, gpu_is_used), *oracles, *own, together("a resumed run", 60, resume), *trained, *examples]
 
 

@@ -60,7 +60,9 @@ class Cuda final : public Device {
 
   const CollectiveBackend* collectives() const override { return &nccl(); }
 
-  bool has_row_kernels(at::ScalarType type) const override { return has_gpu_row_kernels(type); }
+  bool has_row_kernels(at::ScalarType type, std::int64_t columns) const override {
+    return has_gpu_row_kernels(type, columns);
+  }
 
   bool set_tf32(int index, bool is_on) const override {
     if (compute_capability(index) < 80) return false;

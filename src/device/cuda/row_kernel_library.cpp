@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "device/cuda/nvml.h"
 #include "device/cuda/simulated_gpu.h"
 #include "device/loadable_module.h"
 #include "hasten/base/error.h"
@@ -17,15 +18,23 @@ const Module<const RowKernelModule*()>& kernel_module() {
   return once;
 }
 
-bool are_kernels_requested() {
+enum class Choice { off, if_present, required };
+
+Choice chosen() {
   const char* const value = std::getenv("HASTEN_CUDA_KERNELS");
   const std::string_view text = value == nullptr ? "" : value;
-  if (text.empty() || text == "0") return false;
-  if (text == "1") return true;
+  if (text.empty()) return Choice::if_present;
+  if (text == "0") return Choice::off;
+  if (text == "1") return Choice::required;
   throw ConfigError("config.bad-value", {.what = "HASTEN_CUDA_KERNELS",
                                          .got = str("'", text, "'"),
                                          .expected = "1, or 0 for LibTorch's kernels"});
 }
+
+// CUDA 13 has no compiler for older GPUs.
+constexpr int kLeastCapability = 75;
+
+bool has_compiled_code() { return compute_capability(0) >= kLeastCapability; }
 
 }  // namespace
 
@@ -33,10 +42,15 @@ bool has_row_kernel_type(at::ScalarType type) {
   return type == at::kFloat || type == at::kBFloat16 || type == at::kHalf;
 }
 
-bool has_gpu_row_kernels(at::ScalarType type) {
-  if (!has_row_kernel_type(type) || !are_kernels_requested()) return false;
-  if (!is_gpu_simulated()) gpu_row_kernels();
-  return true;
+bool has_gpu_row_kernels(at::ScalarType type, std::int64_t columns) {
+  if (!has_row_kernel_type(type) || columns > gpu::kMaxHeldColumns) return false;
+  const Choice choice = chosen();
+  if (choice == Choice::off) return false;
+  if (is_gpu_simulated()) return has_compiled_code();
+  if (choice == Choice::required) gpu_row_kernels();
+  // NVML is asked once, because operators ask for each call.
+  static const bool has = has_compiled_code() && kernel_module().function != nullptr;
+  return has || choice == Choice::required;
 }
 
 const RowKernelModule& gpu_row_kernels() {

@@ -2,8 +2,8 @@
 // hasten's own kernels for GPUs (kernels/row_kernels.h), with which the operators hasten::bias_gelu,
 // hasten::dropout, hasten::dropout_add_norm and hasten::embedding_sum make one pass over memory.
 //
-// They are used only if HASTEN_CUDA_KERNELS is 1, because no GPU has run their tests yet. Otherwise
-// the operators are composed of LibTorch's.
+// They are used if the library is there and the GPU has compute capability 7.5 or later. With
+// HASTEN_CUDA_KERNELS=1 a missing library is an error; with 0 the operators are composed of LibTorch's.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -15,10 +15,11 @@ namespace hasten {
 // Returns whether there are kernels for rows of this type.
 bool has_row_kernel_type(at::ScalarType type);
 
-// Returns whether GPUs process rows of this type with these kernels. A dry run for a GPU predicts
-// that without the library, because it calls no kernels. Throws ConfigError if HASTEN_CUDA_KERNELS is
-// neither 0 nor 1, and what gpu_row_kernels() throws. Thread rule: any thread.
-bool has_gpu_row_kernels(at::ScalarType type);
+// Returns whether GPUs process rows of this type and width with these kernels. A dry run for a GPU
+// takes the library to be there, because it calls no kernels. Throws ConfigError if
+// HASTEN_CUDA_KERNELS is neither 0 nor 1, and with 1 what gpu_row_kernels() throws. Thread rule: any
+// thread.
+bool has_gpu_row_kernels(at::ScalarType type, std::int64_t columns);
 
 // Loads the library with the kernels. Throws UsageError "device.no-gpu-kernels" if that fails.
 // Thread rule: any thread.

@@ -28,8 +28,8 @@ class KernelsVariable {
 };
 
 // The names of hasten's operators that run in a forward and a backward pass.
-Names own_operators(at::ScalarType type) {
-  const DryRun dry(find_gpu("cuda:h100-80gb"));
+Names own_operators(at::ScalarType type, const char* gpu = "cuda:h100-80gb") {
+  const DryRun dry(find_gpu(gpu));
   static Names seen;
   seen.clear();
   const auto handle = at::addThreadLocalCallback(
@@ -67,14 +67,13 @@ anatomy::Report estimate_of_bert() {
 
 }  // namespace
 
-TEST_CASE("dry GPU kernels: without HASTEN_CUDA_KERNELS the operators are LibTorch's") {
-  CHECK(own_operators(at::kFloat).empty());
+TEST_CASE("dry GPU kernels: with HASTEN_CUDA_KERNELS=0 and on old GPUs operators are LibTorch's") {
+  CHECK(own_operators(at::kFloat, "cuda:v100-16gb").empty());
   const KernelsVariable off("0");
   CHECK(own_operators(at::kFloat).empty());
 }
 
-TEST_CASE("dry GPU kernels: with it float, bfloat16 and half run hasten's operators") {
-  const KernelsVariable on("1");
+TEST_CASE("dry GPU kernels: float, bfloat16 and half run hasten's operators") {
   const Names all = {"hasten::bias_gelu",     "hasten::bias_gelu_backward",
                      "hasten::dropout",       "hasten::dropout_add_norm",
                      "hasten::embedding_sum", "hasten::dropout_add_norm_backward"};
@@ -92,15 +91,20 @@ TEST_CASE("dry GPU kernels: under autocast a bias is added in the type of the pr
   const auto on_gpu = at::TensorOptions().device(at::kCUDA);
   const at::Tensor product = at::zeros({2, 64}, on_gpu.dtype(at::kBFloat16)),
                    bias = at::zeros({64}, on_gpu);
-  CHECK((ops::bias_gelu(product, bias).scalar_type() == at::kBFloat16));
+  for (const char* value : {"0", "1"}) {
+    const KernelsVariable kernels(value);
+    CHECK((ops::bias_gelu(product, bias).scalar_type() == at::kBFloat16));
+    CHECK(ops::fuses_bias(bias) == (value[0] == '1'));
+  }
   at::autocast::set_autocast_enabled(at::kCUDA, false);
+  const KernelsVariable off("0");
   CHECK((ops::bias_gelu(product, bias).scalar_type() == at::kFloat));
 }
 
 TEST_CASE("dry GPU kernels: a step of BERT needs less memory, all of which is known") {
-  const anatomy::Report usual = estimate_of_bert();
-  const KernelsVariable on("1");
   const anatomy::Report own = estimate_of_bert();
+  const KernelsVariable off("0");
+  const anatomy::Report usual = estimate_of_bert();
   CHECK(anatomy::total(own.memory.at_peak) < anatomy::total(usual.memory.at_peak));
   CHECK(bytes_of(own.memory.at_peak, anatomy::Component::unknown) == 0);
 }
@@ -108,12 +112,12 @@ TEST_CASE("dry GPU kernels: a step of BERT needs less memory, all of which is kn
 TEST_CASE("dry GPU kernels: a wrong value is refused, and a library that cannot be loaded named") {
   {
     const KernelsVariable wrong("yes");
-    CHECK(code_of([] { has_gpu_row_kernels(at::kFloat); }) == "config.bad-value");
+    CHECK(code_of([] { has_gpu_row_kernels(at::kFloat, 64); }) == "config.bad-value");
   }
   const KernelsVariable on("1");
-  CHECK_FALSE(has_gpu_row_kernels(at::kDouble));
+  CHECK_FALSE(has_gpu_row_kernels(at::kDouble, 64));
   if (!torch::cuda::is_available())
-    CHECK(code_of([] { has_gpu_row_kernels(at::kFloat); }) == "device.no-gpu-kernels");
+    CHECK(code_of([] { has_gpu_row_kernels(at::kFloat, 64); }) == "device.no-gpu-kernels");
 }
 
 }  // namespace anatomy_dry_gpu_kernels_test
