@@ -132,7 +132,7 @@ class Place:
             place.kill_all()
 
     def last_line(self, process):
-        lines = [line for line in self.text_of(process).splitlines() if line.strip()]
+        lines = [line for line in self.text_of(process).splitlines() if line.strip() and not line.startswith("frame #")]
         errors = [line for line in lines if "error" in line.lower()]
         return (errors or lines or ["no output"])[-1][:300]
 
