@@ -23,6 +23,7 @@
 #include "anatomy/call_time.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "hasten/device/cuda_library.h"
 
 namespace {
 
@@ -396,7 +397,9 @@ class Calibration {
 
 int main(int argc, char** argv) {
   try {
-    Calibration(parse(argc, argv)).run();
+    const Options options = parse(argc, argv);
+    if (!options.device.is_cpu()) load_cuda_library();
+    Calibration(options).run();
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "gpu_calibration: %s\n", error.what());

@@ -2,7 +2,8 @@
 //
 //   HASTEN_TEST_DEVICE=cuda HASTEN_TEST_FOLDER=/tmp/kit/tests oracle_tests --source-file=*models_test.cpp
 //
-// Without these variables the device is the CPU, and the folder is that of the source tree.
+// Without these variables the device is the CPU, and the folder is that of the source tree. What a
+// test of such a file compares is read back to the CPU, where the recorded numbers are.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -11,6 +12,8 @@
 #include <filesystem>
 #include <string>
 
+#include "hasten/device/cuda_library.h"
+
 namespace hasten::tested {
 
 inline std::string variable_or(const char* name, const char* usual) {
@@ -18,10 +21,19 @@ inline std::string variable_or(const char* name, const char* usual) {
   return value != nullptr && *value != '\0' ? value : usual;
 }
 
+inline at::Device opened(at::Device device) {
+  if (!device.is_cpu()) load_cuda_library();
+  return device;
+}
+
 inline at::Device device() {
-  static const at::Device one(variable_or("HASTEN_TEST_DEVICE", "cpu"));
+  static const at::Device one = opened(at::Device(variable_or("HASTEN_TEST_DEVICE", "cpu")));
   return one;
 }
+
+// Opens the device before the first test: LibTorch starts autograd's threads, one for each device, in
+// the first backward pass of the process, and that may be one on the CPU.
+inline const at::Device kOpenedAtStart = device();
 
 inline std::filesystem::path folder() {
   return variable_or("HASTEN_TEST_FOLDER", HASTEN_TEST_DATA);

@@ -15,6 +15,7 @@
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/data/column_dataset.h"
+#include "hasten/device/cuda_library.h"
 #include "hasten/device/memory.h"
 #include "hasten/models/pretrained_model.h"
 #include "hasten/trainer/trainer.h"
@@ -74,6 +75,7 @@ void print_passes(const Report& report) {
 void run(const Options& options) {
   std::optional<DryRun> dry;
   if (options.gpu) dry.emplace(*options.gpu);
+  load_cuda_library();  // a GPU is used before the Trainer is made
   const at::Device device = torch::cuda::is_available() ? at::kCUDA : at::kCPU;
   const TemporaryDirectory scratch("anatomy-bert-large");
 

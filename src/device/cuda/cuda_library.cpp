@@ -3,6 +3,7 @@
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <dlfcn.h>
 
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -15,6 +16,8 @@ namespace hasten {
 namespace {
 
 namespace fs = std::filesystem;
+
+std::atomic<bool> was_loaded = false;
 
 // The address of a function in libtorch_cpu.so tells where that library is. A program's own reference
 // to the function may have another address.
@@ -55,8 +58,11 @@ std::string load_cuda_library(const CudaLibrary& library) {
     return reason == nullptr ? "unknown" : reason;
   }
   replace_kept_hooks();
+  was_loaded = true;
   return "";
 }
+
+bool is_cuda_library_loaded() { return was_loaded; }
 
 void load_cuda_library() {
   if (is_gpu_simulated()) return;

@@ -1,10 +1,7 @@
 // File: device/cuda/cuda_library.h (internal)
-// Loads LibTorch's CUDA library. A program that links hasten links LibTorch's CPU library only, so
-// that it also starts on a machine without NVIDIA's libraries. Without the CUDA library LibTorch
-// reports that there is no GPU.
+// Loads LibTorch's CUDA library (hasten/device/cuda_library.h), from another file in a test.
 //
-//   load_cuda_library();
-//   at::hasCUDA();                  // now also true for a program that does not link the library
+//   const std::string reason = load_cuda_library({.driver = file, .file = library});
 //
 // LibTorch keeps who answers its questions about CUDA from the first question on, which
 // torch::manual_seed asks, too. So the one that has been kept is replaced. Thread rule: any thread.
@@ -12,6 +9,8 @@
 
 #include <filesystem>
 #include <string>
+
+#include "hasten/device/cuda_library.h"
 
 namespace hasten {
 
@@ -25,8 +24,8 @@ struct CudaLibrary {
 // load; "" if it is loaded or not needed.
 std::string load_cuda_library(const CudaLibrary& library);
 
-// The same once in a process, and not while a GPU is simulated. A library that does not load is
-// logged, because the process then uses the CPU.
-void load_cuda_library();
+// Returns whether this process has loaded the library with one of these functions. False if the
+// program links it.
+bool is_cuda_library_loaded();
 
 }  // namespace hasten
