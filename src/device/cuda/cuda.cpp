@@ -1,11 +1,11 @@
 #include <ATen/Context.h>
 #include <ATen/DeviceAccelerator.h>
-#include <ATen/detail/CUDAHooksInterface.h>
 #include <torch/cuda.h>
 
 #include <algorithm>
 
 #include "device/collective_backend.h"
+#include "device/cuda/cuda_driver.h"
 #include "device/cuda/cuda_library.h"
 #include "device/cuda/nccl.h"
 #include "device/cuda/nvml.h"
@@ -29,15 +29,6 @@ std::int64_t gpus() {
 
 at::Device gpu(std::int64_t index) {
   return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(index));
-}
-
-bool has_context() {
-  if (!has_gpu()) return false;
-  const auto& hooks = at::detail::getCUDAHooks();
-  for (c10::DeviceIndex index = 0; index < hooks.deviceCount(); ++index) {
-    if (hooks.hasPrimaryContext(index)) return true;
-  }
-  return false;
 }
 
 class Cuda final : public Device {
@@ -108,12 +99,15 @@ class Cuda final : public Device {
     return all;
   }
 
+  // Neither loads the library nor counts the GPUs, because CUDA does not work in the forks of a
+  // process that has done so.
   void check_fork() const override {
-    if (!has_context()) return;
+    if (!is_gpu_simulated() && !is_cuda_driver_initialized()) return;
     throw UsageError(
         "process.fork-after-cuda",
         {.what = "notebook_launcher after CUDA was used",
-         .got = "a CUDA context, which does not work in a fork",
+         .got =
+             "a process that has used a GPU or counted the GPUs; CUDA does not work in its forks",
          .hint = "use the GPU only inside the function; in a notebook, restart the kernel first"});
   }
 };

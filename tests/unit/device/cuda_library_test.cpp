@@ -2,13 +2,12 @@
 
 #include <ATen/Context.h>
 #include <ATen/detail/CUDAHooksInterface.h>
+#include <dlfcn.h>
 #include <doctest/doctest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <functional>
-
+#include "device/known_devices.h"
 #include "hasten/base/files.h"
+#include "unit/own_process.h"
 
 namespace device_cuda_library_test {
 
@@ -19,12 +18,9 @@ namespace {
 
 bool has_gpus() { return at::hasCUDA() && at::detail::getCUDAHooks().deviceCount() == 3; }
 
-// Returns what a function returns in a process of its own: a library that is loaded stays.
-bool in_a_process(const std::function<bool()>& function) {
-  const pid_t child = fork();
-  if (child == 0) _exit(function() ? 0 : 1);
-  int status = 0;
-  return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+// Returns how often the library was asked for the number of GPUs.
+int cuda_library_counts() {
+  return *static_cast<const int*>(dlsym(RTLD_DEFAULT, "hasten_test_gpu_counts"));
 }
 
 }  // namespace
@@ -37,17 +33,32 @@ TEST_CASE("CUDA library: it is loaded if there is a driver, also after LibTorch 
   write_file_atomically(driver, "");
   CHECK_FALSE(at::hasCUDA());  // LibTorch keeps this answer
 
-  CHECK(in_a_process([&] {
+  CHECK(holds_in_own_process([&] {
     return load_cuda_library({.driver = none, .other_driver = none, .file = library}).empty() &&
            !at::hasCUDA();
   }));
-  CHECK(in_a_process([&] {
+  CHECK(holds_in_own_process([&] {
     return load_cuda_library({.driver = driver, .other_driver = none, .file = library}).empty() &&
            has_gpus();
   }));
-  CHECK(in_a_process([&] {
+  CHECK(holds_in_own_process([&] {
     const CudaLibrary twice{.driver = none, .other_driver = driver, .file = library};
     return load_cuda_library(twice).empty() && load_cuda_library(twice).empty() && has_gpus();
+  }));
+}
+
+// CUDA does not work in the forks of a process that has counted the GPUs.
+TEST_CASE("CUDA library: the check before a fork neither loads it nor counts the GPUs") {
+  cuda().check_fork();
+  CHECK_FALSE(is_cuda_library_loaded());
+  const TemporaryDirectory folder;
+  const fs::path driver = folder.path() / "nvidiactl";
+  write_file_atomically(driver, "");
+  CHECK(holds_in_own_process([&] {
+    load_cuda_library(
+        {.driver = driver, .file = HASTEN_BUILD "/tests/cuda/libhasten_test_cuda.so"});
+    cuda().check_fork();
+    return is_cuda_library_loaded() && cuda_library_counts() == 0;
   }));
 }
 
