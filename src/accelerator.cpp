@@ -7,6 +7,7 @@
 #include <iostream>
 
 #include "attach/attach.h"
+#include "autograd/engine.h"
 #include "device/collective_backend.h"
 #include "device/device.h"
 #include "hasten/anatomy/dry_run.h"
@@ -189,6 +190,8 @@ std::shared_ptr<AcceleratorState> state_of(const AcceleratorOptions& options) {
   const Device& device = choose_device(request);
   place(device, worker, process, backend);
   const DeviceTraits& traits = device.traits();
+  // The program may have run a backward pass before the GPU's library was loaded.
+  if (traits.is_built_in) ensure_engine_thread(process.device);
   const GroupOptions of_group{
       .timeout = options.process_group.timeout,
       .watchdog = options.process_group.watchdog && !is_disabled("HASTEN_WATCHDOG"),

@@ -3,9 +3,11 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/engine.h>
 
+#include <algorithm>
 #include <mutex>
 
 #include "autograd/saved_tensors.h"
+#include "device/cuda/cuda_library.h"
 #include "device/cuda/simulated_gpu.h"
 #include "device/device.h"
 
@@ -20,6 +22,12 @@ class HookingEngine : public Engine {
   HookingEngine() = default;
   // Starts a thread for each device that there is now.
   void start_threads() { start_device_threads(); }
+  // Returns whether the engine has started and has no thread for the device.
+  static bool lacks_thread(const Engine& engine, at::Device device) {
+    return engine.*(&HookingEngine::thread_pool_shared_) != nullptr &&
+           static_cast<std::size_t>(std::max<int>(device.index(), 0)) >=
+               (engine.*(&HookingEngine::device_ready_queues_)).size();
+  }
   std::unique_ptr<SavedVariableHooks> get_default_saved_variable_hooks() override {
     return default_hooks();
   }
@@ -32,18 +40,21 @@ HookingEngine& make_engine_with_threads() {
   return one;
 }
 
-// A device that was added after LibTorch started its threads has an engine of its own, with a
-// thread for it.
+// A device that has appeared after an engine was made has an engine of its own, with a thread for it.
 Engine& engine() {
-  static HookingEngine& plain = *new HookingEngine;
   if (is_gpu_simulated()) {
-    static HookingEngine& with_gpu = make_engine_with_threads();
-    return with_gpu;
+    static HookingEngine& with_simulated_gpu = make_engine_with_threads();
+    return with_simulated_gpu;
   }
   if (is_added_device_open()) {
     static HookingEngine& with_device = make_engine_with_threads();
     return with_device;
   }
+  if (is_cuda_library_loaded()) {
+    static HookingEngine& with_gpus = make_engine_with_threads();
+    return with_gpus;
+  }
+  static HookingEngine& plain = make_engine_with_threads();
   return plain;
 }
 
@@ -52,13 +63,17 @@ Engine& engine() {
 void install_engine() {
   static std::once_flag installed;
   std::call_once(installed, [] {
-    torch::autograd::set_default_engine_stub(engine);
-    // LibTorch starts its threads for devices once in a process, at the first backward pass. This
-    // one makes it start them for the devices that there are now; the engine for a simulated GPU
-    // starts its own.
+    // LibTorch starts the threads of one engine, at the first backward pass in the process. This pass
+    // makes sure that it has done so, because each engine here has started its own.
     const at::AutoGradMode with_gradients(true);
     at::ones({1}).requires_grad_().backward();
+    torch::autograd::set_default_engine_stub(engine);
   });
+}
+
+void ensure_engine_thread(at::Device device) {
+  if (device.is_cpu()) return;
+  if (HookingEngine::lacks_thread(Engine::get_default_engine(), device)) install_engine();
 }
 
 }  // namespace hasten

@@ -1,0 +1,82 @@
+// Which threads for devices autograd has, after a device has appeared at different moments.
+#include "autograd/engine.h"
+
+#include <doctest/doctest.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/torch.h>
+
+#include "device/cuda/cuda_library.h"
+#include "hasten/base/files.h"
+#include "unit/own_process.h"
+
+namespace autograd_engine_test {
+
+using namespace hasten;
+
+namespace {
+
+constexpr std::size_t kGpus = 3;
+const at::Device kLastGpu(at::kCUDA, kGpus - 1);
+
+struct Engine : torch::autograd::Engine {
+  // Returns the number of devices that LibTorch's present engine has a thread for.
+  static std::size_t threads() {
+    return (get_default_engine().*(&Engine::device_ready_queues_)).size();
+  }
+};
+
+void run_backward_pass() { at::ones({1}).requires_grad_().backward(); }
+
+// Loads a library with GPUs that stands in for LibTorch's.
+void load_gpus() {
+  const TemporaryDirectory folder;
+  write_file_atomically(folder.path() / "nvidiactl", "");
+  load_cuda_library({.driver = folder.path() / "nvidiactl",
+                     .file = HASTEN_BUILD "/tests/cuda/libhasten_test_cuda.so"});
+}
+
+}  // namespace
+
+TEST_CASE("engine: it has threads for GPUs that appear after a backward pass") {
+  CHECK(holds_in_own_process([] {
+    run_backward_pass();
+    load_gpus();
+    ensure_engine_thread(kLastGpu);
+    run_backward_pass();
+    return Engine::threads() == kGpus;
+  }));
+}
+
+TEST_CASE("engine: it has threads for GPUs that appear after it was installed") {
+  CHECK(holds_in_own_process([] {
+    install_engine();
+    run_backward_pass();
+    load_gpus();
+    run_backward_pass();
+    return Engine::threads() == kGpus;
+  }));
+}
+
+TEST_CASE("engine: it has threads for GPUs if it is installed after a backward pass") {
+  CHECK(holds_in_own_process([] {
+    load_gpus();
+    run_backward_pass();
+    install_engine();
+    run_backward_pass();
+    return Engine::threads() == kGpus;
+  }));
+}
+
+TEST_CASE("engine: LibTorch's stays if it has the threads, or has not started") {
+  CHECK(holds_in_own_process([] {
+    torch::autograd::Engine& libtorch = torch::autograd::Engine::get_base_engine();
+    load_gpus();
+    ensure_engine_thread(kLastGpu);
+    run_backward_pass();
+    ensure_engine_thread(kLastGpu);
+    return &torch::autograd::Engine::get_default_engine() == &libtorch &&
+           Engine::threads() == kGpus;
+  }));
+}
+
+}  // namespace autograd_engine_test
