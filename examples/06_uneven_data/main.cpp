@@ -51,22 +51,24 @@ Rows stack(std::span<const Rows> rows) {
 }  // namespace
 
 int main() {
-  hasten::Accelerator accelerator({.cpu = true});
+  hasten::Accelerator accelerator;
+  const at::Device device = accelerator.device();
   torch::manual_seed(42);
   Net net;
   torch::optim::AdamW adamw(net->parameters(), torch::optim::AdamWOptions(3e-3));
   std::vector<Rows> own_batches;
   std::int64_t number = 0;
   for (const std::int64_t length : {3000, 2350, 1500, 910}) {
+    // A prepared loader moves its batches to the device. These batches come from no loader.
     const Rows recording = spiral_points(length);
     if (number++ % accelerator.group().size() == accelerator.group().rank())
-      add_recording(own_batches, recording);
+      add_recording(own_batches, {recording.data.to(device), recording.target.to(device)});
   }
   auto stream = hasten::make_loader(PointStream(), {.batch_size = 50}, stack);
   auto [model, optimizer, eval_loader] = accelerator.prepare(net, adamw, stream);
 
   for (int epoch = 0; epoch < 6; ++epoch) {
-    at::Tensor loss_sum = at::zeros({}), row_count = at::zeros({});
+    at::Tensor loss_sum = at::zeros({}, device), row_count = at::zeros({}, device);
     {
       // Some processes finish their recordings before others.
       auto scope = accelerator.join_uneven_inputs(model);

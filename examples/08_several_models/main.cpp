@@ -16,9 +16,9 @@ using torch::nn::Sequential;
 constexpr std::int64_t kSteps = 1200, kRowsPerStep = 128;
 
 // Returns points of a ring with radius 2.
-at::Tensor ring(std::int64_t rows) {
-  const at::Tensor angle = torch::rand({rows}) * 2 * M_PI;
-  return (2 + 0.1 * torch::randn({rows, 1})) * torch::stack({angle.cos(), angle.sin()}, 1);
+at::Tensor ring(std::int64_t rows, at::Device device) {
+  const at::Tensor angle = torch::rand({rows}, device) * 2 * M_PI;
+  return (2 + 0.1 * torch::randn({rows, 1}, device)) * torch::stack({angle.cos(), angle.sin()}, 1);
 }
 
 Sequential layers(std::int64_t in, std::int64_t out) {
@@ -52,13 +52,15 @@ int main() {
 
   const auto& group = accelerator.group();
   const std::int64_t rows = kRowsPerStep / 2 / group.size();
-  const auto noise = [](std::int64_t count) { return torch::randn({count, 4}); };
+  // A prepared loader moves its batches to the device. These tensors come from no loader.
+  const at::Device device = accelerator.device();
+  const auto noise = [&](std::int64_t count) { return torch::randn({count, 4}, device); };
   torch::manual_seed(100 + group.rank());  // different points in each process
   for (std::int64_t step = 0; step < kSteps; ++step) {
     for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
       // The critic's window. Both losses of a micro-batch share the micro-batch's weight.
       auto guard = accelerator.accumulate(critic);
-      accelerator.backward(loss_of(critic(ring(rows)), 1));
+      accelerator.backward(loss_of(critic(ring(rows, device)), 1));
       accelerator.backward(loss_of(critic(generator(noise(rows)).detach()), 0));
       critic_optimizer.step();
       critic_optimizer.zero_grad();

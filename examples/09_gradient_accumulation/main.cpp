@@ -15,9 +15,11 @@ using Rows = torch::data::Example<>;
 
 constexpr std::int64_t kRows = 480, kWindow = 16, kSteps = 30;
 
-Rows batch_of_step(std::int64_t step) {
+// Returns the batch of a step, on the device. A prepared loader would move its batches itself.
+Rows batch_of_step(std::int64_t step, at::Device device) {
   torch::manual_seed(step);
-  return spiral_points(kRows);
+  const Rows batch = spiral_points(kRows);
+  return {batch.data.to(device), batch.target.to(device)};
 }
 
 Rows narrow(const Rows& batch, std::int64_t first, std::int64_t rows) {
@@ -54,11 +56,12 @@ torch::optim::SGD new_optimizer(Net& net) {
 }
 
 // Trains with plain LibTorch, all rows of a step at once.
-Net train_whole_batches() {
+Net train_whole_batches(at::Device device) {
   Net net = new_net();
+  net->to(device);
   auto sgd = new_optimizer(net);
   for (std::int64_t step = 0; step < kSteps; ++step) {
-    const Rows batch = batch_of_step(step);
+    const Rows batch = batch_of_step(step, device);
     sgd.zero_grad();
     torch::nn::functional::cross_entropy(net(batch.data), batch.target).backward();
     sgd.step();
@@ -82,9 +85,10 @@ int main() {
   Net net = new_net();
   auto sgd = new_optimizer(net);
   auto [model, optimizer] = accelerator.prepare(net, sgd);
+  const at::Device device = accelerator.device();
   std::int64_t most_rows = 0, exchanges = 0;
   for (std::int64_t step = 0; step < kSteps; ++step) {
-    for (const Rows& batch : split(own_rows(batch_of_step(step), accelerator.group()))) {
+    for (const Rows& batch : split(own_rows(batch_of_step(step, device), accelerator.group()))) {
       auto guard = accelerator.accumulate(model);
       const std::int64_t rows = batch.data.size(0);
       auto loss = torch::nn::functional::cross_entropy(model(batch.data), batch.target);
@@ -95,7 +99,7 @@ int main() {
       exchanges += accelerator.sync_gradients() ? 1 : 0;
     }
   }
-  const double difference = largest_difference(net, train_whole_batches());
+  const double difference = largest_difference(net, train_whole_batches(device));
   const bool equal = difference < 1e-5;
   accelerator.print(hasten::str(kSteps, " steps of ", kRows, " rows in micro-batches of at most ",
                                 most_rows, ": ", exchanges,

@@ -7,6 +7,7 @@
 #include <torch/torch.h>
 
 #include "anatomy/call_collector.h"
+#include "anatomy/dry_devices.h"
 #include "anatomy/dry_gpu.h"
 #include "anatomy/dry_plan.h"
 #include "anatomy/dry_tensor.h"
@@ -252,8 +253,10 @@ void run_dry(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
   const OperatorPlan& plan = plan_for(op);
   const std::size_t count = op.schema().arguments().size();
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  if (DryGpu* const gpu = DryGpu::active())
+  if (DryGpu* const gpu = DryGpu::active()) {
+    check_same_device(plan.name, torch::jit::last(*stack, count));
     gpu->waits().add_call(plan.name, torch::jit::last(*stack, count));
+  }
   Strategy strategy = plan.strategy;
   if ((strategy == Strategy::shapes || strategy == Strategy::composite) &&
       any_sparse(*stack, count))

@@ -67,6 +67,19 @@ TEST_CASE("dry GPU: it exists in its scope and not after it") {
   CHECK(x.grad().sum().item<float>() == 4.0f);
 }
 
+TEST_CASE("dry GPU: an operator refuses tensors of several devices, as on a GPU") {
+  const DryRun dry(v100());
+  const at::Tensor on_gpu = at::ones({4, 4}, at::kCUDA), on_cpu = at::ones({4, 4});
+  CHECK(code_of([&] { on_gpu.mm(on_cpu); }) == "anatomy.several-devices");
+  CHECK(code_of([&] { on_cpu + on_gpu; }) == "anatomy.several-devices");
+  CHECK(code_of([&] { at::cat({on_gpu, on_cpu}); }) == "anatomy.several-devices");
+  // What LibTorch allows: numbers, copies and indices on the CPU.
+  CHECK((on_gpu * on_cpu.sum()).is_cuda());
+  CHECK(at::empty_like(on_gpu).copy_(on_cpu).is_cuda());
+  CHECK(on_gpu.index({at::arange(2)}).is_cuda());
+  CHECK(on_cpu.to(at::kCUDA).add(on_gpu).is_cuda());
+}
+
 TEST_CASE("dry GPU: the used memory equals nvidia-smi's figure in the documentation") {
   const DryRun dry(v100());
   CHECK(gpu_memory_used() == 0);
