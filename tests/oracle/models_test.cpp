@@ -1,5 +1,6 @@
 // Compares outputs, losses and gradients with those of transformers' BERT classes
-// (tests/oracle/generate_models.py).
+// (tests/oracle/generate_models.py). The first case runs on tested::device(); the others, of MiniLM and
+// of files, run on the CPU only.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -25,13 +26,13 @@ namespace {
 const std::filesystem::path kData = tested::folder() / "oracle/data";
 
 struct Case {
-  const char* name;
+  std::string name;
   Task task;
 };
 
 std::shared_ptr<PreTrainedModel> load(const Case& which) {
   const auto folder = kData / "models" / which.name;
-  if (std::string(which.name) == "bert_relu_no_pooler") {
+  if (which.name == "bert_relu_no_pooler") {
     auto model = std::make_shared<BertModel>(BertConfig::from_file(folder / "config.json"),
                                              /*add_pooling_layer=*/false);
     model->load_weights(load_weights(folder), folder.string());
