@@ -2,11 +2,9 @@
 // Loads LibTorch's CUDA library into a program that links LibTorch's CPU library only, as hasten's
 // own programs do. Without it LibTorch reports that there is no GPU.
 //
-//   int main() {
-//     load_cuda_library();
-//     const at::Device device = torch::cuda::is_available() ? at::kCUDA : at::kCPU;
-//     const at::Tensor points = torch::randn({100, 2}, device);
-//   }
+//   load_cuda_library();  // at the start of main()
+//   const at::Device device = torch::cuda::is_available() ? at::kCUDA : at::kCPU;
+//   const at::Tensor points = torch::randn({100, 2}, device);
 //
 // An Accelerator, a Trainer and everything else in hasten that looks for a GPU load the library
 // themselves. A program needs this function only if it uses a GPU before it makes one of them, or
