@@ -1,7 +1,11 @@
 // A stand-in for the functions of NVML that hasten calls. It has one GPU with the memory use of the
-// documentation's V100 after loading a model.
+// documentation's V100 after loading a model, and a driver that keeps 300 MiB for itself.
 struct Memory {
   unsigned long long total, free, used;
+};
+struct MemoryWithReserved {
+  unsigned version;
+  unsigned long long total, reserved, free, used;
 };
 
 extern "C" {
@@ -13,8 +17,16 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) {
 }
 int nvmlDeviceGetMemoryInfo(void*, Memory* memory) {
   memory->total = 16160ull << 20;
-  memory->used = 2631ull << 20;
+  memory->used = (2631ull + 300) << 20;
   memory->free = memory->total - memory->used;
+  return 0;
+}
+int nvmlDeviceGetMemoryInfo_v2(void*, MemoryWithReserved* memory) {
+  if (memory->version != (sizeof(MemoryWithReserved) | 2U << 24)) return 25;  // the version differs
+  memory->total = 16160ull << 20;
+  memory->reserved = 300ull << 20;
+  memory->used = 2631ull << 20;
+  memory->free = memory->total - memory->used - memory->reserved;
   return 0;
 }
 }

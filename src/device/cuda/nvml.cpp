@@ -16,11 +16,17 @@ struct Nvml {
   struct Memory {
     unsigned long long total, free, used;
   };
+  // `used` is without what the driver keeps for itself, as in nvidia-smi: 616 MiB on an H200.
+  struct MemoryWithReserved {
+    unsigned version = sizeof(MemoryWithReserved) | 2U << 24;
+    unsigned long long total = 0, reserved = 0, free = 0, used = 0;
+  };
   using Device = struct nvmlDevice_st*;
   int (*init)() = nullptr;
   int (*handle)(unsigned, Device*) = nullptr;
   int (*memory)(Device, Memory*) = nullptr;
-  int (*capability)(Device, int*, int*) = nullptr;  // may be missing
+  int (*memory_with_reserved)(Device, MemoryWithReserved*) = nullptr;  // missing before driver 510
+  int (*capability)(Device, int*, int*) = nullptr;                     // may be missing
   bool ready = false;
 
   Nvml() {
@@ -30,6 +36,8 @@ struct Nvml {
     handle = reinterpret_cast<int (*)(unsigned, Device*)>(
         dlsym(library, "nvmlDeviceGetHandleByIndex_v2"));
     memory = reinterpret_cast<int (*)(Device, Memory*)>(dlsym(library, "nvmlDeviceGetMemoryInfo"));
+    memory_with_reserved = reinterpret_cast<int (*)(Device, MemoryWithReserved*)>(
+        dlsym(library, "nvmlDeviceGetMemoryInfo_v2"));
     capability = reinterpret_cast<int (*)(Device, int*, int*)>(
         dlsym(library, "nvmlDeviceGetCudaComputeCapability"));
     ready = init && handle && memory && init() == 0;
@@ -41,6 +49,10 @@ SimulatedGpu& simulated_gpu() {
   return current;
 }
 std::atomic<bool> simulates_gpu = false;
+
+MemoryFigures figures(unsigned long long used, unsigned long long total) {
+  return {.used = static_cast<std::int64_t>(used), .total = static_cast<std::int64_t>(total)};
+}
 
 const Nvml& loaded_nvml() {
   static const Nvml one;
@@ -73,12 +85,13 @@ MemoryFigures nvml_memory(int index) {
   if (simulated_gpu().used) return {.used = simulated_gpu().used(), .total = simulated_gpu().total};
   const Nvml& nvml = loaded_nvml();
   Nvml::Device device = nullptr;
-  Nvml::Memory memory{};
-  if (!nvml.ready || nvml.handle(static_cast<unsigned>(index), &device) != 0 ||
-      nvml.memory(device, &memory) != 0)
-    return {};
-  return {.used = static_cast<std::int64_t>(memory.used),
-          .total = static_cast<std::int64_t>(memory.total)};
+  if (!nvml.ready || nvml.handle(static_cast<unsigned>(index), &device) != 0) return {};
+  if (Nvml::MemoryWithReserved memory;
+      nvml.memory_with_reserved && nvml.memory_with_reserved(device, &memory) == 0)
+    return figures(memory.used, memory.total);
+  if (Nvml::Memory memory{}; nvml.memory(device, &memory) == 0)
+    return figures(memory.used, memory.total);
+  return {};
 }
 
 }  // namespace hasten
