@@ -67,10 +67,10 @@ CachingAllocator::Block* CachingAllocator::new_segment(std::int64_t bytes, bool 
   }
   reserved_ += bytes;
   peak_reserved_ = std::max(peak_reserved_, reserved_);
-  next_address_ += bytes;
-  if (listener_)
-    listener_(true, {.address = next_address_ - bytes, .bytes = bytes, .small = small});
-  return new_block({.bytes = bytes, .address = next_address_ - bytes, .small = small});
+  lowest_address_ -= bytes;
+  const std::int64_t address = lowest_address_;
+  if (listener_) listener_(true, {.address = address, .bytes = bytes, .small = small});
+  return new_block({.bytes = bytes, .address = address, .small = small});
 }
 
 // Keeps the first `bytes` bytes of the block and makes a free block of the rest.

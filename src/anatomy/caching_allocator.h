@@ -6,7 +6,9 @@
 // segments of 20 MiB, and a larger one gets a segment of its own, rounded up to 2 MiB. The smallest
 // free block that fits is used, and split if enough is left over. Adjacent free blocks are merged.
 // Segments that are entirely free are returned to the device only when it has no memory left, or by
-// empty_cache().
+// empty_cache(). Of several free blocks of the best size, the one with the lowest address is used.
+// CUDA gives a new segment an address below those of all earlier ones: with this order, and not with
+// the opposite one, the simulation holds as much as LibTorch on an H200 (driver 580, CUDA 13).
 //
 //   CachingAllocator memory(std::int64_t{16} << 30);
 //   auto* block = memory.allocate(1000);               // 1024 bytes of a segment of 2 MiB
@@ -91,7 +93,7 @@ class CachingAllocator {
   std::deque<Block> blocks_;
   std::vector<Block*> unused_;  // elements of blocks_ that are not in use
   Pool small_, large_;          // free blocks
-  std::int64_t next_address_ = 0;
+  std::int64_t lowest_address_ = std::int64_t{1} << 46;
   std::int64_t allocated_ = 0, reserved_ = 0, peak_allocated_ = 0, peak_reserved_ = 0;
   std::int64_t retries_ = 0, missing_ = 0;
 };

@@ -13,9 +13,9 @@
 #include <memory>
 #include <mutex>
 #include <new>
-#include <type_traits>
 #include <typeinfo>
 
+#include "anatomy/cuda_stub_slot.h"
 #include "anatomy/dry_tensor.h"
 #include "autograd/engine.h"
 #include "device/cuda/simulated_gpu.h"
@@ -88,6 +88,9 @@ class PinnedMemory final : public c10::Allocator {
   std::map<const void*, c10::DataPtr> blocks_;
 };
 
+// cuDNN 9.15.
+constexpr long kCudnnVersion = 91500;
+
 // Answers what LibTorch asks of its CUDA library.
 struct Hooks : at::CUDAHooksInterface {
   void init() const override {}
@@ -106,6 +109,13 @@ struct Hooks : at::CUDAHooksInterface {
   bool isPinnedPtr(const void* address) const override {
     return PinnedMemory::instance().owns(address);
   }
+  // With these, LibTorch calls cuDNN for recurrent layers and for batch norm.
+  bool hasCuDNN() const override { return true; }
+  bool compiledWithCuDNN() const override { return true; }
+  bool supportsBFloat16RNNWithCuDNN() const override { return true; }
+  long versionCuDNN() const override { return kCudnnVersion; }
+  long versionRuntimeCuDNN() const override { return kCudnnVersion; }
+  double batchnormMinEpsilonCuDNN() const override { return 0; }
   at::Allocator* getPinnedMemoryAllocator() const override { return &PinnedMemory::instance(); }
   at::Allocator* getCUDADeviceAllocator() const override { return c10::GetAllocator(c10::kCUDA); }
   // A CPU generator keeps the seeds and states of random numbers as a GPU's would.
@@ -159,16 +169,6 @@ std::atomic<const c10::impl::DeviceGuardImplInterface*>& guard_slot() {
   return c10::impl::device_guard_impl_registry[static_cast<std::size_t>(c10::kCUDA)];
 }
 
-// LibTorch's place for the function that chooses the attention kernel on CUDA. LibTorch has a
-// setter for it but no getter; the place is in the implementation, which is the stub's only member.
-void*& attention_slot() {
-  auto& stub = at::native::_fused_sdp_choice_stub;
-  using Stub = std::remove_reference_t<decltype(stub)>;
-  static_assert(std::is_standard_layout_v<at::native::DispatchStubImpl> &&
-                sizeof(Stub) == sizeof(at::native::DispatchStubImpl));
-  return reinterpret_cast<at::native::DispatchStubImpl&>(stub).cuda_dispatch_ptr;
-}
-
 }  // namespace
 
 DryGpu* DryGpu::active() { return active_gpu; }
@@ -200,7 +200,7 @@ DryGpu::DryGpu(const Gpu& gpu)
     c10::SetAllocator(c10::kCUDA, &device_memory);
     replace_hooks<Hooks>();
   }
-  previous_attention_ = attention_slot();
+  previous_attention_ = cuda_slot(at::native::_fused_sdp_choice_stub);
   at::native::_fused_sdp_choice_stub.set_cuda_dispatch_ptr(&choose_attention);
   // As in nvidia-smi, the context takes memory from the first tensor on.
   set_simulated_gpu({.used =
@@ -214,11 +214,20 @@ DryGpu::DryGpu(const Gpu& gpu)
 DryGpu::~DryGpu() {
   set_simulated_gpu({});
   workspaces_.clear();
-  attention_slot() = previous_attention_;
+  cudnn_dropout_state_ = at::Tensor();
+  cuda_slot(at::native::_fused_sdp_choice_stub) = previous_attention_;
   guard_slot() = previous_guard_;
   const at::CUDAHooksInterface& hooks = libtorch_hooks();
   if (typeid(hooks) == typeid(Hooks)) replace_hooks<at::CUDAHooksInterface>();
   active_gpu = nullptr;
+}
+
+const at::Tensor& DryGpu::cudnn_dropout_state() {
+  if (!cudnn_dropout_state_.defined()) {
+    cudnn_dropout_state_ = at::empty({kCudnnDropoutState},
+                                     at::TensorOptions().device(Guard::device()).dtype(at::kByte));
+  }
+  return cudnn_dropout_state_;
 }
 
 void DryGpu::reserve_workspace(ProductLibrary library) {

@@ -3,14 +3,15 @@
 // While a DryGpu lives, this process has a device cuda:0, whose tensors are dry tensors and whose
 // memory is a simulated caching allocator.
 //
-// It replaces five things, which LibTorch keeps in five places: the device guard, the hooks that
-// report whether CUDA is available, the device's allocator, the choice of the attention kernel, and
-// the autograd engine, which needs a thread for the device. On a machine with a real GPU and
+// It replaces six things, which LibTorch keeps in six places: the device guard, the hooks that
+// report whether CUDA is available, the device's allocator, the choice of the attention kernel, the
+// calls of cuDNN for recurrent layers, and the autograd engine, which needs a thread for the device. On a machine with a real GPU and
 // LibTorch's CUDA library, the guard, the hooks and the allocator stay LibTorch's.
 //
 // Thread rule: one at a time in a process; made and destroyed on the thread that trains.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Allocator.h>
 
 #include <map>
@@ -19,6 +20,7 @@
 
 #include "anatomy/caching_allocator.h"
 #include "anatomy/gpu_kernels.h"
+#include "anatomy/gpu_recurrent.h"
 #include "anatomy/host_waits.h"
 #include "hasten/machine/gpus.h"
 
@@ -50,12 +52,16 @@ class DryGpu {
   // Call this before a product runs on this thread. The library takes a workspace for each thread
   // that calls it, and keeps it.
   void reserve_workspace(ProductLibrary library);
+  // Returns the state of cuDNN's random numbers, which the first call takes memory for.
+  const at::Tensor& cudnn_dropout_state();
 
  private:
   const Gpu& gpu_;
   std::shared_ptr<CachingAllocator> memory_;
   HostWaits waits_;
   std::map<std::pair<std::thread::id, ProductLibrary>, c10::DataPtr> workspaces_;
+  at::Tensor cudnn_dropout_state_;
+  SimulatedRecurrentLayers recurrent_layers_;
   const c10::impl::DeviceGuardImplInterface* previous_guard_ = nullptr;
   void* previous_attention_ = nullptr;
 };

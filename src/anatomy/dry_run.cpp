@@ -170,14 +170,16 @@ void run_by_shapes(const c10::OperatorHandle& op, const OperatorPlan& plan, Stac
   const at::Device device = result_device(arguments, plan);
   std::vector<IValue> results = meta_results(op, plan, arguments, device);
   torch::jit::drop(*stack, count);
-  if (DryGpu::is_device(device))
-    DryGpu::active()->reserve_workspace(product_library(plan.name, arguments));
   static const AllocationTrace nothing;
   const AllocationTrace& trace =
       device.is_cpu() && plan.workspace ? allocation_trace(op, arguments) : nothing;
   take_layouts(trace, results);
   std::vector<c10::Storage> blocks;
   if (!trace.results.empty()) blocks = replay(trace, device);
+  if (DryGpu::is_device(device)) {
+    for (const std::size_t i : plan.gpu_result_order)
+      results[i] = to_dry(results[i], device, c10::Storage());
+  }
   for (std::size_t i = 0; i < schema.returns().size(); ++i) {
     const c10::Argument& result = schema.returns()[i];
     if (result.alias_info() == nullptr) {
@@ -193,6 +195,9 @@ void run_by_shapes(const c10::OperatorHandle& op, const OperatorPlan& plan, Stac
       resize_to(argument.toTensor(), results[i].toTensor());
     stack->push_back(argument);
   }
+  // A product's kernel makes its result before it asks for the library's workspace.
+  if (DryGpu::is_device(device))
+    DryGpu::active()->reserve_workspace(product_library(plan.name, arguments));
   if (CallCollector* const collector = CallCollector::active()) {
     collector->add(
         op, arguments,

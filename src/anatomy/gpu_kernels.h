@@ -34,6 +34,10 @@ std::int64_t choose_attention(const at::Tensor& query, const at::Tensor& key,
 // has; else null. A result that is not on the Meta device is used as it is.
 ShapeRule find_gpu_shape_rule(std::string_view name);
 
+// The results that a kernel allocates before all others, in this order; empty if it allocates them
+// in the order of the schema. The order decides which free block of the allocator each one gets.
+std::vector<std::size_t> find_gpu_result_order(std::string_view name);
+
 // The bytes that a kernel takes for itself. The blocks of one list are held together, and released
 // before those of the next are taken.
 using WorkspaceStages = std::vector<std::vector<std::int64_t>>;

@@ -58,6 +58,16 @@ TEST_CASE("caching allocator: the smallest free block that fits is used, and nei
   CHECK(memory.allocated() == 32 * kMiB);
 }
 
+TEST_CASE("caching allocator: of free blocks of one size, that of the newest segment is used") {
+  CachingAllocator memory;
+  Block* const first = memory.allocate(32 * kMiB);
+  Block* const second = memory.allocate(32 * kMiB);
+  CHECK(second->address < first->address);
+  memory.free(second);
+  memory.free(first);
+  CHECK(memory.allocate(32 * kMiB) == second);
+}
+
 TEST_CASE("caching allocator: free segments are returned on request and if the device is full") {
   CachingAllocator memory(100 * kMiB);
   Block* const kept = memory.allocate(30 * kMiB);

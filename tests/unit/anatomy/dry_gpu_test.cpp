@@ -1,7 +1,12 @@
 // A simulated GPU: which kernels LibTorch chooses on it, and which memory it would use.
+#include <ATen/autocast_mode.h>
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
+#include <mutex>
+
+#include "anatomy/dry_gpu.h"
+#include "anatomy/gpu_recurrent.h"
 #include "anatomy/gpu_reduction.h"
 #include "hasten/anatomy/dry_run.h"
 #include "hasten/base/text.h"
@@ -140,6 +145,108 @@ TEST_CASE("dry GPU: sums over many rows need memory for partial sums") {
   CHECK(anatomy::reduction_buffers(rows, {-1}, v100()).staging == 0);
   CHECK(anatomy::reduction_buffers(at::empty({2048}, at::kMeta), {}, v100()).staging == 0);
   CHECK(anatomy::reduction_buffers(at::empty({2'000'000}, at::kMeta), {}, v100()).staging > 0);
+}
+
+// Bytes that are reserved after `call` if only one free block of so many MiB is there before it.
+std::int64_t reserved_with_free_block(std::int64_t mebibytes, const std::function<void()>& call) {
+  const auto memory = anatomy::DryGpu::active()->memory();
+  memory->empty_cache();
+  at::empty({mebibytes << 20}, at::TensorOptions(at::kCUDA).dtype(at::kByte));
+  const std::int64_t before = memory->reserved();
+  call();
+  return (memory->reserved() - before) >> 20;
+}
+
+TEST_CASE("dry GPU: a kernel's blocks are taken in the order of LibTorch's kernel") {
+  const DryRun dry(find_gpu("cuda:h200"));
+  const at::TensorOptions floats(at::kCUDA);
+  // The result of the first product takes the free block, so the workspace of cuBLAS needs a segment.
+  const at::Tensor a = at::empty({4096, 64}, floats), b = at::empty({64, 2432}, floats);
+  at::Tensor product;
+  CHECK(reserved_with_free_block(40, [&] { product = at::mm(a, b); }) == 32);
+  // The mask, of a quarter of the size, takes the free block, so the result needs a segment.
+  const at::Tensor x = at::empty({12 << 20}, floats);
+  std::tuple<at::Tensor, at::Tensor> dropped;
+  CHECK(reserved_with_free_block(50, [&] { dropped = at::native_dropout(x, 0.1, true); }) == 48);
+}
+
+TEST_CASE("dry GPU: the norms of many tensors need memory for those of their chunks") {
+  const DryRun dry(find_gpu("cuda:h200"));
+  const auto memory = anatomy::DryGpu::active()->memory();
+  const std::vector<at::Tensor> tensors(300, at::empty({10 << 16}, at::TensorOptions(at::kCUDA)));
+  const std::int64_t before = memory->allocated();
+  const std::vector<at::Tensor> norms = at::_foreach_norm(tensors);
+  REQUIRE(norms.size() == 300);
+  CHECK(norms[0].dim() == 0);
+  CHECK(memory->allocated() - before == 300 * 512);
+  CHECK(memory->peak_allocated() - before == 300 * 512 + 12288);  // 4 bytes for each of 3000 chunks
+}
+
+// A step of a recurrent layer on an H200: the operators that were called.
+std::set<std::string> operators_of(const std::function<at::Tensor()>& forward) {
+  static std::set<std::string> seen;
+  seen.clear();
+  const auto handle =
+      at::addGlobalCallback(at::RecordFunctionCallback([](const at::RecordFunction& function)
+                                                           -> std::unique_ptr<at::ObserverContext> {
+                              static std::mutex mutex;
+                              const std::lock_guard lock(mutex);
+                              seen.insert(function.name());
+                              return nullptr;
+                            }).scopes({at::RecordScope::FUNCTION}));
+  forward().sum().backward();
+  at::removeCallback(handle);
+  return seen;
+}
+
+TEST_CASE("dry GPU: recurrent layers run in cuDNN, or step by step without it") {
+  const DryRun dry(find_gpu("cuda:h200"));
+  const auto options = [](at::ScalarType type) { return at::TensorOptions(at::kCUDA).dtype(type); };
+  // Two layers in both directions: rows 8, length 6, inputs 4, hidden size 5.
+  const auto lstm = [&](at::ScalarType type) {
+    std::vector<at::Tensor> weights;
+    for (const std::int64_t inputs : {4, 4, 10, 10}) {
+      const std::vector<std::vector<std::int64_t>> shapes = {{20, inputs}, {20, 5}, {20}, {20}};
+      for (const auto& sizes : shapes)
+        weights.push_back(at::zeros(sizes, options(type)).requires_grad_());
+    }
+    const at::Tensor x = at::zeros({8, 6, 4}, options(type)).requires_grad_(),
+                     state = at::zeros({4, 8, 5}, options(type));
+    const at::Tensor out =
+        std::get<0>(at::lstm(x, {state, state}, weights, true, 2, 0.2, true, true, true));
+    CHECK(out.sizes() == at::IntArrayRef({8, 6, 10}));
+    return out;
+  };
+  for (const at::ScalarType type : {at::kFloat, at::kHalf, at::kBFloat16}) {
+    const auto seen = operators_of([&] { return lstm(type); });
+    CHECK(seen.count("aten::_cudnn_rnn") == 1);
+    CHECK(seen.count("aten::_cudnn_rnn_backward") == 1);
+    CHECK(seen.count("aten::_thnn_fused_lstm_cell") == 0);
+  }
+  at::globalContext().setUserEnabledCuDNN(false);
+  CHECK(operators_of([&] { return lstm(at::kFloat); }).count("aten::_thnn_fused_lstm_cell") == 1);
+  at::globalContext().setUserEnabledCuDNN(true);
+  // Autocast computes in half, whatever type it has.
+  at::autocast::set_autocast_dtype(at::kCUDA, at::kBFloat16);
+  at::autocast::set_autocast_enabled(at::kCUDA, true);
+  at::ScalarType computed = at::kFloat;
+  const auto seen = operators_of([&] {
+    const at::Tensor out = lstm(at::kFloat);
+    computed = out.scalar_type();
+    return out;
+  });
+  at::autocast::set_autocast_enabled(at::kCUDA, false);
+  at::autocast::clear_cache();
+  CHECK((computed == at::kHalf));
+  CHECK(seen.count("aten::_cudnn_rnn_backward") == 1);
+}
+
+TEST_CASE("dry GPU: the space that cuDNN reserves for the backward pass of a recurrent layer") {
+  // The sizes of pytorch/pytorch#2895, and the cuDNN of 2017.
+  const anatomy::RecurrentSizes sizes{
+      .layers = 4, .directions = 1, .hidden = 320, .tokens = 25000, .element_bytes = 4};
+  CHECK(anatomy::cudnn_reserve_bytes(2, sizes) == 736'000'000);  // LSTM
+  CHECK(anatomy::cudnn_reserve_bytes(3, sizes) == 864'000'000);  // GRU
 }
 
 TEST_CASE("dry GPU: the prediction of a step includes the memory of the allocator") {

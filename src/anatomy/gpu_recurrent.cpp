@@ -1,0 +1,216 @@
+#include "anatomy/gpu_recurrent.h"
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/native/RNN.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "anatomy/cuda_stub_slot.h"
+#include "anatomy/dry_gpu.h"
+#include "anatomy/shape_rule_helpers.h"
+
+namespace hasten::anatomy {
+namespace {
+
+using at::TensorList;
+
+// The values of cudnnRNNMode_t.
+constexpr std::int64_t kRelu = 0, kTanh = 1, kLstm = 2, kGru = 3;
+
+struct FlatWeights {
+  Tensor buffer;
+  std::vector<Tensor> parts;
+};
+
+// Copies all weights into one buffer of half numbers, as autocast does. The copies are part of the
+// graph of autograd.
+FlatWeights flat_half_weights(TensorList weights) {
+  std::int64_t count = 0;
+  for (const Tensor& weight : weights) count += weight.numel();
+  FlatWeights out{.buffer = at::zeros({count}, weights[0].options().dtype(at::kHalf)), .parts = {}};
+  std::int64_t begin = 0;
+  for (const Tensor& weight : weights) {
+    Tensor part = at::empty({0}, out.buffer.options());
+    part.set_(out.buffer.storage(), begin, {weight.numel(), 1}, {1, 1});
+    part.copy_(weight.reshape({weight.numel(), 1}));
+    begin += weight.numel();
+    out.parts.push_back(part);
+  }
+  return out;
+}
+
+struct Outputs {
+  Tensor output, hidden, cell;
+};
+
+// The options of a layer that do not depend on its kind.
+struct LayerOptions {
+  bool has_biases;
+  std::int64_t layers;
+  double dropout;
+  bool train, bidirectional, batch_first;
+};
+
+Outputs call_cudnn(std::int64_t mode, Tensor x, Tensor hidden, Tensor cell, TensorList weights,
+                   const LayerOptions& options) {
+  const bool projects = cell.defined() && cell.size(2) != hidden.size(2);
+  const std::int64_t per_layer = (options.has_biases ? 4 : 2) + (projects ? 1 : 0);
+  const std::int64_t size = projects ? cell.size(2) : hidden.size(2);
+  FlatWeights flat;
+  const bool casts = at::autocast::is_autocast_enabled(weights[0].device().type()) &&
+                     weights[0].scalar_type() == at::kFloat;
+  if (casts) {
+    flat = flat_half_weights(weights);
+    x = x.to(at::kHalf);
+    hidden = hidden.to(at::kHalf);
+    if (cell.defined()) cell = cell.to(at::kHalf);
+  }
+  const Tensor dropout_state =
+      options.train && options.dropout > 0 ? DryGpu::active()->cudnn_dropout_state() : Tensor();
+  const auto optional = [](const Tensor& tensor) {
+    return tensor.defined() ? std::optional<Tensor>(tensor) : std::nullopt;
+  };
+  const auto results = at::_cudnn_rnn(
+      x, casts ? TensorList(flat.parts) : weights, per_layer, optional(flat.buffer), hidden,
+      optional(cell), mode, size, projects ? hidden.size(2) : 0, options.layers,
+      options.batch_first, options.dropout, options.train, options.bidirectional,
+      /*batch_sizes=*/{}, optional(dropout_state));
+  return {std::get<0>(results), std::get<1>(results), std::get<2>(results)};
+}
+
+void run_lstm(Tensor& output, Tensor& hidden, Tensor& cell, const Tensor& x, TensorList states,
+              TensorList weights, bool has_biases, std::int64_t layers, double dropout, bool train,
+              bool bidirectional, bool batch_first) {
+  Outputs out = call_cudnn(kLstm, x, states[0], states[1], weights,
+                           {has_biases, layers, dropout, train, bidirectional, batch_first});
+  output = std::move(out.output);
+  hidden = std::move(out.hidden);
+  cell = std::move(out.cell);
+}
+
+template <std::int64_t Mode>
+void run_rnn(Tensor& output, Tensor& hidden, const Tensor& x, const Tensor& state,
+             TensorList weights, bool has_biases, std::int64_t layers, double dropout, bool train,
+             bool bidirectional, bool batch_first) {
+  Outputs out = call_cudnn(Mode, x, state, Tensor(), weights,
+                           {has_biases, layers, dropout, train, bidirectional, batch_first});
+  output = std::move(out.output);
+  hidden = std::move(out.hidden);
+}
+
+std::vector<std::int64_t> integers(const c10::IValue& value) {
+  return value.isNone() ? std::vector<std::int64_t>() : value.toIntVector();
+}
+
+// x is [tokens, features] if it has batch sizes, else [length, rows, features], or
+// [rows, length, features] for batch_first.
+Results cudnn_rnn(Arguments a) {
+  const Tensor x = tensor(a, 0), hidden = tensor(a, 4), cell = tensor(a, 5);
+  const bool batch_first = a[10].toBool(), packed = !integers(a[14]).empty();
+  const std::int64_t directions = a[13].toBool() ? 2 : 1,
+                     size = a[8].toInt() != 0 ? a[8].toInt() : a[7].toInt();
+  std::vector<std::int64_t> sizes = x.sizes().vec();
+  sizes.back() = size * directions;
+  const bool swaps = batch_first && !packed;
+  if (swaps) std::swap(sizes[0], sizes[1]);
+  const Tensor made = at::empty(sizes, x.options());
+  const RecurrentSizes all{.layers = a[9].toInt(),
+                           .directions = directions,
+                           .hidden = a[7].toInt(),
+                           .tokens = x.numel() / std::max<std::int64_t>(1, x.size(-1)),
+                           .element_bytes = static_cast<std::int64_t>(x.element_size())};
+  const std::int64_t reserved = a[12].toBool() ? cudnn_reserve_bytes(a[6].toInt(), all) : 0;
+  std::int64_t weights = 0;
+  for (const Tensor& weight : a[1].toTensorVector()) weights += weight.numel();
+  // A buffer of weights that the caller has is returned; an empty tensor stands for it here.
+  return {
+      swaps ? made.transpose(0, 1) : made, at::empty(hidden.sizes(), hidden.options()),
+      cell.defined() ? at::empty(cell.sizes(), cell.options()) : at::empty({0}, hidden.options()),
+      at::empty({reserved}, x.options().dtype(at::kByte)),
+      at::empty({tensor(a, 3).defined() ? 0 : weights}, x.options())};
+}
+
+// The gradients of the weights are views of one buffer. Here each one has memory of its own.
+Results cudnn_rnn_backward(Arguments a) {
+  const Tensor x = tensor(a, 0), hidden = tensor(a, 4), cell = tensor(a, 5);
+  const bool swaps = a[14].toBool() && integers(a[18]).empty();
+  c10::List<Tensor> weights;
+  for (const Tensor& weight : a[1].toTensorVector())
+    weights.push_back(a[21].toBoolList()[3] ? at::empty(weight.sizes(), weight.options())
+                                            : Tensor());
+  const Tensor of_x = swaps ? at::empty_like(x.transpose(0, 1), at::MemoryFormat::Contiguous)
+                            : at::empty(x.sizes(), x.options());
+  return {swaps ? of_x.transpose(0, 1) : of_x, at::empty(hidden.sizes(), hidden.options()),
+          cell.defined() ? at::empty(cell.sizes(), cell.options()) : Tensor(), weights};
+}
+
+Tensor like(const Tensor& x) { return at::empty(x.sizes(), x.options()); }
+
+// The gates are [rows, 4 * hidden] for an LSTM and [rows, 3 * hidden] for a GRU.
+Results lstm_cell(Arguments a) {
+  return {like(tensor(a, 2)), like(tensor(a, 2)), like(tensor(a, 0))};
+}
+Results lstm_cell_backward(Arguments a) {
+  const Tensor gates = tensor(a, 4);
+  return {like(gates), like(tensor(a, 2)),
+          a[5].toBool() ? at::empty({gates.size(1)}, gates.options()) : Tensor()};
+}
+Results gru_cell(Arguments a) {
+  const Tensor state = tensor(a, 2);
+  return {like(state), at::empty({state.size(0), 5 * state.size(1)}, state.options())};
+}
+Results gru_cell_backward(Arguments a) {
+  const Tensor of_state = tensor(a, 0);
+  const auto gates = [&] {
+    return at::empty({of_state.size(0), 3 * of_state.size(1)}, of_state.options());
+  };
+  const auto bias = [&] {
+    return a[2].toBool() ? at::empty({3 * of_state.size(1)}, of_state.options()) : Tensor();
+  };
+  return {gates(), gates(), like(of_state), bias(), bias()};
+}
+
+}  // namespace
+
+SimulatedRecurrentLayers::SimulatedRecurrentLayers()
+    : previous_{cuda_slot(at::native::lstm_cudnn_stub), cuda_slot(at::native::gru_cudnn_stub),
+                cuda_slot(at::native::rnn_tanh_cudnn_stub),
+                cuda_slot(at::native::rnn_relu_cudnn_stub)} {
+  at::native::lstm_cudnn_stub.set_cuda_dispatch_ptr(&run_lstm);
+  at::native::gru_cudnn_stub.set_cuda_dispatch_ptr(&run_rnn<kGru>);
+  at::native::rnn_tanh_cudnn_stub.set_cuda_dispatch_ptr(&run_rnn<kTanh>);
+  at::native::rnn_relu_cudnn_stub.set_cuda_dispatch_ptr(&run_rnn<kRelu>);
+}
+
+SimulatedRecurrentLayers::~SimulatedRecurrentLayers() {
+  cuda_slot(at::native::lstm_cudnn_stub) = previous_[0];
+  cuda_slot(at::native::gru_cudnn_stub) = previous_[1];
+  cuda_slot(at::native::rnn_tanh_cudnn_stub) = previous_[2];
+  cuda_slot(at::native::rnn_relu_cudnn_stub) = previous_[3];
+}
+
+ShapeRule find_recurrent_rule(std::string_view name) {
+  static const std::map<std::string, ShapeRule, std::less<>> all = {
+      {"aten::_cudnn_rnn", cudnn_rnn},
+      {"aten::_cudnn_rnn_backward", cudnn_rnn_backward},
+      {"aten::_thnn_fused_lstm_cell", lstm_cell},
+      {"aten::_thnn_fused_lstm_cell_backward_impl", lstm_cell_backward},
+      {"aten::_thnn_fused_gru_cell", gru_cell},
+      {"aten::_thnn_fused_gru_cell_backward", gru_cell_backward},
+  };
+  const auto found = all.find(name);
+  return found == all.end() ? nullptr : found->second;
+}
+
+std::int64_t cudnn_reserve_bytes(std::int64_t mode, const RecurrentSizes& sizes) {
+  const std::int64_t per_layer = mode == kLstm ? 5 : mode == kGru ? 6 : 1;
+  const std::int64_t values = per_layer * sizes.layers + sizes.layers - 1;
+  return values * sizes.directions * sizes.hidden * sizes.tokens * sizes.element_bytes;
+}
+
+}  // namespace hasten::anatomy
