@@ -39,11 +39,11 @@ struct RecurrentSizes {
   std::int64_t element_bytes = 0;  // of a number
 };
 
-// The bytes that cuDNN reserves. An issue of PyTorch (2895) has 736,000,000 for an LSTM with 4 layers
-// of 320, and 864,000,000 for a GRU of that size. They are 23 and 27 times 320 floats for each of
-// 25,000 tokens: 5 values for each layer of an LSTM (four gates and the cell), 6 for one of a GRU, and
-// one more between layers. Not measured: other versions of cuDNN, and layers of at most 192, which have
-// an algorithm of their own.
+// The bytes that cuDNN reserves, derived and not measured. An issue of PyTorch (2895, of 2017) has
+// 736,000,000 for an LSTM and 864,000,000 for a GRU; the numbers of their parameters say that they
+// have 4 layers of 320. With 25,000 tokens, which is assumed, that is 23 and 27 times 320 floats for
+// each token: 5 values for each layer of an LSTM (four gates and the cell), 6 for one of a GRU, and
+// one more between layers. Layers of at most 192 have an algorithm of their own, which may differ.
 std::int64_t cudnn_reserve_bytes(std::int64_t mode, const RecurrentSizes& sizes);
 
 // The bytes of the state of cuDNN's random numbers for dropout between layers, which a process keeps.
