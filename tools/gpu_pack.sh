@@ -29,6 +29,11 @@ for program in "$@"; do
   strip -o "$partial/programs/$program" "$build/bin/$program"
 done
 
+# A program that contains hasten looks for its modules in its own folder.
+for module in libhasten_{nccl,row_kernels}.so; do
+  [ ! -e "$partial/lib/$module" ] || ln -s "../lib/$module" "$partial/programs/"
+done
+
 # `run` needs its own files, the recorded numbers of the tests that run on a GPU, and two exported models.
 mkdir -p "$partial/gpu" "$partial/models" "$partial/tests/oracle/data"
 cp tools/gpu/*.py benchmarks/python/{gpu_step,token_rows}.py "$partial/gpu"

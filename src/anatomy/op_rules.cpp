@@ -115,7 +115,7 @@ void normalizations(OpTable& t) {
   add_own("column_sum", per_input<1>);
   // Maximum, difference, exponential, sum; for the gradient difference and exponential once more.
   add_own("cross_entropy",
-          [](const CallShapes& c) -> Amount { return (4 + 2 * flag(c, 5)) * numel(c, 0); });
+          [](const CallShapes& c) -> Amount { return (4 + 2 * flag(c, 6)) * numel(c, 0); });
   add_own("sum_of_squares", per_listed<2>);
 }
 

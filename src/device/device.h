@@ -68,6 +68,11 @@ struct DeviceTraits {
   // Metrics in bfloat16 are gathered in float, because its 8 bits are too few for a metric.
   bool gathers_bf16_as_float = false;
 
+  // Products are fastest if each row of their matrices begins at a multiple of this number of bytes.
+  std::int64_t product_alignment = 1;
+  // The logits of ops::linear_cross_entropy that exist at a time take about so many bytes.
+  std::int64_t bytes_of_logits = 64 << 20;
+
   // The allocator reports every allocation to LibTorch's observers.
   bool reports_allocations = true;
   // A caching allocator reserves the device's memory, next to a context.
@@ -144,9 +149,9 @@ class Device {
   // Returns how many programs have been compiled for this process so far.
   virtual std::int64_t compiled_programs() const { return 0; }
 
-  // Returns whether the device has kernels of hasten's own for rows of this type and width: those of
-  // ops::bias_gelu, dropout, dropout_add_norm and embedding_sum.
-  virtual bool has_row_kernels(at::ScalarType, std::int64_t /*columns*/) const { return false; }
+  // Returns whether the device has kernels of hasten's own for rows of this type: those of
+  // ops::bias_gelu, dropout, dropout_add_norm, embedding_sum and linear_cross_entropy.
+  virtual bool has_row_kernels(at::ScalarType) const { return false; }
 
   // Sets for this process whether products of float numbers on the device may round their factors to
   // TF32, which has 10 bits after the point. Returns false if the device has no TF32.

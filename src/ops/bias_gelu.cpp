@@ -72,8 +72,7 @@ bool fuses_bias(const Tensor& x) {
                      at::autocast::is_autocast_enabled(device);
   const at::ScalarType type = casts ? at::autocast::get_autocast_dtype(device) : x.scalar_type();
   if (x.device().is_cpu()) return x.layout() == at::kStrided && has_kernels(type);
-  return x.layout() == at::kStrided && x.dim() > 0 &&
-         device_of(x.device()).has_row_kernels(type, x.size(-1));
+  return x.layout() == at::kStrided && device_of(x.device()).has_row_kernels(type);
 }
 
 Tensor bias_gelu(const Tensor& x, const Tensor& bias) {

@@ -29,13 +29,20 @@ inline bool is_kernel_parameter(const at::Tensor& x) {
   return is_kernel_input(x) && x.scalar_type() == at::kFloat;
 }
 
+// The kernels of a device other than the CPU hold rows of at most this width in registers.
+inline constexpr std::int64_t kWidestRowOfDevice = 16384;
+
+// Returns whether a device other than the CPU has kernels of hasten's own for the rows of x.
+inline bool has_device_kernels(const at::Tensor& x) {
+  return !x.device().is_cpu() && x.layout() == at::kStrided &&
+         device_of(x.device()).has_row_kernels(x.scalar_type());
+}
+
 // Returns whether the row kernels of the CPU or of another device can process x with these
 // parameters, which must be float and on the same device.
 inline bool fits_row_kernels(const at::Tensor& x, std::initializer_list<at::Tensor> parameters) {
-  const bool fits =
-      is_kernel_input(x) ||
-      (!x.device().is_cpu() && x.layout() == at::kStrided && x.dim() > 0 &&
-       device_of(x.device()).has_row_kernels(x.scalar_type(), x.size(-1)));
+  const bool fits = is_kernel_input(x) || (x.dim() > 0 && x.size(-1) <= kWidestRowOfDevice &&
+                                           has_device_kernels(x));
   return fits && std::all_of(parameters.begin(), parameters.end(), [&](const at::Tensor& each) {
            return each.device() == x.device() && each.layout() == at::kStrided &&
                   each.scalar_type() == at::kFloat;

@@ -12,6 +12,8 @@
 namespace hasten::ops {
 namespace {
 
+static_assert(kWidestRowOfDevice == gpu::kMaxHeldColumns);
+
 gpu::NumberType number_type(const Tensor& x) {
   TORCH_CHECK(has_row_kernel_type(x.scalar_type()), "hasten's GPU kernels: got ", x.scalar_type(),
               ", expected Float, BFloat16 or Half");
@@ -119,6 +121,22 @@ void dropout_add_norm_backward_gpu(const Tensor& dy, const Tensor& z, const Tens
             number_type(z));
 }
 
+void cross_entropy_gpu(const Tensor& logits, const Tensor& labels, const Tensor& losses,
+                       std::int64_t classes, std::int64_t ignore_index, double label_smoothing,
+                       bool differentiates) {
+  start_gpu(logits,
+            gpu::CrossEntropyCall{.logits = gpu_out(logits, logits),
+                                  .labels = labels.const_data_ptr<std::int64_t>(),
+                                  .losses = new_floats(losses),
+                                  .ignored = ignore_index,
+                                  .smoothing = static_cast<float>(label_smoothing),
+                                  .differentiates = differentiates,
+                                  .rows = row_count(logits),
+                                  .columns = classes,
+                                  .stride = logits.size(-1)},
+            number_type(logits));
+}
+
 gpu::EmbeddingSumKernel::Table table_of(const std::optional<Tensor>& table,
                                         const std::optional<Tensor>& ids) {
   if (!table) return {};
@@ -147,6 +165,7 @@ TORCH_LIBRARY_IMPL(hasten, CUDA, library) {
   library.impl("dropout_add_norm", dropout_add_norm_gpu);
   library.impl("dropout_add_norm_backward", dropout_add_norm_backward_gpu);
   library.impl("embedding_sum", embedding_sum_gpu);
+  library.impl("cross_entropy", cross_entropy_gpu);
 }
 
 }  // namespace

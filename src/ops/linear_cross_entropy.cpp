@@ -13,9 +13,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// The logits that exist at a time take about this much memory, unless a few rows take more. Larger
-// parts make the products faster, and add fewer gradients of the weight.
-constexpr std::int64_t kChunkBytes = 64 << 20;
 constexpr std::int64_t kFewestRows = 32;
 // The gradient of the weight is a sum over rows, which in float16 must stay below 65504 in each part.
 // No scale of the loss changes it, because it is computed in the forward pass.
@@ -27,10 +24,13 @@ struct LossOptions {
   bool mean = true;
 };
 
+// The CPU has no padding: all columns are classes.
 void cross_entropy_cpu(const Tensor& logits, const Tensor& labels, const Tensor& losses,
-                       std::int64_t ignore_index, double label_smoothing, bool differentiates) {
+                       std::int64_t columns, std::int64_t ignore_index, double label_smoothing,
+                       bool differentiates) {
   dispatch_type(logits, [&]<class T>(const RowKernels<T>& kernel, T*) {
-    const std::int64_t columns = logits.size(-1);
+    TORCH_CHECK(columns == logits.size(-1), "cross_entropy: got ", logits.size(-1),
+                " columns, expected ", columns);
     const std::int64_t* const label = labels.const_data_ptr<std::int64_t>();
     for (std::int64_t i = 0; i < labels.numel(); ++i) {
       TORCH_CHECK(label[i] == ignore_index || (label[i] >= 0 && label[i] < columns),
@@ -48,8 +48,8 @@ void cross_entropy_cpu(const Tensor& logits, const Tensor& labels, const Tensor&
 TORCH_LIBRARY_FRAGMENT(hasten, library) {
   add_operator(
       library,
-      "cross_entropy(Tensor(a!) logits, Tensor labels, Tensor(b!) losses, int ignore_index, "
-      "float label_smoothing, bool differentiates) -> ()",
+      "cross_entropy(Tensor(a!) logits, Tensor labels, Tensor(b!) losses, int classes, "
+      "int ignore_index, float label_smoothing, bool differentiates) -> ()",
       cross_entropy_cpu);
 }
 
@@ -76,12 +76,18 @@ Tensor composed_cross_entropy(const Tensor& given, const Tensor& labels, const T
   return gradient.mul_(counts).to(given.scalar_type());
 }
 
-// Sets the losses of the rows and returns the gradient of the logits, which no longer exist then.
+// Sets the losses of the rows and returns the gradient of the logits, which no longer exist then. The
+// columns beyond the classes are padding, whose gradient is 0.
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, const Tensor& losses,
-                     const LossOptions& options, bool differentiates) {
-  if (!is_kernel_input(logits))
-    return composed_cross_entropy(logits, labels, losses, options, differentiates);
-  call_operator<cross_entropy_cpu>("hasten::cross_entropy", logits, labels, losses,
+                     std::int64_t classes, const LossOptions& options, bool differentiates) {
+  if (!is_kernel_input(logits) && !has_device_kernels(logits)) {
+    const std::int64_t padding = logits.size(1) - classes;
+    const Tensor gradient = composed_cross_entropy(logits.narrow(1, 0, classes), labels, losses,
+                                                   options, differentiates);
+    return padding == 0 || !differentiates ? gradient
+                                           : at::constant_pad_nd(gradient, {0, padding});
+  }
+  call_operator<cross_entropy_cpu>("hasten::cross_entropy", logits, labels, losses, classes,
                                    options.ignore_index, options.label_smoothing, differentiates);
   return logits;
 }
@@ -110,23 +116,42 @@ void add_to(Tensor& sum, const Tensor& part) {
   }
 }
 
-// The rows whose logits exist at the same time.
+// Returns x [classes] or [classes, in] in the type of products, followed by so many zeros that the
+// device computes products of it with its fastest kernels.
+Tensor padded(const Tensor& x, at::ScalarType type) {
+  const std::int64_t unit = device_of(x.device()).traits().product_alignment /
+                            static_cast<std::int64_t>(c10::elementSize(type)),
+                     classes = x.size(0),
+                     more = unit > 1 ? (unit - classes % unit) % unit : 0;
+  if (more == 0) return x.to(type);
+  std::vector<std::int64_t> shape = x.sizes().vec();
+  shape[0] += more;
+  Tensor out = at::empty(shape, x.options().dtype(type));
+  out.narrow(0, 0, classes).copy_(x);
+  out.narrow(0, classes, more).zero_();
+  return out;
+}
+
+// The rows whose logits exist at the same time. Larger parts make the products faster, and add fewer
+// gradients of the weight.
 std::int64_t rows_at_once(const Tensor& hidden, const Tensor& weight) {
+  const std::int64_t most_bytes = device_of(hidden.device()).traits().bytes_of_logits;
   const std::int64_t bytes_of_row =
       std::max<std::int64_t>(1, weight.size(0)) * static_cast<std::int64_t>(hidden.element_size());
   const std::int64_t most =
       hidden.scalar_type() == at::kHalf ? kMostHalfRows : std::numeric_limits<std::int64_t>::max();
-  const std::int64_t fitting = std::min(most, std::max(kFewestRows, kChunkBytes / bytes_of_row));
+  const std::int64_t fitting = std::min(most, std::max(kFewestRows, most_bytes / bytes_of_row));
   // Parts of equal size.
   const std::int64_t rows = std::max<std::int64_t>(1, hidden.size(0));
   const std::int64_t parts = (rows + fitting - 1) / fitting;
   return (rows + parts - 1) / parts;
 }
 
-// hidden [rows, in] and weight have the type of products; `losses` [rows] is set.
+// hidden [rows, in], weight and bias have the type of products, the last two with padding beyond the
+// classes; `losses` [rows] is set.
 LossGradients run_rows(const Tensor& hidden, const Tensor& weight,
-                       const std::optional<Tensor>& bias, const Tensor& labels,
-                       const Tensor& losses, const LossOptions& options,
+                       const std::optional<Tensor>& bias, std::int64_t classes,
+                       const Tensor& labels, const Tensor& losses, const LossOptions& options,
                        const Requested& requested) {
   const std::int64_t rows = hidden.size(0), step = rows_at_once(hidden, weight);
   LossGradients gradients;
@@ -135,12 +160,15 @@ LossGradients run_rows(const Tensor& hidden, const Tensor& weight,
     const std::int64_t count = std::min(step, rows - first);
     const Tensor part = hidden.narrow(0, first, count);
     const Tensor logits = cross_entropy(product(part, weight, bias), labels.narrow(0, first, count),
-                                        losses.narrow(0, first, count), options, requested.any());
+                                        losses.narrow(0, first, count), classes, options,
+                                        requested.any());
     if (requested.hidden)
       gradients.hidden.narrow(0, first, count).copy_(product(logits, weight.t()));
     if (requested.weight) add_to(gradients.weight, product(logits.t(), part.t()));
     if (requested.bias) add_to(gradients.bias, bias_gradient(logits));
   }
+  for (Tensor* const each : {&gradients.weight, &gradients.bias})
+    if (each->defined()) *each = each->narrow(0, 0, classes);
   return gradients;
 }
 
@@ -229,9 +257,9 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
                                                   const LossOptions& options,
                                                   const Requested& requested) {
     const Tensor losses = at::empty({hidden.size(0)}, hidden.options().dtype(sum_type(type)));
-    const auto typed_bias = bias ? std::make_optional(bias->to(type)) : std::nullopt;
-    LossGradients gradients =
-        run_rows(hidden.to(type), weight.to(type), typed_bias, labels, losses, options, requested);
+    const auto padded_bias = bias ? std::make_optional(padded(*bias, type)) : std::nullopt;
+    LossGradients gradients = run_rows(hidden.to(type), padded(weight, type), padded_bias,
+                                       weight.size(0), labels, losses, options, requested);
     return {losses, std::move(gradients)};
   }
 

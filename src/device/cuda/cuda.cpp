@@ -36,6 +36,8 @@ class Cuda final : public Device {
   Cuda()
       : Device(at::kCUDA, {// A wait leaves the GPU idle until the host has submitted more.
                            .reads_scalars_late = true,
+                           .product_alignment = 16,
+                           .bytes_of_logits = 256 << 20,
                            .has_reserved_memory = true,
                            .allocation_unit = 512,
                            .copies_from_pinned_memory = true,
@@ -51,9 +53,7 @@ class Cuda final : public Device {
 
   const CollectiveBackend* collectives() const override { return &nccl(); }
 
-  bool has_row_kernels(at::ScalarType type, std::int64_t columns) const override {
-    return has_gpu_row_kernels(type, columns);
-  }
+  bool has_row_kernels(at::ScalarType type) const override { return has_gpu_row_kernels(type); }
 
   bool set_tf32(int index, bool is_on) const override {
     if (compute_capability(index) < 80) return false;

@@ -42,8 +42,8 @@ bool has_row_kernel_type(at::ScalarType type) {
   return type == at::kFloat || type == at::kBFloat16 || type == at::kHalf;
 }
 
-bool has_gpu_row_kernels(at::ScalarType type, std::int64_t columns) {
-  if (!has_row_kernel_type(type) || columns > gpu::kMaxHeldColumns) return false;
+bool has_gpu_row_kernels(at::ScalarType type) {
+  if (!has_row_kernel_type(type)) return false;
   const Choice choice = chosen();
   if (choice == Choice::off) return false;
   if (is_gpu_simulated()) return has_compiled_code();

@@ -15,11 +15,11 @@ namespace hasten {
 // Returns whether there are kernels for rows of this type.
 bool has_row_kernel_type(at::ScalarType type);
 
-// Returns whether GPUs process rows of this type and width with these kernels. A dry run for a GPU
+// Returns whether GPUs process rows of this type with these kernels. A dry run for a GPU
 // takes the library to be there, because it calls no kernels. Throws ConfigError if
 // HASTEN_CUDA_KERNELS is neither 0 nor 1, and with 1 what gpu_row_kernels() throws. Thread rule: any
 // thread.
-bool has_gpu_row_kernels(at::ScalarType type, std::int64_t columns);
+bool has_gpu_row_kernels(at::ScalarType type);
 
 // Loads the library with the kernels. Throws UsageError "device.no-gpu-kernels" if that fails.
 // Thread rule: any thread.

@@ -16,6 +16,7 @@ class RowKernelModule {
   virtual const char* start(int gpu, const gpu::DropoutAddNormCall&, gpu::NumberType) const = 0;
   virtual const char* start(int gpu, const gpu::DropoutAddNormBackwardCall&,
                             gpu::NumberType) const = 0;
+  virtual const char* start(int gpu, const gpu::CrossEntropyCall&, gpu::NumberType) const = 0;
   virtual const char* start(int gpu, const gpu::EmbeddingSumKernel&) const = 0;
 
  protected:

@@ -112,12 +112,12 @@ TEST_CASE("dry GPU kernels: a step of BERT needs less memory, all of which is kn
 TEST_CASE("dry GPU kernels: a wrong value is refused, and a library that cannot be loaded named") {
   {
     const KernelsVariable wrong("yes");
-    CHECK(code_of([] { has_gpu_row_kernels(at::kFloat, 64); }) == "config.bad-value");
+    CHECK(code_of([] { has_gpu_row_kernels(at::kFloat); }) == "config.bad-value");
   }
   const KernelsVariable on("1");
-  CHECK_FALSE(has_gpu_row_kernels(at::kDouble, 64));
+  CHECK_FALSE(has_gpu_row_kernels(at::kDouble));
   if (!torch::cuda::is_available())
-    CHECK(code_of([] { has_gpu_row_kernels(at::kFloat, 64); }) == "device.no-gpu-kernels");
+    CHECK(code_of([] { has_gpu_row_kernels(at::kFloat); }) == "device.no-gpu-kernels");
 }
 
 }  // namespace anatomy_dry_gpu_kernels_test

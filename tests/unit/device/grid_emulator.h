@@ -7,6 +7,7 @@
 
 #include <ucontext.h>
 
+#include <algorithm>
 #include <memory>
 #include <stdexcept>
 #include <vector>
@@ -53,12 +54,10 @@ class EmulatedThreads {
   float* shared() { return shared_; }
   // The sum of the numbers of all threads.
   float sum(int thread, float x) {
-    numbers_[static_cast<std::size_t>(thread)] = x;
-    wait(thread);
-    float sum = 0;
-    for (const float each : numbers_) sum += each;
-    wait(thread);
-    return sum;
+    return over_threads(thread, x, [](float a, float b) { return a + b; });
+  }
+  float most(int thread, float x) {
+    return over_threads(thread, x, [](float a, float b) { return std::max(a, b); });
   }
 
   bool has_wrong_id = false;
@@ -70,6 +69,16 @@ class EmulatedThreads {
     std::unique_ptr<char[]> stack;
     bool has_ended = false;
   };
+
+  template <class Combine>
+  float over_threads(int thread, float x, Combine combine) {
+    numbers_[static_cast<std::size_t>(thread)] = x;
+    wait(thread);
+    float all = numbers_[0];
+    for (std::size_t i = 1; i < numbers_.size(); ++i) all = combine(all, numbers_[i]);
+    wait(thread);
+    return all;
+  }
 
   static EmulatedThreads*& starting() {
     static EmulatedThreads* threads = nullptr;
@@ -116,6 +125,7 @@ class EmulatedBlock {
   void sum(float (&numbers)[kCount]) const {
     for (float& each : numbers) each = all_.sum(thread_, each);
   }
+  float most(float x) const { return all_.most(thread_, x); }
   float* shared() const { return all_.shared(); }
   void check_id(bool holds) const {
     if (!holds) all_.has_wrong_id = true;

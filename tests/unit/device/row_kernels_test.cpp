@@ -123,6 +123,58 @@ TEST_CASE("row kernels: bias_gelu and its backward pass equal the CPU's") {
   }
 }
 
+TEST_CASE("row kernels: the cross entropy and its gradient equal LibTorch's, also with padding") {
+  torch::manual_seed(3);
+  constexpr Index kIgnored = -100;
+  for (const Case& c : cases()) {
+    capture(c, [&] {
+      for (const Index padding : {0, 4}) {
+        for (const double smoothing : {0.0, 0.1}) {
+          Tensor logits = at::full({c.rows, c.columns + padding}, 30.0f).to(scalar_type(c.type));
+          logits.narrow(1, 0, c.columns).copy_(at::randn({c.rows, c.columns}).mul_(3));
+          const Tensor labels = at::randint(c.columns, {c.rows}, at::kLong);
+          labels[c.rows - 1] = kIgnored;
+          const Tensor in = logits.narrow(1, 0, c.columns).to(at::kFloat).clone().requires_grad_();
+          const Tensor expected = at::cross_entropy_loss(in, labels, {}, at::Reduction::None,
+                                                         kIgnored, smoothing);
+          const Tensor gradient = torch::autograd::grad({expected.sum()}, {in})[0];
+          const Tensor losses = at::full({c.rows}, 7.0f);
+          for (const bool differentiates : {false, true}) {
+            start(CrossEntropyCall{.logits = logits.mutable_data_ptr(),
+                                   .labels = labels.const_data_ptr<Index>(),
+                                   .losses = losses.mutable_data_ptr<float>(),
+                                   .ignored = kIgnored,
+                                   .smoothing = static_cast<float>(smoothing),
+                                   .differentiates = differentiates,
+                                   .rows = c.rows,
+                                   .columns = c.columns,
+                                   .stride = c.columns + padding},
+                  c.type, emulated);
+            CHECK(at::allclose(losses, expected.detach(), 1e-5, 1e-5));
+          }
+          check_near(logits.narrow(1, 0, c.columns), gradient, c, 1);
+          CHECK_FALSE(logits.narrow(1, c.columns, padding).any().item<bool>());
+        }
+      }
+    });
+  }
+}
+
+TEST_CASE("row kernels: a label that is no class is refused") {
+  const Tensor logits = at::zeros({1, 8}), labels = at::full({1}, 8, at::kLong),
+               losses = at::zeros({1});
+  CHECK_THROWS(start(CrossEntropyCall{.logits = logits.mutable_data_ptr(),
+                                      .labels = labels.const_data_ptr<Index>(),
+                                      .losses = losses.mutable_data_ptr<float>(),
+                                      .ignored = -100,
+                                      .smoothing = 0,
+                                      .differentiates = true,
+                                      .rows = 1,
+                                      .columns = 8,
+                                      .stride = 8},
+                     NumberType::f32, emulated));
+}
+
 TEST_CASE("row kernels: dropout drops the same elements as the CPU's") {
   for (const Case& c : cases()) {
     capture(c, [&] {

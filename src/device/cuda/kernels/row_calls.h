@@ -59,6 +59,16 @@ struct DropoutAddNormBackwardCall {
   Index parts, rows, columns;
 };
 
+struct CrossEntropyCall {
+  void* logits;
+  const Index* labels;
+  float* losses;
+  Index ignored;
+  float smoothing;
+  bool differentiates;
+  Index rows, columns, stride;
+};
+
 // A grid has at most this many blocks, which then have several rows each.
 inline constexpr Index kMaxBlocks = Index{1} << 20;
 
@@ -264,6 +274,24 @@ void start(const DropoutAddNormBackwardCall& c, NumberType type, const Launch& l
                                                               .columns = c.columns},
                Grid{.blocks = c.parts, .threads = threads_of_row<kPack, kPacks>(c.columns)});
       });
+}
+
+template <class Launch>
+void start(const CrossEntropyCall& c, NumberType type, const Launch& launch) {
+  if (c.rows == 0 || c.columns == 0) return;
+  with_packs(type, c.stride, {c.logits}, {}, [&]<class T, int kPack>() {
+    launch(CrossEntropyKernel<T, kPack>{.logits = as<T>(c.logits),
+                                        .labels = c.labels,
+                                        .losses = c.losses,
+                                        .ignored = c.ignored,
+                                        .smoothing = c.smoothing,
+                                        .differentiates = c.differentiates,
+                                        .rows = c.rows,
+                                        .columns = c.columns,
+                                        .stride = c.stride},
+           Grid{.blocks = std::min(c.rows, kMaxBlocks),
+                .threads = whole_warps((c.stride + kPack - 1) / kPack)});
+  });
 }
 
 template <class Launch>

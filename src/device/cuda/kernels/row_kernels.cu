@@ -40,6 +40,18 @@ struct CudaBlock {
     __syncthreads();  // before the next sum overwrites the shared numbers
   }
 
+  __device__ float most(float x) const {
+    __shared__ float of_warps[kMaxThreads / kWarp];
+    const int warp = thread() / kWarp, warps = threads() / kWarp;
+    for (int distance = kWarp / 2; distance > 0; distance /= 2)
+      x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, distance));
+    if (thread() % kWarp == 0) of_warps[warp] = x;
+    __syncthreads();
+    for (int w = 0; w < warps; ++w) x = fmaxf(x, of_warps[w]);
+    __syncthreads();  // before the next call overwrites the shared numbers
+    return x;
+  }
+
  private:
   static __device__ float warp_sum(float x) {
     for (int distance = kWarp / 2; distance > 0; distance /= 2)
@@ -88,6 +100,9 @@ const char* start_in(void* stream, const DropoutAddNormCall& call, NumberType ty
   return start_call(stream, call, type);
 }
 const char* start_in(void* stream, const DropoutAddNormBackwardCall& call, NumberType type) {
+  return start_call(stream, call, type);
+}
+const char* start_in(void* stream, const CrossEntropyCall& call, NumberType type) {
   return start_call(stream, call, type);
 }
 const char* start_in(void* stream, const EmbeddingSumKernel& kernel) {

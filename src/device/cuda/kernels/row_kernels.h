@@ -6,6 +6,7 @@
 //   thread(), threads()   this thread's number in the block, and how many there are
 //   index(), count()      the block's number in the grid, and how many there are
 //   sum(numbers)          which replaces each of an array's numbers by its sum over the block's threads
+//   most(x)               the largest x of the block's threads, for all of them
 //   shared()              kSharedFloats floats that the threads share
 //   sync()                which waits until all threads of the block have called it
 //   check_id(holds)       which ends the program if an id is outside of its table
@@ -16,12 +17,14 @@
 #pragma once
 
 #include <cmath>
+#include <limits>
 
 #include "device/cuda/kernels/decisions.h"
 
 namespace hasten::gpu {
 
 inline constexpr int kMaxThreads = 512;
+inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 inline constexpr int kWarp = 32;
 
 // Sums over rows: a block has the columns of a warp's packs, and kTileSlices threads for each of them.
@@ -422,6 +425,99 @@ struct DropoutAddNormBackwardKernel {
         out[2 * columns + column] = gradients.beta[p][i];
       }
     }
+  }
+};
+
+// Writes the cross entropy of each row of logits and, if it differentiates, the gradient of its sum in
+// the place of the logits. Rows have `stride` numbers, of which the first `columns` are logits; the
+// others get a gradient of 0. A row whose label is `ignored` has the loss 0.
+template <class T, int kPack>
+struct CrossEntropyKernel {
+  T* logits;
+  const Index* labels;
+  float* losses;
+  Index ignored;
+  float smoothing;
+  bool differentiates;
+  Index rows, columns, stride;
+
+  template <class Block>
+  HASTEN_GPU_CODE void operator()(const Block& block) const {
+    for_rows(block, rows, [&](Index row) {
+      T* const x = logits + row * stride;
+      const Index label = labels[row];
+      const bool counts = label != ignored, holds = label >= 0 && label < columns;
+      block.check_id(!counts || holds);
+      if (!counts || !holds) {
+        if (block.thread() == 0) losses[row] = 0;
+        if (differentiates) write_zeros(block, x);
+        return;
+      }
+      Sums sums;
+      for_packs<kPack>(block, stride, [&](Index column) {
+        float numbers[kPack];
+        load_logits(x, column, numbers);
+        sums.add(numbers);
+      });
+      const float top = block.most(sums.top);
+      float totals[2] = {sums.exponentials * scaled_exp(sums.top - top), sums.logits};
+      const float of_label = load(x[label]);  // before the sum, after which it is overwritten
+      block.sum(totals);
+      const float log_sum = logf(totals[0]), mean = totals[1] / static_cast<float>(columns);
+      if (block.thread() == 0)
+        losses[row] = log_sum - (1.0f - smoothing) * (of_label - top) - smoothing * (mean - top);
+      if (differentiates)
+        write_gradient(block, x, top + log_sum, smoothing / static_cast<float>(columns), label);
+    });
+  }
+
+ private:
+  // The largest number so far, the sum of exp(number - largest), and the sum of the numbers.
+  struct Sums {
+    float top = -kInfinity, exponentials = 0, logits = 0;
+
+    HASTEN_GPU_CODE void add(const float (&numbers)[kPack]) {
+      float most = top;
+      for (const float x : numbers) most = x > most ? x : most;
+      if (most == -kInfinity) return;  // only padding so far
+      exponentials *= scaled_exp(top - most);
+      top = most;
+      for (const float x : numbers) {
+        exponentials += scaled_exp(x - top);
+        logits += x == -kInfinity ? 0.0f : x;
+      }
+    }
+  };
+
+  static HASTEN_GPU_CODE float scaled_exp(float x) { return exp2f(1.44269504f * x); }
+
+  // The padding counts as -infinity.
+  HASTEN_GPU_CODE void load_logits(const T* x, Index column, float (&numbers)[kPack]) const {
+    load_pack(x + column, numbers);
+    for (int i = 0; i < kPack; ++i)
+      if (column + i >= columns) numbers[i] = -kInfinity;
+  }
+
+  template <class Block>
+  HASTEN_GPU_CODE void write_zeros(const Block& block, T* x) const {
+    const float zeros[kPack] = {};
+    for_packs<kPack>(block, stride,
+                     [&](Index column) { write_pack(x + column, rounded<T>(zeros)); });
+  }
+
+  // Writes exp(x - base) - even, less (1 - smoothing) for the label.
+  template <class Block>
+  HASTEN_GPU_CODE void write_gradient(const Block& block, T* x, float base, float even,
+                                      Index label) const {
+    for_packs<kPack>(block, stride, [&](Index column) {
+      float numbers[kPack];
+      load_logits(x, column, numbers);
+      for (int i = 0; i < kPack; ++i) {
+        numbers[i] = column + i < columns ? scaled_exp(numbers[i] - base) - even : 0.0f;
+        if (column + i == label) numbers[i] -= 1.0f - smoothing;
+      }
+      write_pack(x + column, rounded<T>(numbers));
+    });
   }
 };
 

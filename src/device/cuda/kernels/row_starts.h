@@ -13,6 +13,7 @@ const char* start_in(void* stream, const BiasGeluBackwardCall& call, NumberType 
 const char* start_in(void* stream, const DropoutCall& call, NumberType type);
 const char* start_in(void* stream, const DropoutAddNormCall& call, NumberType type);
 const char* start_in(void* stream, const DropoutAddNormBackwardCall& call, NumberType type);
+const char* start_in(void* stream, const CrossEntropyCall& call, NumberType type);
 const char* start_in(void* stream, const EmbeddingSumKernel& kernel);
 
 }  // namespace hasten::gpu

@@ -38,6 +38,9 @@ class CudaRowKernels final : public RowKernelModule {
                     NumberType type) const override {
     return start_on(index, call, type);
   }
+  const char* start(int index, const CrossEntropyCall& call, NumberType type) const override {
+    return start_on(index, call, type);
+  }
   const char* start(int index, const EmbeddingSumKernel& kernel) const override {
     return start_on(index, kernel);
   }
