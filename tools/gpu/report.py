@@ -5,6 +5,7 @@
     report.py --check    exits with 1 if the section is not what the results say
 """
 import pathlib
+import statistics
 import sys
 
 from records import STATUSES, human, problems_of, read, table
@@ -28,6 +29,27 @@ def runs():
             yield path.name, on_gpu
 
 
+def speed_table(records):
+    """A line for each step. The time of a program is the median over its rounds, its memory the peak of what LibTorch allocates."""
+    steps = {}
+    for record in records:
+        step, program = record["case"].split(", ", 1)
+        steps.setdefault(step, {}).setdefault(program.rsplit(", round", 1)[0], []).append(record["values"])
+    median = lambda runs, field: statistics.median(run[field] for run in runs)
+    milliseconds = lambda runs: f"{1e3 * median(runs, 'step_seconds'):.1f} ms" if runs else "-"
+    rows = []
+    for step, programs in steps.items():
+        own, other = programs.get("hasten"), programs.get("hugging face")
+        both = own and other
+        rows.append([step, milliseconds(own), milliseconds(programs.get("hasten, LibTorch's kernels")), milliseconds(other),
+                     milliseconds(programs.get("hugging face, compiled")),
+                     f"{median(other, 'step_seconds') / median(own, 'step_seconds'):.2f}" if both else "-",
+                     human(median(own, "peak_allocated")) if own else "-",
+                     f"{median(own, 'peak_allocated') / median(other, 'peak_allocated'):.2f}" if both else "-",
+                     f"{1e3 * median(own, 'predicted_seconds'):.1f} ms" if own else "-", f"{100 * median(own, 'mfu'):.0f} %" if own else "-"])
+    return table(["step", "hasten", "with LibTorch's kernels", "Trainer", "Trainer, compiled", "times as fast", "memory", "of the Trainer's", "predicted", "MFU"], rows)
+
+
 def of_run(name, records):
     cases = [record for record in records if record["part"] not in ("machine", "calibrate")]
     parts = list(dict.fromkeys(record["part"] for record in cases))
@@ -43,11 +65,7 @@ def of_run(name, records):
             [[r["case"], human(r["values"]["predicted_allocated"]), human(r["values"]["measured_allocated"]), f"{r['values']['error_percent']:.2f} %"] for r in memory])
     speed = [r for r in cases if r["part"] == "speed" and r["status"] == "ok"]
     if speed:
-        text += "\nSpeed:\n\n" + table(
-            ["step", "rows per second", "time of a step", "predicted", "MFU", "peak memory"],
-            [[r["case"], f"{r['values']['samples_per_second']:.1f}", f"{1e3 * r['values']['step_seconds']:.1f} ms",
-              f"{1e3 * r['values']['predicted_seconds']:.1f} ms" if "predicted_seconds" in r["values"] else "-",
-              f"{100 * r['values']['mfu']:.0f} %" if "mfu" in r["values"] else "-", human(r["values"]["peak_allocated"])] for r in speed])
+        text += "\nSpeed of hasten beside the Hugging Face Trainer:\n\n" + speed_table(speed)
     return text
 
 
