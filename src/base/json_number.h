@@ -40,7 +40,16 @@ std::int64_t whole_number_at(const Json& object, const char* key) {
   return *number;
 }
 
-// The same for a key that may be missing.
+// The same for a number of 64 bits without a sign.
+template <class Json>
+std::uint64_t unsigned_number_at(const Json& object, const char* key) {
+  const Json& value = object.at(key);
+  if (!value.is_number_unsigned())
+    throw JsonError(str("a value of ", key, " that is not a whole number from 0 to 2^64 - 1"));
+  return value.template get<std::uint64_t>();
+}
+
+// The same as whole_number_at for a key that may be missing.
 template <class Json>
 std::int64_t whole_number_at(const Json& object, const char* key, std::int64_t otherwise) {
   return object.contains(key) ? whole_number_at(object, key) : otherwise;

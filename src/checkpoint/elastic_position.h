@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/json_number.h"
 #include "hasten/checkpoint/training_state.h"
 
 namespace hasten {
@@ -16,13 +17,13 @@ inline void add_elastic(nlohmann::json& json, const std::optional<ElasticPositio
       {"ranks", position->ranks}, {"threads", position->threads}, {"seed", position->seed}};
 }
 
-// Throws nlohmann::json::exception.
+// Throws JsonError and nlohmann::json::exception.
 inline std::optional<ElasticPosition> elastic_of(const nlohmann::json& json) {
   if (!json.contains("elastic")) return std::nullopt;
   const nlohmann::json& saved = json.at("elastic");
-  return ElasticPosition{.ranks = saved.at("ranks").get<std::int64_t>(),
-                         .threads = saved.at("threads").get<std::int64_t>(),
-                         .seed = saved.at("seed").get<std::uint64_t>()};
+  return ElasticPosition{.ranks = whole_number_at(saved, "ranks"),
+                         .threads = whole_number_at(saved, "threads"),
+                         .seed = unsigned_number_at(saved, "seed")};
 }
 
 }  // namespace hasten

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/json_number.h"
 #include "base/sha256.h"
 #include "base/strict_json.h"
 #include "formats/module_tensors.h"
@@ -30,8 +31,8 @@ LinkJson json_without_hash(const HashLink& link) {
 
 // JSON has no NaN, so null stands for a loss that is not finite.
 HashLink link_of(const LinkJson& json) {
-  return {.step = json.at("step").get<std::int64_t>(),
-          .num_processes = json.at("num_processes").get<std::int64_t>(),
+  return {.step = whole_number_at(json, "step"),
+          .num_processes = whole_number_at(json, "num_processes"),
           .previous = json.at("previous").get<std::string>(),
           .rows = json.at("rows").get<std::string>(),
           .loss = json.at("loss").is_null() ? std::nan("") : json.at("loss").get<double>(),
@@ -55,6 +56,8 @@ HashLink link_of_line(const fs::path& file, std::size_t number, const std::strin
     link = link_of(parse_json_or_discard<LinkJson>(line));
   } catch (const LinkJson::exception&) {
     throw_broken(file, number, "no link", "a JSON object with the hashes of a step");
+  } catch (const JsonError& error) {
+    throw_broken(file, number, error.what(), "the step and the number of processes");
   }
   if (line_of(link) != line)
     throw_broken(file, number, "a content that differs from its hash", "what the run has written");

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/json_number.h"
 #include "hasten/checkpoint/training_state.h"
 
 namespace hasten {
@@ -19,14 +20,14 @@ inline void add_loss_scale(nlohmann::json& json, const std::optional<LossScalePo
                         {"skipped_since_log", position->skipped_since_log}};
 }
 
-// Throws nlohmann::json::exception.
+// Throws JsonError and nlohmann::json::exception.
 inline std::optional<LossScalePosition> loss_scale_of(const nlohmann::json& json) {
   if (!json.contains("loss_scale")) return std::nullopt;
   const nlohmann::json& saved = json.at("loss_scale");
   return LossScalePosition{.scale = saved.at("scale").get<double>(),
-                           .growth_tracker = saved.at("growth_tracker").get<std::int64_t>(),
-                           .skipped_steps = saved.at("skipped_steps").get<std::int64_t>(),
-                           .skipped_since_log = saved.at("skipped_since_log").get<std::int64_t>()};
+                           .growth_tracker = whole_number_at(saved, "growth_tracker"),
+                           .skipped_steps = whole_number_at(saved, "skipped_steps"),
+                           .skipped_since_log = whole_number_at(saved, "skipped_since_log")};
 }
 
 }  // namespace hasten

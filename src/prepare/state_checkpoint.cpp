@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/json_number.h"
 #include "base/strict_json.h"
 #include "checkpoint/elastic_position.h"
 #include "checkpoint/loss_scale_position.h"
@@ -65,16 +66,16 @@ detail::SavedPosition position_of_json(const Json& json, std::size_t number,
                                        const TensorDict& generators) {
   if (json.contains("seed")) {
     return {.is_of_hasten = true,
-            .loader = {.seed = json.at("seed").get<std::uint64_t>(),
-                       .epoch = json.at("epoch").get<std::int64_t>(),
-                       .batch = json.at("batch").get<std::int64_t>(),
-                       .rows = json.at("rows").get<std::int64_t>()},
+            .loader = {.seed = unsigned_number_at(json, "seed"),
+                       .epoch = whole_number_at(json, "epoch"),
+                       .batch = whole_number_at(json, "batch"),
+                       .rows = whole_number_at(json, "rows")},
             .pass = {}};
   }
   const auto generator = generators.find(str("loader.", number));
   return {.is_of_hasten = false,
           .loader = {},
-          .pass = {.batches = json.at("batches").get<std::int64_t>(),
+          .pass = {.batches = whole_number_at(json, "batches"),
                    .generator =
                        generator == generators.end() ? at::Tensor() : generator->second.clone()}};
 }
@@ -198,6 +199,8 @@ class LoadedState {
       check();
     } catch (const Json::exception& error) {
       throw_bad_state(error.what());
+    } catch (const JsonError& error) {
+      throw_bad_state(error.what());
     }
   }
 
@@ -209,13 +212,7 @@ class LoadedState {
     for (std::size_t i = 0; i < models.size(); ++i)
       load_weights(*models[i], folder_ / numbered_file("model", i));
     const auto schedulers = state_.saved.schedulers();
-    for (std::size_t i = 0; i < schedulers.size(); ++i) {
-      const Json& saved = json_.at("schedulers").at(i);
-      schedulers[i]->set_counts(
-          {.steps = saved.at("steps").get<std::int64_t>(),
-           .step_count = saved.at("step_count").get<std::int64_t>(),
-           .optimizer_steps = saved.at("optimizer_steps").get<std::int64_t>()});
-    }
+    for (std::size_t i = 0; i < schedulers.size(); ++i) schedulers[i]->set_counts(counts_[i]);
     const auto optimizers = state_.saved.optimizers();
     for (std::size_t i = 0; i < optimizers.size(); ++i) {
       torch::optim::Optimizer& optimizer = optimizers[i]->optimizer();
@@ -225,7 +222,7 @@ class LoadedState {
           state_.stepping.offloads_states ? std::optional(at::Device(at::kCPU)) : std::nullopt);
       set_options(optimizer, json_.at("optimizers").at(i).at("groups"));
       optimizers[i]->forget_unscaling();
-      optimizers[i]->steps = json_.at("optimizers").at(i).at("steps").get<std::int64_t>();
+      optimizers[i]->steps = steps_[i];
       state_.group.set_step(optimizers[i]->steps);
     }
     for (std::size_t i = 0; i < state_.saved.objects.size(); ++i)
@@ -254,6 +251,7 @@ class LoadedState {
 
   void check() {
     SavedObjects& saved = state_.saved;
+    processes_ = whole_number_at(json_, "num_processes");
     elastic_ = elastic_of(json_);
     loss_scale_ = loss_scale_of(json_);
     ElasticRanks::check_same_run(elastic_, state_.elastic.get(), folder_.string());
@@ -264,6 +262,13 @@ class LoadedState {
     check_count("objects", "registered", saved.objects.size(), json_.at("objects"));
     check_optimizers(saved.optimizers());
     check_loaders(saved.loaders());
+    for (const Json& each : json_.at("optimizers"))
+      steps_.push_back(whole_number_at(each, "steps"));
+    for (const Json& each : json_.at("schedulers")) {
+      counts_.push_back({.steps = whole_number_at(each, "steps"),
+                         .step_count = whole_number_at(each, "step_count"),
+                         .optimizer_steps = whole_number_at(each, "optimizer_steps")});
+    }
     // Earlier versions had no windows.
     windows_ = read_windows(state_, json_.value("windows", Json::array()), folder_);
     if (loss_scale_) windows_.loss_scale = loss_scale_->scale;
@@ -299,7 +304,7 @@ class LoadedState {
   void check_loaders(const std::vector<std::shared_ptr<detail::PositionedLoader>>& loaders) const {
     for (std::size_t i = 0; i < loaders.size(); ++i) {
       const Json& saved = json_.at("loaders").at(i);
-      const bool was_of_hasten = saved.contains("seed");
+      const bool was_of_hasten = position_of_json(saved, i, {}).is_of_hasten;
       if (was_of_hasten == loaders[i]->is_of_hasten()) {
         check_parts(saved, i, *loaders[i]);
         continue;
@@ -321,8 +326,7 @@ class LoadedState {
                    const detail::PositionedLoader& loader) const {
     if (!loader.is_of_hasten()) return;
     const LoaderState saved = position_of_json(json, number, {}).loader;
-    const std::int64_t before =
-                           detail::parts_of(saved, json_.at("num_processes").get<std::int64_t>()),
+    const std::int64_t before = detail::parts_of(saved, processes_),
                        now = detail::parts_of(loader.position().loader, state_.group.size());
     if (!detail::is_inside_pass(saved) || before == now) return;
     throw DataError("data.state",
@@ -342,27 +346,28 @@ class LoadedState {
     const std::int64_t rank = elastic_ ? 0 : state_.group.rank();
     const TensorDict own = random_state_of(generators, rank);
     if (!own.empty()) return restore_random_state(own);
-    if (rank >= json_.at("num_processes").get<std::int64_t>()) {
+    if (rank >= processes_) {
       const Logger logger("hasten", LogLevel::passive, state_.process, state_.group);
-      logger.warning(
-          str("the checkpoint is from ", json_.at("num_processes").dump(), " processes: rank ",
-              rank, " has no saved random state and goes on with its own"),
-          {.main_process_only = false});
+      logger.warning(str("the checkpoint is from ", processes_, " processes: rank ", rank,
+                         " has no saved random state and goes on with its own"),
+                     {.main_process_only = false});
       return;
     }
-    throw DataError(
-        "checkpoint.random-state",
-        {.what = (folder_ / kRandomFile).string(),
-         .got = str("no state of rank ", rank),
-         .expected = str("the generators of ", json_.at("num_processes").dump(), " processes")});
+    throw DataError("checkpoint.random-state",
+                    {.what = (folder_ / kRandomFile).string(),
+                     .got = str("no state of rank ", rank),
+                     .expected = str("the generators of ", processes_, " processes")});
   }
 
   AcceleratorState& state_;
   fs::path folder_;
   Json json_;
+  std::int64_t processes_ = 0;
   OpenWindows windows_;
   std::optional<ElasticPosition> elastic_;
   std::optional<LossScalePosition> loss_scale_;
+  std::vector<std::int64_t> steps_;              // of each optimizer
+  std::vector<SyncedScheduler::Counts> counts_;  // of each scheduler
 };
 
 bool writes_checkpoints(const AcceleratorState& state, const ProjectConfiguration& project) {

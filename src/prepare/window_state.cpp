@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include "base/json_number.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/formats/safetensors.h"
@@ -75,12 +76,13 @@ void check_window(const OpenWindow& window, const Models& all, const fs::path& f
 
 OpenWindow window_from(const Json& json) {
   OpenWindow window{.models = json.at("models").get<std::vector<std::int64_t>>(),
-                    .micro_batches = json.at("micro_batches").get<std::int64_t>(),
-                    .backward_passes = json.at("backward_passes").get<std::int64_t>(),
+                    .micro_batches = whole_number_at(json, "micro_batches"),
+                    .backward_passes = whole_number_at(json, "backward_passes"),
                     .weight = json.at("weight").get<double>()};
   // Earlier versions have saved neither.
-  window.capacity = json.value("capacity", window.micro_batches + 1);
-  window.rows = json.value("rows", std::int64_t{0});
+  window.capacity =
+      json.contains("capacity") ? whole_number_at(json, "capacity") : window.micro_batches + 1;
+  window.rows = whole_number_at(json, "rows", 0);
   return window;
 }
 

@@ -506,6 +506,45 @@ TEST_CASE("load_state: other objects than before are refused before anything cha
         "checkpoint.manifest");
 }
 
+TEST_CASE(
+    "load_state: numbers that are not whole or too large are refused before anything changes") {
+  const TemporaryDirectory folder;
+  const fs::path state = folder.path() / "state";
+  Accelerator accelerator({.cpu = true});
+  Net net;
+  AdamW adamw(net->parameters());
+  const auto scheduler = cosine(adamw);
+  auto rows = make_loader(own_rows(), {.batch_size = 4});
+  auto prepared = accelerator.prepare(net, adamw, scheduler, rows);
+  accelerator.save_state(state);
+  const fs::path file = state / "accelerator_state.json";
+  const std::string saved = read_file(file);
+  const at::Tensor weight = net->first->weight.detach().clone();
+  {
+    const torch::NoGradGuard no_grad;
+    net->first->weight.zero_();
+  }
+  for (const char* const key : {"num_processes", "steps", "step_count", "optimizer_steps", "seed",
+                                "epoch", "batch", "rows"}) {
+    CAPTURE(std::string(key));
+    const std::string name = str('"', key, "\": ");
+    const std::size_t begin = saved.find(name);
+    REQUIRE(begin != std::string::npos);
+    const std::size_t number = begin + name.size();
+    for (const char* const value : {"1e300", "0.5", "\"1\""}) {
+      write_file_atomically(
+          file, saved.substr(0, number) + value + saved.substr(saved.find_first_of(",\n", number)));
+      write_manifest(state);
+      CHECK(code_of([&] { accelerator.load_state(state); }) == "checkpoint.state");
+      CHECK_FALSE(net->first->weight.any().item<bool>());
+    }
+  }
+  write_file_atomically(file, saved);
+  write_manifest(state);
+  accelerator.load_state(state);
+  CHECK(at::equal(net->first->weight, weight));
+}
+
 TEST_CASE("save_state: the names and the folder of a project are checked") {
   const TemporaryDirectory project;
   CHECK(code_of([] { Accelerator({.cpu = true}).save_state(); }) == "checkpoint.no-folder");
