@@ -41,8 +41,8 @@ inline bool has_device_kernels(const at::Tensor& x) {
 // Returns whether the row kernels of the CPU or of another device can process x with these
 // parameters, which must be float and on the same device.
 inline bool fits_row_kernels(const at::Tensor& x, std::initializer_list<at::Tensor> parameters) {
-  const bool fits = is_kernel_input(x) || (x.dim() > 0 && x.size(-1) <= kWidestRowOfDevice &&
-                                           has_device_kernels(x));
+  const bool fits = is_kernel_input(x) ||
+                    (x.dim() > 0 && x.size(-1) <= kWidestRowOfDevice && has_device_kernels(x));
   return fits && std::all_of(parameters.begin(), parameters.end(), [&](const at::Tensor& each) {
            return each.device() == x.device() && each.layout() == at::kStrided &&
                   each.scalar_type() == at::kFloat;

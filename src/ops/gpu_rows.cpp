@@ -47,35 +47,35 @@ gpu::Decisions gpu_decisions(std::int64_t seed, double p) {
 
 void bias_gelu_gpu(const Tensor& x, const Tensor& bias, const Tensor& y) {
   start_gpu(x,
-            gpu::BiasGeluCall{.x = gpu_in(x, x),
-                              .bias = floats(bias),
-                              .y = gpu_out(y, x),
-                              .rows = row_count(x),
-                              .columns = x.size(-1)},
+            gpu::BiasGeluCall<>{.x = gpu_in(x, x),
+                                .bias = floats(bias),
+                                .y = gpu_out(y, x),
+                                .rows = row_count(x),
+                                .columns = x.size(-1)},
             number_type(x));
 }
 
 void bias_gelu_backward_gpu(const Tensor& dy, const Tensor& x, const Tensor& bias, const Tensor& dx,
                             const Tensor& sums) {
   start_gpu(x,
-            gpu::BiasGeluBackwardCall{.dy = gpu_in(dy, x),
-                                      .x = gpu_in(x, x),
-                                      .bias = floats(bias),
-                                      .dx = gpu_out(dx, x),
-                                      .sums = new_floats(sums),
-                                      .parts = sums.size(0),
-                                      .rows = row_count(x),
-                                      .columns = x.size(-1)},
+            gpu::BiasGeluBackwardCall<>{.dy = gpu_in(dy, x),
+                                        .x = gpu_in(x, x),
+                                        .bias = floats(bias),
+                                        .dx = gpu_out(dx, x),
+                                        .sums = new_floats(sums),
+                                        .parts = sums.size(0),
+                                        .rows = row_count(x),
+                                        .columns = x.size(-1)},
             number_type(x));
 }
 
 void dropout_gpu(const Tensor& x, std::int64_t seed, double p, const Tensor& y) {
   start_gpu(x,
-            gpu::DropoutCall{.x = gpu_in(x, x),
-                             .decisions = gpu_decisions(seed, p),
-                             .y = gpu_out(y, x),
-                             .rows = row_count(x),
-                             .columns = x.size(-1)},
+            gpu::DropoutCall<>{.x = gpu_in(x, x),
+                               .decisions = gpu_decisions(seed, p),
+                               .y = gpu_out(y, x),
+                               .rows = row_count(x),
+                               .columns = x.size(-1)},
             number_type(x));
 }
 
@@ -85,19 +85,19 @@ void dropout_add_norm_gpu(const Tensor& x, const Tensor& bias, const Tensor& res
                           const Tensor& moments) {
   float* const mean = new_floats(moments);
   start_gpu(x,
-            gpu::DropoutAddNormCall{.x = gpu_in(x, x),
-                                    .bias = floats(bias),
-                                    .residual = gpu_in(residual, x),
-                                    .gamma = floats(gamma),
-                                    .beta = floats(beta),
-                                    .epsilon = static_cast<float>(epsilon),
-                                    .decisions = gpu_decisions(seed, p),
-                                    .z = gpu_out(z, x),
-                                    .y = gpu_out(y, x),
-                                    .mean = mean,
-                                    .rstd = mean + moments.size(1),
-                                    .rows = row_count(x),
-                                    .columns = x.size(-1)},
+            gpu::DropoutAddNormCall<>{.x = gpu_in(x, x),
+                                      .bias = floats(bias),
+                                      .residual = gpu_in(residual, x),
+                                      .gamma = floats(gamma),
+                                      .beta = floats(beta),
+                                      .epsilon = static_cast<float>(epsilon),
+                                      .decisions = gpu_decisions(seed, p),
+                                      .z = gpu_out(z, x),
+                                      .y = gpu_out(y, x),
+                                      .mean = mean,
+                                      .rstd = mean + moments.size(1),
+                                      .rows = row_count(x),
+                                      .columns = x.size(-1)},
             number_type(x));
 }
 
@@ -106,18 +106,18 @@ void dropout_add_norm_backward_gpu(const Tensor& dy, const Tensor& z, const Tens
                                    const Tensor& dz, const Tensor& dx, const Tensor& sums) {
   const float* const mean = floats(moments);
   start_gpu(z,
-            gpu::DropoutAddNormBackwardCall{.dy = gpu_in(dy, z),
-                                            .z = gpu_in(z, z),
-                                            .mean = mean,
-                                            .rstd = mean + moments.size(1),
-                                            .gamma = floats(gamma),
-                                            .decisions = gpu_decisions(seed, p),
-                                            .dz = gpu_out(dz, z),
-                                            .dx = gpu_out(dx, z),
-                                            .sums = new_floats(sums),
-                                            .parts = sums.size(0),
-                                            .rows = row_count(z),
-                                            .columns = z.size(-1)},
+            gpu::DropoutAddNormBackwardCall<>{.dy = gpu_in(dy, z),
+                                              .z = gpu_in(z, z),
+                                              .mean = mean,
+                                              .rstd = mean + moments.size(1),
+                                              .gamma = floats(gamma),
+                                              .decisions = gpu_decisions(seed, p),
+                                              .dz = gpu_out(dz, z),
+                                              .dx = gpu_out(dx, z),
+                                              .sums = new_floats(sums),
+                                              .parts = sums.size(0),
+                                              .rows = row_count(z),
+                                              .columns = z.size(-1)},
             number_type(z));
 }
 
@@ -125,15 +125,15 @@ void cross_entropy_gpu(const Tensor& logits, const Tensor& labels, const Tensor&
                        std::int64_t classes, std::int64_t ignore_index, double label_smoothing,
                        bool differentiates) {
   start_gpu(logits,
-            gpu::CrossEntropyCall{.logits = gpu_out(logits, logits),
-                                  .labels = labels.const_data_ptr<std::int64_t>(),
-                                  .losses = new_floats(losses),
-                                  .ignored = ignore_index,
-                                  .smoothing = static_cast<float>(label_smoothing),
-                                  .differentiates = differentiates,
-                                  .rows = row_count(logits),
-                                  .columns = classes,
-                                  .stride = logits.size(-1)},
+            gpu::CrossEntropyCall<>{.logits = gpu_out(logits, logits),
+                                    .labels = labels.const_data_ptr<std::int64_t>(),
+                                    .losses = new_floats(losses),
+                                    .ignored = ignore_index,
+                                    .smoothing = static_cast<float>(label_smoothing),
+                                    .differentiates = differentiates,
+                                    .rows = row_count(logits),
+                                    .columns = classes,
+                                    .stride = logits.size(-1)},
             number_type(logits));
 }
 

@@ -46,11 +46,10 @@ void cross_entropy_cpu(const Tensor& logits, const Tensor& labels, const Tensor&
 }
 
 TORCH_LIBRARY_FRAGMENT(hasten, library) {
-  add_operator(
-      library,
-      "cross_entropy(Tensor(a!) logits, Tensor labels, Tensor(b!) losses, int classes, "
-      "int ignore_index, float label_smoothing, bool differentiates) -> ()",
-      cross_entropy_cpu);
+  add_operator(library,
+               "cross_entropy(Tensor(a!) logits, Tensor labels, Tensor(b!) losses, int classes, "
+               "int ignore_index, float label_smoothing, bool differentiates) -> ()",
+               cross_entropy_cpu);
 }
 
 // The type of sums: float for types of 16 bits.
@@ -84,8 +83,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& labels, const Tensor& l
     const std::int64_t padding = logits.size(1) - classes;
     const Tensor gradient = composed_cross_entropy(logits.narrow(1, 0, classes), labels, losses,
                                                    options, differentiates);
-    return padding == 0 || !differentiates ? gradient
-                                           : at::constant_pad_nd(gradient, {0, padding});
+    return padding == 0 || !differentiates ? gradient : at::constant_pad_nd(gradient, {0, padding});
   }
   call_operator<cross_entropy_cpu>("hasten::cross_entropy", logits, labels, losses, classes,
                                    options.ignore_index, options.label_smoothing, differentiates);
@@ -121,8 +119,7 @@ void add_to(Tensor& sum, const Tensor& part) {
 Tensor padded(const Tensor& x, at::ScalarType type) {
   const std::int64_t unit = device_of(x.device()).traits().product_alignment /
                             static_cast<std::int64_t>(c10::elementSize(type)),
-                     classes = x.size(0),
-                     more = unit > 1 ? (unit - classes % unit) % unit : 0;
+                     classes = x.size(0), more = unit > 1 ? (unit - classes % unit) % unit : 0;
   if (more == 0) return x.to(type);
   std::vector<std::int64_t> shape = x.sizes().vec();
   shape[0] += more;
@@ -159,9 +156,9 @@ LossGradients run_rows(const Tensor& hidden, const Tensor& weight,
   for (std::int64_t first = 0; first < rows || first == 0; first += step) {
     const std::int64_t count = std::min(step, rows - first);
     const Tensor part = hidden.narrow(0, first, count);
-    const Tensor logits = cross_entropy(product(part, weight, bias), labels.narrow(0, first, count),
-                                        losses.narrow(0, first, count), classes, options,
-                                        requested.any());
+    const Tensor logits =
+        cross_entropy(product(part, weight, bias), labels.narrow(0, first, count),
+                      losses.narrow(0, first, count), classes, options, requested.any());
     if (requested.hidden)
       gradients.hidden.narrow(0, first, count).copy_(product(logits, weight.t()));
     if (requested.weight) add_to(gradients.weight, product(logits.t(), part.t()));

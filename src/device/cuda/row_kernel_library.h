@@ -1,5 +1,5 @@
 // File: device/cuda/row_kernel_library.h (internal)
-// hasten's own kernels for GPUs (kernels/row_kernels.h), with which the operators hasten::bias_gelu,
+// hasten's own kernels for GPUs (kernels/row_calls.h), with which the operators hasten::bias_gelu,
 // hasten::dropout, hasten::dropout_add_norm and hasten::embedding_sum make one pass over memory.
 //
 // They are used if the library is there and the GPU has compute capability 7.5 or later. With

@@ -10,13 +10,13 @@ namespace hasten {
 class RowKernelModule {
  public:
   // Each returns null, or the text of an error. Thread rule: any thread.
-  virtual const char* start(int gpu, const gpu::BiasGeluCall&, gpu::NumberType) const = 0;
-  virtual const char* start(int gpu, const gpu::BiasGeluBackwardCall&, gpu::NumberType) const = 0;
-  virtual const char* start(int gpu, const gpu::DropoutCall&, gpu::NumberType) const = 0;
-  virtual const char* start(int gpu, const gpu::DropoutAddNormCall&, gpu::NumberType) const = 0;
-  virtual const char* start(int gpu, const gpu::DropoutAddNormBackwardCall&,
+  virtual const char* start(int gpu, const gpu::BiasGeluCall<>&, gpu::NumberType) const = 0;
+  virtual const char* start(int gpu, const gpu::BiasGeluBackwardCall<>&, gpu::NumberType) const = 0;
+  virtual const char* start(int gpu, const gpu::DropoutCall<>&, gpu::NumberType) const = 0;
+  virtual const char* start(int gpu, const gpu::DropoutAddNormCall<>&, gpu::NumberType) const = 0;
+  virtual const char* start(int gpu, const gpu::DropoutAddNormBackwardCall<>&,
                             gpu::NumberType) const = 0;
-  virtual const char* start(int gpu, const gpu::CrossEntropyCall&, gpu::NumberType) const = 0;
+  virtual const char* start(int gpu, const gpu::CrossEntropyCall<>&, gpu::NumberType) const = 0;
   virtual const char* start(int gpu, const gpu::EmbeddingSumKernel&) const = 0;
 
  protected:

@@ -7,6 +7,7 @@
 
 #include <set>
 #include <string>
+#include <vector>
 
 #include "device/cuda/row_kernel_library.h"
 #include "hasten/anatomy/dry_run.h"
@@ -99,6 +100,35 @@ TEST_CASE("dry GPU kernels: under autocast a bias is added in the type of the pr
   at::autocast::set_autocast_enabled(at::kCUDA, false);
   const KernelsVariable off("0");
   CHECK((ops::bias_gelu(product, bias).scalar_type() == at::kFloat));
+}
+
+TEST_CASE("dry GPU kernels: the classes of a loss are padded, and their gradients are not") {
+  const DryRun dry(find_gpu("cuda:h100-80gb"));
+  static std::vector<std::int64_t> columns;
+  columns.clear();
+  const auto handle = at::addThreadLocalCallback(
+      at::RecordFunctionCallback(
+          [](const at::RecordFunction& function) -> std::unique_ptr<at::ObserverContext> {
+            if (std::string(function.name()) == "hasten::cross_entropy")
+              columns.push_back(function.inputs()[0].toTensor().size(1));
+            return nullptr;
+          })
+          .needsInputs(true)
+          .scopes({at::RecordScope::FUNCTION}));
+  const auto on_gpu = at::TensorOptions().device(at::kCUDA);
+  for (const auto type : {at::kFloat, at::kBFloat16, at::kDouble}) {
+    CAPTURE(type);
+    const at::Tensor hidden = at::zeros({6, 16}, on_gpu.dtype(type)).requires_grad_(),
+                     weight = at::zeros({13, 16}, on_gpu.dtype(type)).requires_grad_(),
+                     bias = at::zeros({13}, on_gpu.dtype(type)).requires_grad_(),
+                     labels = at::zeros({6}, on_gpu.dtype(at::kLong));
+    ops::linear_cross_entropy(hidden, weight, bias, labels).backward();
+    CHECK(hidden.grad().sizes() == hidden.sizes());
+    CHECK(weight.grad().sizes() == weight.sizes());
+    CHECK(bias.grad().sizes() == bias.sizes());
+  }
+  at::removeCallback(handle);
+  CHECK(columns == std::vector<std::int64_t>{16, 16});  // double has no kernel
 }
 
 TEST_CASE("dry GPU kernels: a step of BERT needs less memory, all of which is known") {

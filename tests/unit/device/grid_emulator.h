@@ -110,7 +110,7 @@ class EmulatedThreads {
   const void* body_ = nullptr;
 };
 
-// One thread's view of its block (row_kernels.h).
+// One thread's view of its block (thread_rows.h).
 class EmulatedBlock {
  public:
   EmulatedBlock(EmulatedThreads& all, int thread, Index index, Index count)

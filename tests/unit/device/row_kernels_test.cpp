@@ -1,6 +1,4 @@
 // The GPU kernels, which the grid emulator runs on the host, against the operators of the CPU.
-#include "device/cuda/kernels/row_kernels.h"
-
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -35,8 +33,18 @@ std::vector<Case> cases() {
   for (const NumberType type : {NumberType::f32, NumberType::bf16, NumberType::fp16}) {
     // Widths for one warp and for several, with full packs and without, up to rows that need most
     // registers of a thread, and rows that are fewer and more than the parts of a sum.
-    for (const auto& [rows, columns] : std::vector<std::pair<Index, Index>>{
-             {1, 1}, {5, 12}, {3, 31}, {2, 128}, {7, 300}, {9, 256}, {5, 768}, {2, 1030}, {3, 2052}, {70, 36}, {2, 4168}, {1, 4099}})
+    for (const auto& [rows, columns] : std::vector<std::pair<Index, Index>>{{1, 1},
+                                                                            {5, 12},
+                                                                            {3, 31},
+                                                                            {2, 128},
+                                                                            {7, 300},
+                                                                            {9, 256},
+                                                                            {5, 768},
+                                                                            {2, 1030},
+                                                                            {3, 2052},
+                                                                            {70, 36},
+                                                                            {2, 4168},
+                                                                            {1, 4099}})
       all.push_back({type, rows, columns});
   }
   return all;
@@ -94,11 +102,11 @@ TEST_CASE("row kernels: bias_gelu and its backward pass equal the CPU's") {
     capture(c, [&] {
       const Tensor x = numbers(c), bias = vector(c), dy = numbers(c);
       const Tensor y = at::empty_like(x);
-      start(BiasGeluCall{.x = x.const_data_ptr(),
-                         .bias = bias.const_data_ptr<float>(),
-                         .y = y.mutable_data_ptr(),
-                         .rows = c.rows,
-                         .columns = c.columns},
+      start(BiasGeluCall<>{.x = x.const_data_ptr(),
+                           .bias = bias.const_data_ptr<float>(),
+                           .y = y.mutable_data_ptr(),
+                           .rows = c.rows,
+                           .columns = c.columns},
             c.type, emulated);
       const Tensor in = x.to(at::kFloat).requires_grad_(), b = bias.clone().requires_grad_();
       const Tensor expected = ops::bias_gelu(in, b);
@@ -107,14 +115,14 @@ TEST_CASE("row kernels: bias_gelu and its backward pass equal the CPU's") {
       const auto gradients = torch::autograd::grad({expected}, {in, b}, {dy.to(at::kFloat)});
       for (const Index parts : {1, 3}) {
         const Tensor dx = at::empty_like(x), sums = at::full({parts, c.columns}, 7.0f);
-        start(BiasGeluBackwardCall{.dy = dy.const_data_ptr(),
-                                   .x = x.const_data_ptr(),
-                                   .bias = bias.const_data_ptr<float>(),
-                                   .dx = dx.mutable_data_ptr(),
-                                   .sums = sums.mutable_data_ptr<float>(),
-                                   .parts = parts,
-                                   .rows = c.rows,
-                                   .columns = c.columns},
+        start(BiasGeluBackwardCall<>{.dy = dy.const_data_ptr(),
+                                     .x = x.const_data_ptr(),
+                                     .bias = bias.const_data_ptr<float>(),
+                                     .dx = dx.mutable_data_ptr(),
+                                     .sums = sums.mutable_data_ptr<float>(),
+                                     .parts = parts,
+                                     .rows = c.rows,
+                                     .columns = c.columns},
               c.type, emulated);
         check_near(dx, gradients[0], c);
         check_near(sums.sum(0), gradients[1], c, 8);
@@ -135,20 +143,20 @@ TEST_CASE("row kernels: the cross entropy and its gradient equal LibTorch's, als
           const Tensor labels = at::randint(c.columns, {c.rows}, at::kLong);
           labels[c.rows - 1] = kIgnored;
           const Tensor in = logits.narrow(1, 0, c.columns).to(at::kFloat).clone().requires_grad_();
-          const Tensor expected = at::cross_entropy_loss(in, labels, {}, at::Reduction::None,
-                                                         kIgnored, smoothing);
+          const Tensor expected =
+              at::cross_entropy_loss(in, labels, {}, at::Reduction::None, kIgnored, smoothing);
           const Tensor gradient = torch::autograd::grad({expected.sum()}, {in})[0];
           const Tensor losses = at::full({c.rows}, 7.0f);
           for (const bool differentiates : {false, true}) {
-            start(CrossEntropyCall{.logits = logits.mutable_data_ptr(),
-                                   .labels = labels.const_data_ptr<Index>(),
-                                   .losses = losses.mutable_data_ptr<float>(),
-                                   .ignored = kIgnored,
-                                   .smoothing = static_cast<float>(smoothing),
-                                   .differentiates = differentiates,
-                                   .rows = c.rows,
-                                   .columns = c.columns,
-                                   .stride = c.columns + padding},
+            start(CrossEntropyCall<>{.logits = logits.mutable_data_ptr(),
+                                     .labels = labels.const_data_ptr<Index>(),
+                                     .losses = losses.mutable_data_ptr<float>(),
+                                     .ignored = kIgnored,
+                                     .smoothing = static_cast<float>(smoothing),
+                                     .differentiates = differentiates,
+                                     .rows = c.rows,
+                                     .columns = c.columns,
+                                     .stride = c.columns + padding},
                   c.type, emulated);
             CHECK(at::allclose(losses, expected.detach(), 1e-5, 1e-5));
           }
@@ -163,15 +171,15 @@ TEST_CASE("row kernels: the cross entropy and its gradient equal LibTorch's, als
 TEST_CASE("row kernels: a label that is no class is refused") {
   const Tensor logits = at::zeros({1, 8}), labels = at::full({1}, 8, at::kLong),
                losses = at::zeros({1});
-  CHECK_THROWS(start(CrossEntropyCall{.logits = logits.mutable_data_ptr(),
-                                      .labels = labels.const_data_ptr<Index>(),
-                                      .losses = losses.mutable_data_ptr<float>(),
-                                      .ignored = -100,
-                                      .smoothing = 0,
-                                      .differentiates = true,
-                                      .rows = 1,
-                                      .columns = 8,
-                                      .stride = 8},
+  CHECK_THROWS(start(CrossEntropyCall<>{.logits = logits.mutable_data_ptr(),
+                                        .labels = labels.const_data_ptr<Index>(),
+                                        .losses = losses.mutable_data_ptr<float>(),
+                                        .ignored = -100,
+                                        .smoothing = 0,
+                                        .differentiates = true,
+                                        .rows = 1,
+                                        .columns = 8,
+                                        .stride = 8},
                      NumberType::f32, emulated));
 }
 
@@ -183,11 +191,11 @@ TEST_CASE("row kernels: dropout drops the same elements as the CPU's") {
         Decisions decisions;
         const Tensor expected = with_decisions(
             p, decisions, [&] { return ops::dropout(x.to(at::kFloat), p, /*training=*/true); });
-        start(DropoutCall{.x = x.const_data_ptr(),
-                          .decisions = decisions,
-                          .y = y.mutable_data_ptr(),
-                          .rows = c.rows,
-                          .columns = c.columns},
+        start(DropoutCall<>{.x = x.const_data_ptr(),
+                            .decisions = decisions,
+                            .y = y.mutable_data_ptr(),
+                            .rows = c.rows,
+                            .columns = c.columns},
               c.type, emulated);
         CHECK(at::equal(y.ne(0), expected.ne(0)));
         check_near(y, expected, c, 1);
@@ -203,11 +211,11 @@ TEST_CASE(
   for (const std::uint64_t seed : {std::uint64_t{1}, std::uint64_t{0xFEDCBA9876543210}}) {
     const ops::DropoutState state{static_cast<std::int64_t>(seed), 0.3};
     const Tensor y = at::empty_like(x);
-    start(DropoutCall{.x = x.const_data_ptr(),
-                      .decisions = decisions_of(state),
-                      .y = y.mutable_data_ptr(),
-                      .rows = c.rows,
-                      .columns = c.columns},
+    start(DropoutCall<>{.x = x.const_data_ptr(),
+                        .decisions = decisions_of(state),
+                        .y = y.mutable_data_ptr(),
+                        .rows = c.rows,
+                        .columns = c.columns},
           c.type, emulated);
     CHECK(at::equal(y, ops::apply_dropout(x, state)));
   }
@@ -229,19 +237,19 @@ TEST_CASE("row kernels: dropout_add_norm and its backward pass equal the CPU's")
       });
       const Tensor z = at::empty_like(x), y = at::empty_like(x), moments = at::empty({2, c.rows});
       float* const mean = moments.mutable_data_ptr<float>();
-      start(DropoutAddNormCall{.x = x.const_data_ptr(),
-                               .bias = bias.const_data_ptr<float>(),
-                               .residual = residual.const_data_ptr(),
-                               .gamma = gamma.const_data_ptr<float>(),
-                               .beta = beta.const_data_ptr<float>(),
-                               .epsilon = kEpsilon,
-                               .decisions = decisions,
-                               .z = z.mutable_data_ptr(),
-                               .y = y.mutable_data_ptr(),
-                               .mean = mean,
-                               .rstd = mean + c.rows,
-                               .rows = c.rows,
-                               .columns = c.columns},
+      start(DropoutAddNormCall<>{.x = x.const_data_ptr(),
+                                 .bias = bias.const_data_ptr<float>(),
+                                 .residual = residual.const_data_ptr(),
+                                 .gamma = gamma.const_data_ptr<float>(),
+                                 .beta = beta.const_data_ptr<float>(),
+                                 .epsilon = kEpsilon,
+                                 .decisions = decisions,
+                                 .z = z.mutable_data_ptr(),
+                                 .y = y.mutable_data_ptr(),
+                                 .mean = mean,
+                                 .rstd = mean + c.rows,
+                                 .rows = c.rows,
+                                 .columns = c.columns},
             c.type, emulated);
       // A row of one number has no deviation: what remains of it is the rounding of z.
       if (c.columns == 1) return;
@@ -250,18 +258,18 @@ TEST_CASE("row kernels: dropout_add_norm and its backward pass equal the CPU's")
       const Index parts = 2;
       const Tensor dz = at::empty_like(x), dx = at::empty_like(x),
                    sums = at::full({parts, 3 * c.columns}, 7.0f);
-      start(DropoutAddNormBackwardCall{.dy = dy.const_data_ptr(),
-                                       .z = z.const_data_ptr(),
-                                       .mean = mean,
-                                       .rstd = mean + c.rows,
-                                       .gamma = gamma.const_data_ptr<float>(),
-                                       .decisions = decisions,
-                                       .dz = dz.mutable_data_ptr(),
-                                       .dx = dx.mutable_data_ptr(),
-                                       .sums = sums.mutable_data_ptr<float>(),
-                                       .parts = parts,
-                                       .rows = c.rows,
-                                       .columns = c.columns},
+      start(DropoutAddNormBackwardCall<>{.dy = dy.const_data_ptr(),
+                                         .z = z.const_data_ptr(),
+                                         .mean = mean,
+                                         .rstd = mean + c.rows,
+                                         .gamma = gamma.const_data_ptr<float>(),
+                                         .decisions = decisions,
+                                         .dz = dz.mutable_data_ptr(),
+                                         .dx = dx.mutable_data_ptr(),
+                                         .sums = sums.mutable_data_ptr<float>(),
+                                         .parts = parts,
+                                         .rows = c.rows,
+                                         .columns = c.columns},
             c.type, emulated);
       const auto gradients =
           torch::autograd::grad({expected}, {in, r, b, g, s}, {dy.to(at::kFloat)});
@@ -279,19 +287,19 @@ TEST_CASE("row kernels: a nearly constant row keeps its small differences") {
   const Tensor x = at::full({1, 512}, 1000.0f) + at::randn({1, 512}) * 0.01,
                zeros = at::zeros({1, 512}), none = at::zeros({512}), ones = at::ones({512});
   const Tensor z = at::empty_like(x), y = at::empty_like(x), moments = at::empty({2, 1});
-  start(DropoutAddNormCall{.x = x.const_data_ptr(),
-                           .bias = none.const_data_ptr<float>(),
-                           .residual = zeros.const_data_ptr(),
-                           .gamma = ones.const_data_ptr<float>(),
-                           .beta = none.const_data_ptr<float>(),
-                           .epsilon = 1e-12f,
-                           .decisions = {},
-                           .z = z.mutable_data_ptr(),
-                           .y = y.mutable_data_ptr(),
-                           .mean = moments.mutable_data_ptr<float>(),
-                           .rstd = moments.mutable_data_ptr<float>() + 1,
-                           .rows = 1,
-                           .columns = 512},
+  start(DropoutAddNormCall<>{.x = x.const_data_ptr(),
+                             .bias = none.const_data_ptr<float>(),
+                             .residual = zeros.const_data_ptr(),
+                             .gamma = ones.const_data_ptr<float>(),
+                             .beta = none.const_data_ptr<float>(),
+                             .epsilon = 1e-12f,
+                             .decisions = {},
+                             .z = z.mutable_data_ptr(),
+                             .y = y.mutable_data_ptr(),
+                             .mean = moments.mutable_data_ptr<float>(),
+                             .rstd = moments.mutable_data_ptr<float>() + 1,
+                             .rows = 1,
+                             .columns = 512},
         c.type, emulated);
   const Tensor exact = x.to(at::kDouble), centred = exact - exact.mean();
   const Tensor expected = centred / centred.square().mean().sqrt();
@@ -328,10 +336,12 @@ TEST_CASE("row kernels: a call without elements starts nothing") {
   const auto never = [](const auto&, const Grid&) { FAIL("a kernel was started"); };
   for (const auto& [rows, columns] : {std::pair<Index, Index>{0, 8}, {8, 0}}) {
     start(
-        BiasGeluCall{.x = nullptr, .bias = nullptr, .y = nullptr, .rows = rows, .columns = columns},
+        BiasGeluCall<>{
+            .x = nullptr, .bias = nullptr, .y = nullptr, .rows = rows, .columns = columns},
         NumberType::f32, never);
     start(
-        DropoutCall{.x = nullptr, .decisions = {}, .y = nullptr, .rows = rows, .columns = columns},
+        DropoutCall<>{
+            .x = nullptr, .decisions = {}, .y = nullptr, .rows = rows, .columns = columns},
         NumberType::f32, never);
   }
 }
@@ -348,7 +358,7 @@ TEST_CASE("row kernels: grids are within a GPU's limits") {
   for (const Index rows : {Index{1}, Index{1} << 33}) {
     for (const Index columns : {1, 3, 768, 1 << 20}) {
       start(
-          DropoutCall{
+          DropoutCall<>{
               .x = nullptr, .decisions = {}, .y = nullptr, .rows = rows, .columns = columns},
           NumberType::bf16, check);
     }

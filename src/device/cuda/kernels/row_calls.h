@@ -1,72 +1,28 @@
 // File: device/cuda/kernels/row_calls.h (internal)
 // Calls of the row kernels with tensors' addresses: which kernel runs, and on which grid.
 //
-//   start(BiasGeluCall{.x = x, .bias = bias, .y = y, .rows = 8, .columns = 768},
+//   start(BiasGeluCall<>{.x = x, .bias = bias, .y = y, .rows = 8, .columns = 768},
 //         NumberType::bf16, launch);                   // launch(kernel, Grid)
 //
-// Numbers of type `void` have the type that is given, and all tensors are contiguous. A call without
-// elements starts nothing. Throws nothing.
+// The calls are those of the kernels' files, for numbers whose type is given beside them; all tensors are
+// contiguous. A call without elements starts nothing. Throws nothing. Each call computes what the CPU
+// kernel of its name does (ops/kernels/kernels.h), with sums in float in another order.
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <initializer_list>
 
-#include "device/cuda/kernels/row_kernels.h"
+#include "device/cuda/kernels/cross_entropy.h"
+#include "device/cuda/kernels/dropout_norm.h"
+#include "device/cuda/kernels/embedding_sum.h"
+#include "device/cuda/kernels/gelu.h"
 
 namespace hasten::gpu {
 
 struct Grid {
   Index blocks;
   int threads;
-};
-
-struct BiasGeluCall {
-  const void* x;
-  const float* bias;
-  void* y;
-  Index rows, columns;
-};
-struct BiasGeluBackwardCall {
-  const void *dy, *x;
-  const float* bias;
-  void* dx;
-  float* sums;
-  Index parts, rows, columns;
-};
-struct DropoutCall {
-  const void* x;
-  Decisions decisions;
-  void* y;
-  Index rows, columns;
-};
-struct DropoutAddNormCall {
-  const void* x;
-  const float* bias;
-  const void* residual;
-  const float *gamma, *beta;
-  float epsilon;
-  Decisions decisions;
-  void *z, *y;
-  float *mean, *rstd;
-  Index rows, columns;
-};
-struct DropoutAddNormBackwardCall {
-  const void *dy, *z;
-  const float *mean, *rstd, *gamma;
-  Decisions decisions;
-  void *dz, *dx;
-  float* sums;
-  Index parts, rows, columns;
-};
-
-struct CrossEntropyCall {
-  void* logits;
-  const Index* labels;
-  float* losses;
-  Index ignored;
-  float smoothing;
-  bool differentiates;
-  Index rows, columns, stride;
 };
 
 // A grid has at most this many blocks, which then have several rows each.
@@ -177,118 +133,65 @@ void with_held_rows(NumberType type, Index columns, Index threads,
   });
 }
 
-template <class T>
-const T* as(const void* x) {
-  return static_cast<const T*>(x);
-}
-template <class T>
-T* as(void* x) {
-  return static_cast<T*>(x);
+// The call for numbers of type T.
+template <class T, template <class> class Call>
+Call<T> typed(const Call<void>& call) {
+  return std::bit_cast<Call<T>>(call);
 }
 
 template <class Launch>
-void start(const BiasGeluCall& c, NumberType type, const Launch& launch) {
+void start(const BiasGeluCall<>& c, NumberType type, const Launch& launch) {
   if (c.rows == 0 || c.columns == 0) return;
   with_packs(type, c.columns, {c.x, c.y}, {c.bias}, [&]<class T, int kPack>() {
     const Index parts = parts_of_rows(c.rows);
-    launch(BiasGeluKernel<T, kPack>{.x = as<T>(c.x),
-                                    .bias = c.bias,
-                                    .y = as<T>(c.y),
-                                    .parts = parts,
-                                    .rows = c.rows,
-                                    .columns = c.columns},
-           grid_of_tiles<kPack>(parts, c.columns));
+    launch(BiasGeluKernel<T, kPack>{typed<T>(c), parts}, grid_of_tiles<kPack>(parts, c.columns));
   });
 }
 
 template <class Launch>
-void start(const BiasGeluBackwardCall& c, NumberType type, const Launch& launch) {
+void start(const BiasGeluBackwardCall<>& c, NumberType type, const Launch& launch) {
   if (c.rows == 0 || c.columns == 0) return;
   with_packs(type, c.columns, {c.dy, c.x, c.dx}, {c.bias}, [&]<class T, int kPack>() {
-    launch(BiasGeluBackwardKernel<T, kPack>{.dy = as<T>(c.dy),
-                                            .x = as<T>(c.x),
-                                            .bias = c.bias,
-                                            .dx = as<T>(c.dx),
-                                            .sums = c.sums,
-                                            .parts = c.parts,
-                                            .rows = c.rows,
-                                            .columns = c.columns},
-           grid_of_tiles<kPack>(c.parts, c.columns));
+    launch(BiasGeluBackwardKernel<T, kPack>{typed<T>(c)}, grid_of_tiles<kPack>(c.parts, c.columns));
   });
 }
 
 template <class Launch>
-void start(const DropoutCall& c, NumberType type, const Launch& launch) {
+void start(const DropoutCall<>& c, NumberType type, const Launch& launch) {
   if (c.rows == 0 || c.columns == 0) return;
   with_held_rows(type, c.columns, threads_for(c.rows), {c.x, c.y}, {},
                  [&]<class T, int kPack, int kPacks>() {
-                   launch(DropoutKernel<T, kPack, kPacks>{.x = as<T>(c.x),
-                                                          .decisions = c.decisions,
-                                                          .y = as<T>(c.y),
-                                                          .rows = c.rows,
-                                                          .columns = c.columns},
+                   launch(DropoutKernel<T, kPack, kPacks>{typed<T>(c)},
                           grid_of_held_rows<kPack, kPacks>(c.rows, c.columns));
                  });
 }
 
 template <class Launch>
-void start(const DropoutAddNormCall& c, NumberType type, const Launch& launch) {
+void start(const DropoutAddNormCall<>& c, NumberType type, const Launch& launch) {
   if (c.rows == 0 || c.columns == 0) return;
-  with_held_rows(
-      type, c.columns, threads_for(c.rows), {c.x, c.residual, c.z, c.y}, {c.bias, c.gamma, c.beta},
-      [&]<class T, int kPack, int kPacks>() {
-        launch(DropoutAddNormKernel<T, kPack, kPacks>{.x = as<T>(c.x),
-                                                      .bias = c.bias,
-                                                      .residual = as<T>(c.residual),
-                                                      .gamma = c.gamma,
-                                                      .beta = c.beta,
-                                                      .epsilon = c.epsilon,
-                                                      .decisions = c.decisions,
-                                                      .z = as<T>(c.z),
-                                                      .y = as<T>(c.y),
-                                                      .mean = c.mean,
-                                                      .rstd = c.rstd,
-                                                      .rows = c.rows,
-                                                      .columns = c.columns},
-               grid_of_held_rows<kPack, kPacks>(c.rows, c.columns));
-      });
+  with_held_rows(type, c.columns, threads_for(c.rows), {c.x, c.residual, c.z, c.y},
+                 {c.bias, c.gamma, c.beta}, [&]<class T, int kPack, int kPacks>() {
+                   launch(DropoutAddNormKernel<T, kPack, kPacks>{typed<T>(c)},
+                          grid_of_held_rows<kPack, kPacks>(c.rows, c.columns));
+                 });
 }
 
 template <class Launch>
-void start(const DropoutAddNormBackwardCall& c, NumberType type, const Launch& launch) {
+void start(const DropoutAddNormBackwardCall<>& c, NumberType type, const Launch& launch) {
   if (c.rows == 0 || c.columns == 0) return;
   with_held_rows(
-      type, c.columns, /*threads=*/kMaxThreads, {c.dy, c.z, c.dz, c.dx}, {c.gamma},
+      type, c.columns, kMaxThreads, {c.dy, c.z, c.dz, c.dx}, {c.gamma},
       [&]<class T, int kPack, int kPacks>() {
-        launch(DropoutAddNormBackwardKernel<T, kPack, kPacks>{.dy = as<T>(c.dy),
-                                                              .z = as<T>(c.z),
-                                                              .mean = c.mean,
-                                                              .rstd = c.rstd,
-                                                              .gamma = c.gamma,
-                                                              .decisions = c.decisions,
-                                                              .dz = as<T>(c.dz),
-                                                              .dx = as<T>(c.dx),
-                                                              .sums = c.sums,
-                                                              .parts = c.parts,
-                                                              .rows = c.rows,
-                                                              .columns = c.columns},
+        launch(DropoutAddNormBackwardKernel<T, kPack, kPacks>{typed<T>(c)},
                Grid{.blocks = c.parts, .threads = threads_of_row<kPack, kPacks>(c.columns)});
       });
 }
 
 template <class Launch>
-void start(const CrossEntropyCall& c, NumberType type, const Launch& launch) {
+void start(const CrossEntropyCall<>& c, NumberType type, const Launch& launch) {
   if (c.rows == 0 || c.columns == 0) return;
   with_packs(type, c.stride, {c.logits}, {}, [&]<class T, int kPack>() {
-    launch(CrossEntropyKernel<T, kPack>{.logits = as<T>(c.logits),
-                                        .labels = c.labels,
-                                        .losses = c.losses,
-                                        .ignored = c.ignored,
-                                        .smoothing = c.smoothing,
-                                        .differentiates = c.differentiates,
-                                        .rows = c.rows,
-                                        .columns = c.columns,
-                                        .stride = c.stride},
+    launch(CrossEntropyKernel<T, kPack>{typed<T>(c)},
            Grid{.blocks = std::min(c.rows, kMaxBlocks),
                 .threads = whole_warps((c.stride + kPack - 1) / kPack)});
   });

@@ -8,7 +8,7 @@
 namespace hasten::gpu {
 namespace {
 
-// A block of threads as the kernels see it (row_kernels.h).
+// A block of threads as the kernels see it (thread_rows.h).
 struct CudaBlock {
   __device__ int thread() const { return static_cast<int>(threadIdx.x); }
   __device__ int threads() const { return static_cast<int>(blockDim.x); }
@@ -87,22 +87,22 @@ const char* start_call(void* stream, const Call&... call) {
 
 }  // namespace
 
-const char* start_in(void* stream, const BiasGeluCall& call, NumberType type) {
+const char* start_in(void* stream, const BiasGeluCall<>& call, NumberType type) {
   return start_call(stream, call, type);
 }
-const char* start_in(void* stream, const BiasGeluBackwardCall& call, NumberType type) {
+const char* start_in(void* stream, const BiasGeluBackwardCall<>& call, NumberType type) {
   return start_call(stream, call, type);
 }
-const char* start_in(void* stream, const DropoutCall& call, NumberType type) {
+const char* start_in(void* stream, const DropoutCall<>& call, NumberType type) {
   return start_call(stream, call, type);
 }
-const char* start_in(void* stream, const DropoutAddNormCall& call, NumberType type) {
+const char* start_in(void* stream, const DropoutAddNormCall<>& call, NumberType type) {
   return start_call(stream, call, type);
 }
-const char* start_in(void* stream, const DropoutAddNormBackwardCall& call, NumberType type) {
+const char* start_in(void* stream, const DropoutAddNormBackwardCall<>& call, NumberType type) {
   return start_call(stream, call, type);
 }
-const char* start_in(void* stream, const CrossEntropyCall& call, NumberType type) {
+const char* start_in(void* stream, const CrossEntropyCall<>& call, NumberType type) {
   return start_call(stream, call, type);
 }
 const char* start_in(void* stream, const EmbeddingSumKernel& kernel) {

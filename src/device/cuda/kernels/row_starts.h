@@ -8,12 +8,12 @@
 
 namespace hasten::gpu {
 
-const char* start_in(void* stream, const BiasGeluCall& call, NumberType type);
-const char* start_in(void* stream, const BiasGeluBackwardCall& call, NumberType type);
-const char* start_in(void* stream, const DropoutCall& call, NumberType type);
-const char* start_in(void* stream, const DropoutAddNormCall& call, NumberType type);
-const char* start_in(void* stream, const DropoutAddNormBackwardCall& call, NumberType type);
-const char* start_in(void* stream, const CrossEntropyCall& call, NumberType type);
+const char* start_in(void* stream, const BiasGeluCall<>& call, NumberType type);
+const char* start_in(void* stream, const BiasGeluBackwardCall<>& call, NumberType type);
+const char* start_in(void* stream, const DropoutCall<>& call, NumberType type);
+const char* start_in(void* stream, const DropoutAddNormCall<>& call, NumberType type);
+const char* start_in(void* stream, const DropoutAddNormBackwardCall<>& call, NumberType type);
+const char* start_in(void* stream, const CrossEntropyCall<>& call, NumberType type);
 const char* start_in(void* stream, const EmbeddingSumKernel& kernel);
 
 }  // namespace hasten::gpu

@@ -22,23 +22,23 @@ const char* start_on(int index, const Call&... call) {
 
 class CudaRowKernels final : public RowKernelModule {
  public:
-  const char* start(int index, const BiasGeluCall& call, NumberType type) const override {
+  const char* start(int index, const BiasGeluCall<>& call, NumberType type) const override {
     return start_on(index, call, type);
   }
-  const char* start(int index, const BiasGeluBackwardCall& call, NumberType type) const override {
+  const char* start(int index, const BiasGeluBackwardCall<>& call, NumberType type) const override {
     return start_on(index, call, type);
   }
-  const char* start(int index, const DropoutCall& call, NumberType type) const override {
+  const char* start(int index, const DropoutCall<>& call, NumberType type) const override {
     return start_on(index, call, type);
   }
-  const char* start(int index, const DropoutAddNormCall& call, NumberType type) const override {
+  const char* start(int index, const DropoutAddNormCall<>& call, NumberType type) const override {
     return start_on(index, call, type);
   }
-  const char* start(int index, const DropoutAddNormBackwardCall& call,
+  const char* start(int index, const DropoutAddNormBackwardCall<>& call,
                     NumberType type) const override {
     return start_on(index, call, type);
   }
-  const char* start(int index, const CrossEntropyCall& call, NumberType type) const override {
+  const char* start(int index, const CrossEntropyCall<>& call, NumberType type) const override {
     return start_on(index, call, type);
   }
   const char* start(int index, const EmbeddingSumKernel& kernel) const override {
