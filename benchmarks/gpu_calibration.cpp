@@ -24,6 +24,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/device/cuda_library.h"
+#include "named_arguments.h"
 
 namespace {
 
@@ -95,12 +96,14 @@ Time time_of(const std::function<void()>& call, at::Device device) {
 }
 
 // One call to measure: the operator by the name that the time model knows, its operands in the order
-// of its arguments, its FLOP and the bytes that it moves.
+// of its arguments, its FLOP, the bytes that it moves, and further arguments that matter to the time.
 struct Call {
   std::string group, name, shape;
   std::vector<at::Tensor> operands;
   std::function<void()> run;
   double flops = 0, bytes = 0;
+  const char* overload = "";
+  std::map<std::string, c10::IValue> named = {};
 };
 
 struct Format {
@@ -249,14 +252,16 @@ class Calibration {
              .operands = {q, k, v},
              .run = run,
              .flops = 2 * product,
-             .bytes = bytes});
+             .bytes = bytes,
+             .named = {{"is_causal", causal}}});
     measure({.group = "attention, backward",
              .name = attention_kernel(backward, true),
              .shape = shape,
              .operands = {gradient, q, k, v},
              .run = backward,
              .flops = 5 * product,
-             .bytes = 2 * bytes});
+             .bytes = 2 * bytes,
+             .named = {{"is_causal", causal}}});
   }
 
   void attention() {
@@ -273,12 +278,22 @@ class Calibration {
   // An operator that reads and writes so many tensors of the operand's size.
   void stream(const char* name, const at::Tensor& x, double tensors,
               const std::function<void()>& run) {
-    measure({.group = "memory",
-             .name = name,
-             .shape = c10::str(x.sizes()),
-             .operands = {x},
-             .run = run,
-             .bytes = tensors * static_cast<double>(x.nbytes())});
+    measure(streaming(name, x, tensors, run));
+  }
+  static Call streaming(const char* name, const at::Tensor& x, double tensors,
+                        const std::function<void()>& run) {
+    return {.group = "memory",
+            .name = name,
+            .shape = c10::str(x.sizes()),
+            .operands = {x},
+            .run = run,
+            .bytes = tensors * static_cast<double>(x.nbytes())};
+  }
+  void sum_of_rows(const at::Tensor& x) {
+    Call call = streaming("aten::sum", x, 1, [x] { (void)at::sum(x, {0}); });
+    call.overload = "dim_IntList";
+    call.named = {{"dim", c10::List<std::int64_t>({0})}};
+    measure(call);
   }
 
   void memory_bound() {
@@ -298,7 +313,7 @@ class Calibration {
       stream("aten::gelu", x, 2, [=] { (void)at::gelu(x); });
       stream("aten::gelu_backward", x, 3, [=] { (void)at::gelu_backward(y, x); });
       stream("aten::native_dropout", x, 2.25, [=] { (void)at::native_dropout(x, 0.1, true); });
-      stream("aten::sum", x, 1, [=] { (void)at::sum(x, {0}); });
+      sum_of_rows(x);
       stream("aten::_softmax", x, 2, [=] { (void)at::_softmax(x, -1, false); });
       stream("aten::_softmax_backward_data", x, 3,
              [=, type = x.scalar_type()] { (void)at::_softmax_backward_data(y, p, -1, type); });
@@ -341,6 +356,7 @@ class Calibration {
                                .type = each.scalar_type()});
     }
     shapes.first.push_back(shapes.inputs.size());
+    shapes.values = benchmarks::values_by_name(call.name, call.overload, call.named);
     const double predicted = time_of_call({.name = call.name,
                                            .shapes = shapes,
                                            .flops = call.flops,

@@ -7,17 +7,12 @@
 #include <optional>
 #include <string>
 
+#include "anatomy/attention_time.h"
 #include "anatomy/product_time.h"
+#include "anatomy/streaming_time.h"
 
 namespace hasten::anatomy {
 namespace {
-
-NumberFormat format_of(at::ScalarType type, bool tf32) {
-  return type == at::kBFloat16 ? NumberFormat::bfloat16
-         : type == at::kHalf   ? NumberFormat::float16
-         : tf32                ? NumberFormat::tf32
-                               : NumberFormat::float32;
-}
 
 // The arguments that are the factors of a product.
 struct ProductRule {
@@ -55,52 +50,6 @@ std::optional<double> product_seconds(const OperatorCall& call, const GpuSpeed& 
                     gpu);
 }
 
-// The share of the product rate that a fused attention kernel reaches for heads of 64 numbers, the
-// argument with the queries, and the one that says whether the attention is causal.
-struct AttentionRule {
-  double before_hopper = 0, from_hopper = 0;
-  std::size_t query = 0, causal = 0;
-};
-const AttentionRule* find_attention(std::string_view name) {
-  static const std::map<std::string, AttentionRule, std::less<>> all = {
-      {"aten::_scaled_dot_product_flash_attention", {0.65, 0.42, 0, 4}},
-      {"aten::_scaled_dot_product_flash_attention_backward", {0.55, 0.33, 1, 11}},
-      {"aten::_scaled_dot_product_cudnn_attention", {0.65, 0.53, 0, 6}},
-      {"aten::_scaled_dot_product_cudnn_attention_backward", {0.55, 0.45, 1, 14}},
-      {"aten::_scaled_dot_product_efficient_attention", {0.45, 0.45, 0, 6}},
-      {"aten::_scaled_dot_product_efficient_attention_backward", {0.30, 0.30, 1, 11}},
-  };
-  const auto found = all.find(name);
-  return found == all.end() ? nullptr : &found->second;
-}
-
-// Heads of 128 numbers and more keep the tensor cores busier.
-constexpr double kWideHead = 1.2;
-// The rows of scores that a block computes. A causal kernel skips the blocks above the diagonal.
-constexpr double kScoreRows = 128;
-
-// The rate of the products within an attention kernel. The kernel for float computes each on tensor
-// cores as three products in TF32 if the GPU has them.
-double attention_rate(at::ScalarType type, const GpuSpeed& gpu) {
-  if (at::isReducedFloatingType(type)) return gpu.product_rate(format_of(type, false));
-  return std::max(gpu.float32_products, gpu.tf32_products / 3);
-}
-
-std::optional<double> attention_seconds(const OperatorCall& call, const GpuSpeed& gpu) {
-  const AttentionRule* const rule = find_attention(call.name);
-  if (rule == nullptr) return {};
-  const TensorShape& query = call.shapes.input(rule->query);
-  if (query.sizes.size() != 4) return {};
-  double share = gpu.compute_capability >= 90 ? rule->from_hopper : rule->before_hopper;
-  if (query.sizes[3] >= 128) share *= kWideHead;
-  double computed = 1;
-  const bool knows_causal =
-      rule->causal < call.shapes.values.size() && call.shapes.values[rule->causal].isBool();
-  if (knows_causal && call.shapes.values[rule->causal].toBool())
-    computed = std::min(1.0, 0.5 + kScoreRows / (2 * static_cast<double>(query.sizes[2])));
-  return call.flops * computed / (share * attention_rate(query.type, gpu));
-}
-
 // The share of the product rate that other contractions reach, such as convolutions.
 constexpr double kShareOfOtherContractions = 0.6;
 
@@ -121,45 +70,23 @@ double computing_seconds(const OperatorCall& call, const GpuSpeed& gpu) {
   return is_other_contraction(call) ? other_contraction_seconds(call, gpu) : 0;
 }
 
-// How an operator's kernels differ from one that streams the operands of its call once.
-struct StreamRule {
-  double traffic = 1;  // Bytes moved, as a multiple of those of the call.
-  double share = 1;    // The share of the streaming rate.
-  double kernels = 1;
-};
-StreamRule stream_rule(std::string_view name) {
-  static const std::map<std::string, StreamRule, std::less<>> all = {
-      {"aten::_softmax", {.share = 0.75}},
-      {"aten::_log_softmax", {.share = 0.75}},
-      // The product of the gradient and the result is a kernel of its own.
-      {"aten::_softmax_backward_data", {.traffic = 2, .share = 0.86, .kernels = 2}},
-      {"aten::_log_softmax_backward_data", {.share = 0.75}},
-      {"aten::native_layer_norm", {.share = 0.7}},
-      // The gradients of weight and bias read the gradient and the input a second time.
-      {"aten::native_layer_norm_backward", {.traffic = 5.0 / 3, .share = 0.7, .kernels = 3}},
-      {"aten::sum", {.share = 0.8}},
-      {"aten::mean", {.share = 0.8}},
-      {"aten::copy_", {.share = 0.8}},
-      {"aten::cat", {.share = 0.8}},
-      // Sorts the indices first.
-      {"aten::embedding_dense_backward", {.kernels = 8}},
-  };
-  const auto found = all.find(name);
-  return found == all.end() ? StreamRule() : found->second;
-}
-
 // A kernel over a list takes at most so many tensors.
 constexpr double kTensorsOfKernel = 110;
 
 }  // namespace
 
+NumberFormat format_of(at::ScalarType type, bool tf32) {
+  return type == at::kBFloat16 ? NumberFormat::bfloat16
+         : type == at::kHalf   ? NumberFormat::float16
+         : tf32                ? NumberFormat::tf32
+                               : NumberFormat::float32;
+}
+
 CallTime time_of_call(const OperatorCall& call, const GpuSpeed& gpu) {
-  const StreamRule rule = stream_rule(call.name);
-  const double moving = rule.traffic * call.bytes / (rule.share * gpu.bytes_per_second);
-  const double launches =
-      std::max(rule.kernels, static_cast<double>(call.shapes.inputs.size()) / kTensorsOfKernel);
-  return {.kernels = std::max(moving, computing_seconds(call, gpu)) + launches * kKernelStart,
-          .host = launches * kHostCost};
+  const double launches = std::max(
+      kernels_of(call.name), static_cast<double>(call.shapes.inputs.size()) / kTensorsOfKernel);
+  const double working = std::max(streaming_seconds(call, gpu), computing_seconds(call, gpu));
+  return {.kernels = working + launches * kKernelStart, .host = launches * kHostCost};
 }
 
 bool computes_in_tf32() {

@@ -3,13 +3,16 @@
 //
 //   const CallTime time = time_of_call({"aten::gelu", shapes, flops, bytes}, speed);
 //
-// Products and attention take the time of their arithmetic, or of moving their operands if that is
-// longer; all other operators take the time of moving. A kernel has a fixed cost on the GPU besides:
+// Products (product_time.h) and attention (attention_time.h) take the time of their arithmetic, or of
+// moving their operands (streaming_time.h) if that is longer; all other operators take the time of
+// moving. A kernel has a fixed cost on the GPU besides:
 // its start, and the multiprocessors that wait for the last block.
 //
 // Units: seconds. Sources: docs/gpu.md. Thread rule: pure functions, except computes_in_tf32, which
 // reads LibTorch's setting.
 #pragma once
+
+#include <c10/core/ScalarType.h>
 
 #include <string_view>
 
@@ -30,6 +33,9 @@ struct OperatorCall {
   double flops = 0, bytes = 0;  // By its rule in op_rules.h.
   bool tf32 = false;            // Float products are computed in TF32.
 };
+
+// The format of a product whose factors have this type.
+NumberFormat format_of(at::ScalarType type, bool tf32);
 
 struct CallTime {
   double kernels = 0, host = 0;

@@ -4,7 +4,7 @@
 // its limit of power and because no kernel issues one product in each cycle.
 //
 //   const GpuSpeed speed = speed_of(find_gpu("cuda:h200"));
-//   speed.product_rate(NumberFormat::bfloat16);   // 762e12
+//   speed.product_rate(NumberFormat::bfloat16);   // 801e12
 //
 // Units: FLOP per second, bytes per second. Sources: docs/gpu.md, "Rates". Thread rule: pure
 // functions.

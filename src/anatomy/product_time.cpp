@@ -16,9 +16,16 @@ struct Tile {
 
 constexpr Tile kFloatTiles[] = {{128, 128, 1.0, 1.08}, {64, 64, 0.86, 0.6}, {32, 32, 0.46, 1.4}};
 constexpr Tile kTensorTiles[] = {{128, 256, 1.0, 1.0}, {128, 128, 0.9, 1.0}, {64, 64, 0.6, 1.0}};
+// The tiles of cuBLAS's kernels for Hopper, which traces of steps on an H200 name. One block fills a
+// multiprocessor, and those of medium size lose nothing.
+constexpr Tile kHopperTiles[] = {{256, 128, 1.0, 1.0}, {192, 192, 1.0, 1.0},  {192, 128, 1.0, 1.0},
+                                 {128, 160, 1.0, 1.0}, {128, 128, 0.95, 1.0}, {96, 64, 0.8, 1.0},
+                                 {64, 64, 0.7, 1.0}};
 
-// The length of the inner dimension that a tile's start and end are worth.
-constexpr double kFloatStart = 6.5, kTensorStart = 64;
+// The length of the inner dimension that a tile's start and end are worth. The blocks of Hopper's
+// kernels are alone on their multiprocessor, so nothing else runs while one stores its tile. Fitted
+// to products of bfloat16, float16 and TF32 (benchmarks/results/gpu/h200-2026-11-26.jsonl).
+constexpr double kFloatStart = 6.5, kTensorStart = 64, kHopperStart = 180;
 // The share of an incomplete last wave that counts as a whole one. Blocks of one kernel do not run
 // in lockstep, so it is less than 1.
 constexpr double kWholeWaves = 0.66;
@@ -26,24 +33,45 @@ constexpr double kWholeWaves = 0.66;
 constexpr double kSecondKernel = 10e-6;
 constexpr double kLeastPart = 256;
 
+bool is_hopper(const GpuSpeed& gpu) { return gpu.compute_capability == 90; }
+
 // LibTorch's batched products of float run in 128 x 128 tiles from Ampere on, and in smaller ones
 // before.
 std::span<const Tile> tiles_of(const Product& product, const GpuSpeed& gpu) {
-  const std::span<const Tile> all =
-      gpu.uses_tensor_cores(product.format) ? std::span(kTensorTiles) : std::span(kFloatTiles);
-  if (gpu.uses_tensor_cores(product.format) || !product.batched) return all;
+  if (gpu.uses_tensor_cores(product.format))
+    return is_hopper(gpu) ? std::span<const Tile>(kHopperTiles)
+                          : std::span<const Tile>(kTensorTiles);
+  const std::span<const Tile> all = kFloatTiles;
+  if (!product.batched) return all;
   return gpu.compute_capability >= 80 ? all.first(1) : all.subspan(1);
+}
+
+double start_of_tile(const Product& product, const GpuSpeed& gpu) {
+  if (!gpu.uses_tensor_cores(product.format)) return kFloatStart;
+  return is_hopper(gpu) ? kHopperStart : kTensorStart;
 }
 
 double bytes_per_number(NumberFormat format) {
   return format == NumberFormat::bfloat16 || format == NumberFormat::float16 ? 2 : 4;
 }
 
-// Tensor cores load 16 bytes at once. Rows of another length take kernels that load single numbers.
+// True if the rows of all operands begin at multiples of so many bytes. The strides of the operands
+// are not known, so a first operand that is stored by columns counts as if it were stored by rows.
+bool begins_at(double bytes, const Product& product) {
+  const double unit = bytes / bytes_per_number(product.format);
+  return std::fmod(product.columns, unit) == 0 && std::fmod(product.inner, unit) == 0;
+}
+
+// The share of the rate that is left if the rows do not begin at multiples of 16 bytes, which the
+// fastest kernels load at once. From Ampere on a GPU copies 4 bytes and more to shared memory
+// asynchronously; shorter pieces pass through registers. The shares of Hopper are measured on an
+// H200 (benchmarks/results/gpu/h200-2026-11-26.jsonl); that of older cards is an estimate.
+constexpr double kNarrowLoads = 0.35, kLoadsThroughRegisters = 0.13, kUnalignedBeforeHopper = 0.5;
+
 double alignment_factor(const Product& product, const GpuSpeed& gpu) {
-  const double unit = 16 / bytes_per_number(product.format);
-  const bool aligned = std::fmod(product.columns, unit) == 0 && std::fmod(product.inner, unit) == 0;
-  return aligned || !gpu.uses_tensor_cores(product.format) ? 1 : 0.5;
+  if (!gpu.uses_tensor_cores(product.format) || begins_at(16, product)) return 1;
+  if (gpu.compute_capability < 90) return kUnalignedBeforeHopper;
+  return begins_at(4, product) ? kNarrowLoads : kLoadsThroughRegisters;
 }
 
 double with_tile(const Product& product, const Tile& tile, double parts, const GpuSpeed& gpu) {
@@ -51,9 +79,8 @@ double with_tile(const Product& product, const Tile& tile, double parts, const G
                         std::ceil(product.columns / tile.columns) * parts;
   const double waves = blocks / gpu.multiprocessors;
   const double counted = kWholeWaves * std::ceil(waves) + (1 - kWholeWaves) * std::max(waves, 1.0);
-  const double start = gpu.uses_tensor_cores(product.format) ? kTensorStart : kFloatStart;
-  const double flops_of_tile =
-      2 * tile.rows * tile.columns * (std::ceil(product.inner / parts) + start);
+  const double flops_of_tile = 2 * tile.rows * tile.columns *
+                               (std::ceil(product.inner / parts) + start_of_tile(product, gpu));
   const double rate = gpu.product_rate(product.format) * tile.efficiency *
                       alignment_factor(product, gpu) / gpu.multiprocessors;
   double seconds = std::max(counted, tile.saturation) * flops_of_tile / rate;

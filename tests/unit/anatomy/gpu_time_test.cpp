@@ -1,8 +1,11 @@
 // The predicted times of products, of operators and of steps on a GPU.
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
 #include <cmath>
+#include <string>
+#include <vector>
 
 #include "anatomy/call_time.h"
 #include "anatomy/product_time.h"
@@ -34,6 +37,21 @@ GpuSpeed speed(const char* gpu) { return anatomy::speed_of(find_gpu(gpu)); }
 
 Product batched(double batch, double rows, double columns, double inner) {
   return {.batch = batch, .rows = rows, .columns = columns, .inner = inner, .batched = true};
+}
+
+TensorShape tensor(const std::vector<std::int64_t>& sizes, at::ScalarType type) {
+  const std::int64_t numel = c10::multiply_integers(sizes);
+  return {.sizes = sizes,
+          .numel = numel,
+          .bytes = numel * static_cast<std::int64_t>(c10::elementSize(type)),
+          .type = type};
+}
+
+// A call whose first arguments are these tensors.
+CallShapes call_of(const std::vector<TensorShape>& tensors) {
+  CallShapes shapes{.inputs = tensors};
+  for (std::size_t i = 0; i <= tensors.size(); ++i) shapes.first.push_back(i);
+  return shapes;
 }
 
 anatomy::Report step_of(const char* model, const char* device, bool bf16 = false,
@@ -71,6 +89,38 @@ TEST_CASE("GPU time: products take the time that was measured on V100 and A100")
     CAPTURE(each.milliseconds);
     CAPTURE(predicted);
     CHECK(std::abs(predicted / each.milliseconds - 1) < 0.10);
+  }
+}
+
+TEST_CASE("GPU time: products take the time that was measured on an H200") {
+  struct Measured {
+    Product product;
+    double microseconds;
+  };
+  // From benchmarks/results/gpu/h200-2026-11-26.jsonl; the start of the kernel is included.
+  constexpr NumberFormat kBf16 = NumberFormat::bfloat16, kFp16 = NumberFormat::float16,
+                         kTf32 = NumberFormat::tf32;
+  const Measured all[] = {
+      {{.rows = 2048, .columns = 4096, .inner = 1024, .format = kBf16}, 25.5},
+      {{.rows = 8192, .columns = 768, .inner = 3072, .format = kBf16}, 56.3},
+      {{.rows = 32768, .columns = 1024, .inner = 1024, .format = kBf16}, 112.4},
+      {{.rows = 32768, .columns = 1024, .inner = 4096, .format = kBf16}, 377.6},
+      {{.rows = 4096, .columns = 1024, .inner = 32768, .format = kBf16}, 328.8},
+      {{.rows = 8192, .columns = 8192, .inner = 8192, .format = kBf16}, 1618},
+      {{.rows = 32768, .columns = 4096, .inner = 1024, .format = kFp16}, 459.2},
+      {{.rows = 2048, .columns = 4096, .inner = 1024, .format = kTf32}, 48},
+      {{.rows = 32768, .columns = 1024, .inner = 4096, .format = kTf32}, 790.7},
+      // Rows that begin at multiples of 4 or 2 bytes.
+      {{.rows = 8192, .columns = 30522, .inner = 768, .format = kBf16}, 1594},
+      {{.rows = 8192, .columns = 50257, .inner = 768, .format = kBf16}, 7142},
+      {{.rows = 8192, .columns = 50257, .inner = 768, .format = kTf32}, 5299},
+  };
+  for (const Measured& each : all) {
+    const double predicted =
+        1e6 * (seconds_of(each.product, speed("cuda:h200")) + anatomy::kKernelStart);
+    CAPTURE(each.microseconds);
+    CAPTURE(predicted);
+    CHECK(std::abs(predicted / each.microseconds - 1) < 0.16);
   }
 }
 
@@ -153,6 +203,98 @@ TEST_CASE("GPU time: causal attention computes about half of the scores") {
            anatomy::kKernelStart;
   };
   CHECK(time(true) / time(false) == doctest::Approx(0.5 + 64.0 / 2048));
+}
+
+TEST_CASE("GPU time: attention takes the time that was measured on an H200") {
+  struct Measured {
+    const char* kernel;
+    at::ScalarType type;
+    std::vector<std::int64_t> sizes;
+    bool causal;
+    double dropout;
+    double microseconds;
+  };
+  // From benchmarks/results/gpu/h200-2026-11-26.jsonl. Those with dropout are from a step of
+  // BERT-large; their time includes the kernels of the operator, but not the gaps between them.
+  const Measured all[] = {
+      {"cudnn_attention", at::kBFloat16, {32, 16, 512, 64}, false, 0, 89.9},
+      {"cudnn_attention", at::kBFloat16, {32, 12, 1024, 64}, true, 0, 153.4},
+      {"cudnn_attention", at::kBFloat16, {4, 32, 2048, 128}, true, 0, 259.6},
+      {"cudnn_attention", at::kBFloat16, {64, 16, 512, 64}, false, 0.1, 433},
+      {"cudnn_attention_backward", at::kBFloat16, {32, 16, 512, 64}, false, 0, 308},
+      {"cudnn_attention_backward", at::kBFloat16, {32, 12, 1024, 64}, true, 0, 519.3},
+      {"cudnn_attention_backward", at::kBFloat16, {4, 32, 2048, 128}, true, 0, 831.8},
+      {"cudnn_attention_backward", at::kBFloat16, {64, 16, 512, 64}, false, 0.1, 772},
+      {"efficient_attention", at::kFloat, {32, 16, 512, 64}, false, 0, 1027},
+      {"efficient_attention_backward", at::kFloat, {32, 16, 512, 64}, false, 0, 2562},
+  };
+  for (const Measured& each : all) {
+    const std::string name = std::string("aten::_scaled_dot_product_") + each.kernel;
+    const bool is_backward = name.ends_with("_backward");
+    const TensorShape heads = tensor(each.sizes, each.type);
+    CallShapes shapes = call_of({heads, heads, heads, heads});
+    const auto schema = c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), "").schema();
+    for (const c10::Argument& argument : schema.arguments()) {
+      const bool is_dropout = argument.name() == "dropout_p",
+                 is_causal = argument.name() == "is_causal";
+      shapes.values.push_back(is_dropout  ? c10::IValue(each.dropout)
+                              : is_causal ? c10::IValue(each.causal)
+                                          : c10::IValue());
+    }
+    const double scores = static_cast<double>(heads.numel) * static_cast<double>(each.sizes[2]);
+    const double predicted =
+        1e6 *
+        time_of_call({.name = name, .shapes = shapes, .flops = (is_backward ? 10 : 4) * scores},
+                     speed("cuda:h200"))
+            .kernels;
+    CAPTURE(name);
+    CAPTURE(each.microseconds);
+    CAPTURE(predicted);
+    CHECK(std::abs(predicted / each.microseconds - 1) < 0.10);
+  }
+}
+
+TEST_CASE("GPU time: operators that move numbers take the time that was measured on an H200") {
+  struct Measured {
+    const char* name;
+    CallShapes shapes;
+    double bytes;
+    double microseconds;
+  };
+  const auto bf16 = [](std::vector<std::int64_t> sizes) { return tensor(sizes, at::kBFloat16); };
+  const auto floats = [](std::vector<std::int64_t> sizes) { return tensor(sizes, at::kFloat); };
+  const std::vector<std::int64_t> wide = {32768, 4096}, narrow = {32768, 1024};
+  const double mib = 1 << 20;
+  CallShapes sum = call_of({bf16(wide)}), narrow_sum = call_of({bf16(narrow)});
+  sum.values = narrow_sum.values = {c10::IValue(), c10::List<std::int64_t>({0})};
+  // From benchmarks/results/gpu/h200-2026-11-26.jsonl and from a step of BERT-large.
+  const Measured all[] = {
+      {"aten::add", call_of({bf16(wide), bf16(wide)}), 768 * mib, 185.7},
+      {"aten::gelu", call_of({bf16(wide)}), 512 * mib, 170},
+      {"aten::gelu", call_of({floats(wide)}), 1024 * mib, 254.1},
+      {"aten::gelu_backward", call_of({bf16(wide), bf16(wide)}), 768 * mib, 228.5},
+      {"aten::native_dropout", call_of({bf16(wide)}), 576 * mib, 222.6},
+      {"aten::_softmax", call_of({bf16(wide)}), 512 * mib, 419.3},
+      {"aten::native_layer_norm", call_of({bf16(wide)}), 512 * mib, 199.1},
+      {"aten::native_layer_norm", call_of({floats(narrow)}), 256 * mib, 105.1},
+      {"aten::sum", sum, 256 * mib, 76.1},
+      {"aten::sum", narrow_sum, 64 * mib, 47.7},
+      // One of the operands has another type, or fewer numbers.
+      {"aten::copy_", call_of({floats(narrow), bf16(narrow)}), 192 * mib, 97.4},
+      {"aten::copy_", call_of({bf16(narrow), floats(narrow)}), 192 * mib, 46.2},
+      {"aten::add", call_of({bf16(narrow), floats(narrow)}), 320 * mib, 134.2},
+      {"aten::add", call_of({bf16(wide), bf16({4096})}), 512 * mib, 334.1},
+  };
+  for (const Measured& each : all) {
+    const double predicted =
+        1e6 * time_of_call({.name = each.name, .shapes = each.shapes, .bytes = each.bytes},
+                           speed("cuda:h200"))
+                  .kernels;
+    CAPTURE(each.name);
+    CAPTURE(each.microseconds);
+    CAPTURE(predicted);
+    CHECK(std::abs(predicted / each.microseconds - 1) < 0.18);
+  }
 }
 
 TEST_CASE("GPU time: a predicted step has an expected time, a step on the CPU has none") {

@@ -1,0 +1,101 @@
+#include "anatomy/attention_time.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+namespace hasten::anatomy {
+namespace {
+
+// The share of the product rate that a kernel reaches for heads of 64 numbers, and for those of 128
+// and more, which keep the tensor cores busier.
+struct AttentionShare {
+  double narrow = 0, wide = 0;
+};
+
+struct AttentionRule {
+  AttentionShare before_hopper, from_hopper;
+  bool is_backward = false;
+  // The arguments with the share of scores that are dropped, and whether attention is causal.
+  std::size_t dropout = 0, causal = 0;
+  // The bytes that further kernels move for each number of the query.
+  double further_bytes = 0;
+};
+
+// From Hopper on, the shares of cuDNN's kernels and of the kernel with little memory are measured on
+// an H200; the latter uses the instructions of Ampere there. The other shares are estimates.
+const AttentionRule* find_attention(std::string_view name) {
+  static const std::map<std::string, AttentionRule, std::less<>> all = {
+      {"aten::_scaled_dot_product_flash_attention", {{0.65, 0.78}, {0.40, 0.48}, false, 3, 4}},
+      {"aten::_scaled_dot_product_flash_attention_backward",
+       {{0.55, 0.66}, {0.32, 0.38}, true, 10, 11}},
+      {"aten::_scaled_dot_product_cudnn_attention", {{0.65, 0.78}, {0.48, 0.70}, false, 5, 6}},
+      // One kernel before reads the result and its gradient; one after rounds the gradient of the
+      // query from float.
+      {"aten::_scaled_dot_product_cudnn_attention_backward",
+       {{0.55, 0.66}, {0.44, 0.65}, true, 13, 14, 10}},
+      {"aten::_scaled_dot_product_efficient_attention", {{0.45, 0.54}, {0.255, 0.34}, false, 5, 6}},
+      {"aten::_scaled_dot_product_efficient_attention_backward",
+       {{0.30, 0.36}, {0.25, 0.28}, true, 9, 11}},
+  };
+  const auto found = all.find(name);
+  return found == all.end() ? nullptr : &found->second;
+}
+
+constexpr std::int64_t kWideHead = 128;
+// The rows of scores that a block computes. A causal kernel skips the blocks above the diagonal.
+constexpr double kScoreRows = 128;
+// The scores for which a multiprocessor draws dropout in a second, from the difference of steps with
+// and without dropout on an H200. The backward pass overlaps more of it with its five products.
+constexpr double kDrawnForward = 8e9, kDrawnBackward = 15e9;
+// The products of a pass over the scores.
+constexpr double kProductsForward = 2, kProductsBackward = 5;
+// The share of the streaming rate that the further kernels reach.
+constexpr double kShareOfFurther = 0.58;
+
+// The rate of the products within an attention kernel. The kernel for float computes each on tensor
+// cores as three products in TF32 if the GPU has them.
+double attention_rate(at::ScalarType type, const GpuSpeed& gpu) {
+  if (at::isReducedFloatingType(type)) return gpu.product_rate(format_of(type, false));
+  return std::max(gpu.float32_products, gpu.tf32_products / 3);
+}
+
+const c10::IValue* find_value(const OperatorCall& call, std::size_t argument) {
+  return argument < call.shapes.values.size() ? &call.shapes.values[argument] : nullptr;
+}
+
+// The share of the scores that is computed.
+double computed_share(const OperatorCall& call, const AttentionRule& rule, double length) {
+  const c10::IValue* const causal = find_value(call, rule.causal);
+  const bool is_causal = causal != nullptr && causal->isBool() && causal->toBool();
+  return is_causal ? std::min(1.0, 0.5 + kScoreRows / (2 * length)) : 1;
+}
+
+double dropout_seconds(const OperatorCall& call, const AttentionRule& rule, double scores,
+                       const GpuSpeed& gpu) {
+  const c10::IValue* const dropout = find_value(call, rule.dropout);
+  if (dropout == nullptr || !dropout->isDouble() || dropout->toDouble() <= 0) return 0;
+  return scores / ((rule.is_backward ? kDrawnBackward : kDrawnForward) * gpu.multiprocessors);
+}
+
+}  // namespace
+
+std::optional<double> attention_seconds(const OperatorCall& call, const GpuSpeed& gpu) {
+  const AttentionRule* const rule = find_attention(call.name);
+  if (rule == nullptr) return {};
+  const TensorShape& query = call.shapes.input(rule->is_backward ? 1 : 0);
+  if (query.sizes.size() != 4) return {};
+  const AttentionShare shares =
+      gpu.compute_capability >= 90 ? rule->from_hopper : rule->before_hopper;
+  const double share = query.sizes[3] >= kWideHead ? shares.wide : shares.narrow;
+  const double flops =
+      call.flops * computed_share(call, *rule, static_cast<double>(query.sizes[2]));
+  const double products = rule->is_backward ? kProductsBackward : kProductsForward;
+  const double scores = flops / (2 * products * static_cast<double>(query.sizes[3]));
+  return flops / (share * attention_rate(query.type, gpu)) +
+         dropout_seconds(call, *rule, scores, gpu) +
+         rule->further_bytes * static_cast<double>(query.numel) /
+             (kShareOfFurther * gpu.bytes_per_second);
+}
+
+}  // namespace hasten::anatomy
