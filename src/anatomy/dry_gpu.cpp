@@ -25,6 +25,7 @@ namespace hasten::anatomy {
 namespace {
 
 std::atomic<DryGpu*> active_gpu = nullptr;
+std::atomic<bool> without_cuda = false;
 
 void note_wait(const char* what) {
   if (DryGpu* const gpu = active_gpu) gpu->waits().add(what);
@@ -171,6 +172,8 @@ std::atomic<const c10::impl::DeviceGuardImplInterface*>& guard_slot() {
 
 }  // namespace
 
+void simulate_gpus_without_cuda() { without_cuda = true; }
+
 DryGpu* DryGpu::active() { return active_gpu; }
 
 DryGpu::DryGpu(const Gpu& gpu)
@@ -195,7 +198,7 @@ DryGpu::DryGpu(const Gpu& gpu)
   install_engine();
   active_gpu = this;
   previous_guard_ = guard_slot().load();
-  if (!cuda_library) {
+  if (!cuda_library || without_cuda) {
     guard_slot() = &guard;
     c10::SetAllocator(c10::kCUDA, &device_memory);
     replace_hooks<Hooks>();
@@ -216,15 +219,16 @@ DryGpu::~DryGpu() {
   workspaces_.clear();
   cudnn_dropout_state_ = at::Tensor();
   cuda_slot(at::native::_fused_sdp_choice_stub) = previous_attention_;
+  active_gpu = nullptr;
+  if (without_cuda) return;
   guard_slot() = previous_guard_;
   const at::CUDAHooksInterface& hooks = libtorch_hooks();
   if (typeid(hooks) == typeid(Hooks)) replace_hooks<at::CUDAHooksInterface>();
-  active_gpu = nullptr;
 }
 
 const at::Tensor& DryGpu::cudnn_dropout_state() {
   if (!cudnn_dropout_state_.defined()) {
-    cudnn_dropout_state_ = at::empty({kCudnnDropoutState},
+    cudnn_dropout_state_ = at::empty({cudnn_dropout_state_bytes(gpu_)},
                                      at::TensorOptions().device(Guard::device()).dtype(at::kByte));
   }
   return cudnn_dropout_state_;

@@ -5,8 +5,9 @@
 //
 // It replaces six things, which LibTorch keeps in six places: the device guard, the hooks that
 // report whether CUDA is available, the device's allocator, the choice of the attention kernel, the
-// calls of cuDNN for recurrent layers, and the autograd engine, which needs a thread for the device. On a machine with a real GPU and
-// LibTorch's CUDA library, the guard, the hooks and the allocator stay LibTorch's.
+// calls of cuDNN for recurrent layers, and the autograd engine, which needs a thread for the
+// device. If LibTorch's CUDA library is loaded, the guard, the hooks and the allocator stay its own,
+// unless simulate_gpus_without_cuda() was called.
 //
 // Thread rule: one at a time in a process; made and destroyed on the thread that trains.
 #pragma once
@@ -29,6 +30,11 @@ struct DeviceGuardImplInterface;
 }
 
 namespace hasten::anatomy {
+
+// From now on, a DryGpu also replaces the guard, the hooks and the allocator of LibTorch's CUDA
+// library, and does not give them back. Call it in a fork of a process that has used a GPU, where
+// every call of CUDA fails.
+void simulate_gpus_without_cuda();
 
 class DryGpu {
  public:

@@ -77,6 +77,7 @@ const OperatorPlan& plan_for(const c10::OperatorHandle& op) {
   plan.gpu_rule = find_gpu_shape_rule(plan.name);
   plan.workspace = has_workspace(plan.name);
   plan.gpu_workspace = find_gpu_workspace(plan.name);
+  plan.gpu_composite = find_gpu_composite(plan.name);
   plan.gpu_result_order = find_gpu_result_order(plan.name);
   const auto& arguments = op.schema().arguments();
   for (std::size_t i = 0; i < arguments.size(); ++i) {

@@ -34,6 +34,7 @@ struct OperatorPlan {
   bool on_cpu = false;     // it has a kernel for the CPU
   bool workspace = false;  // that kernel takes memory for itself
   GpuWorkspace gpu_workspace = nullptr;
+  GpuComposite gpu_composite = nullptr;
   std::vector<std::size_t> gpu_result_order;  // the results that a GPU's kernel makes first
   std::string name;
   std::ptrdiff_t device = -1, pinned = -1;  // positions of these arguments, or -1

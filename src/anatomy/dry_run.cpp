@@ -262,6 +262,7 @@ void run_dry(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
     check_same_device(plan.name, torch::jit::last(*stack, count));
     gpu->waits().add_call(plan.name, torch::jit::last(*stack, count));
   }
+  if (plan.gpu_composite && DryGpu::active() != nullptr) return plan.gpu_composite(stack);
   Strategy strategy = plan.strategy;
   if ((strategy == Strategy::shapes || strategy == Strategy::composite) &&
       any_sparse(*stack, count))

@@ -154,6 +154,15 @@ Results gpu_layer_norm(Arguments a) {
   return {at::empty(x.sizes(), x.options()), numbers(sizes, x, type), numbers(sizes, x, type)};
 }
 
+Results cudnn_grid_sampler(Arguments a) {
+  const Tensor x = tensor(a, 0), grid = tensor(a, 1);
+  return {at::empty({x.size(0), x.size(1), grid.size(1), grid.size(2)}, x.options())};
+}
+Results cudnn_grid_sampler_backward(Arguments a) {
+  const auto contiguous = [](const Tensor& x) { return at::empty(x.sizes(), x.options()); };
+  return {contiguous(tensor(a, 0)), contiguous(tensor(a, 1))};
+}
+
 // cuDNN reserves no space for the backward pass unless x has its channels last.
 Results cudnn_batch_norm(Arguments a) {
   const Tensor x = tensor(a, 0), weight = tensor(a, 1);
@@ -214,6 +223,30 @@ WorkspaceStages cudnn_attention_workspace(Arguments, const Gpu&) { return {{1}};
 WorkspaceStages cudnn_attention_backward_workspace(Arguments a, const Gpu&) {
   const Heads n(tensor(a, 1), tensor(a, 2));
   return {{4 * n.rows() * n.queries * n.size + 4 * n.rows() * n.queries}};
+}
+
+// Bytes of a copy of x with the channels last, of which cuDNN takes a multiple of 8.
+std::int64_t channels_last_bytes(const Tensor& x, std::int64_t channels) {
+  constexpr std::int64_t kChannels = 8;
+  return static_cast<std::int64_t>(x.nbytes()) / std::max<std::int64_t>(1, channels) *
+         at::round_up(channels, kChannels);
+}
+
+// Measured on an H200 with cuDNN 9: for the gradient of the input in 16-bit numbers, cuDNN copies all
+// tensors to channels last, unless the convolution is a product of matrices (a kernel of size 1 and a
+// stride of 1).
+WorkspaceStages convolution_backward_workspace(Arguments a, const Gpu& gpu) {
+  const Tensor of_result = tensor(a, 0), x = tensor(a, 1), weight = tensor(a, 2);
+  const auto all_one = [](at::IntArrayRef values) {
+    return std::all_of(values.begin(), values.end(), [](std::int64_t each) { return each == 1; });
+  };
+  const bool is_product = all_one(weight.sizes().slice(2)) && all_one(a[4].toIntVector());
+  if (!is_half(x) || !a[10].toBoolList()[0] || is_product || x.dim() != 4 || !x.is_contiguous() ||
+      a[7].toBool() || a[9].toInt() != 1 || gpu.compute_capability < 70)
+    return {};
+  const std::int64_t outputs = at::round_up<std::int64_t>(weight.size(0), 8);
+  return {{channels_last_bytes(of_result, of_result.size(1)) + channels_last_bytes(x, x.size(1)) +
+           channels_last_bytes(weight, weight.size(1)) / weight.size(0) * outputs + 1}};
 }
 
 WorkspaceStages reduction_workspace(Arguments a, const Gpu& gpu) {
@@ -295,6 +328,8 @@ ShapeRule find_gpu_shape_rule(std::string_view name) {
       {"aten::_foreach_norm", foreach_norm},
       {"aten::cudnn_batch_norm", cudnn_batch_norm},
       {"aten::cudnn_batch_norm_backward", cudnn_batch_norm_backward},
+      {"aten::cudnn_grid_sampler", cudnn_grid_sampler},
+      {"aten::cudnn_grid_sampler_backward", cudnn_grid_sampler_backward},
   };
   const auto found = all.find(name);
   return found == all.end() ? find_recurrent_rule(name) : found->second;
@@ -319,10 +354,13 @@ GpuWorkspace find_gpu_workspace(std::string_view name) {
       {"aten::embedding_dense_backward", embedding_backward_workspace},
       {"aten::_foreach_norm", foreach_norm_workspace},
       {"aten::_index_put_impl_", index_put_workspace},
+      {"aten::convolution_backward", convolution_backward_workspace},
   };
   const auto found = all.find(name);
-  return found == all.end() ? nullptr : found->second;
+  return found == all.end() ? find_recurrent_workspace(name) : found->second;
 }
+
+GpuComposite find_gpu_composite(std::string_view name) { return find_recurrent_composite(name); }
 
 ProductLibrary product_library(std::string_view name, const std::vector<c10::IValue>& arguments) {
   static const std::set<std::string, std::less<>> products = {

@@ -6,8 +6,9 @@
 // Source: LibTorch 2.11, from its headers, its binaries and the sources of neighbouring versions:
 // sdp_utils.cpp (the choice), attention.cu, attention_backward.cu, flash_api.cpp, kernel_backward.h
 // (attention), Reduce.cuh (sums), Embedding.cu, ForeachReduceOp.cu, Indexing.cu,
-// CublasHandlePool.cpp. The workspaces of cuDNN's plans (convolutions, cuDNN attention) cannot be
-// known without cuDNN and are not counted.
+// CublasHandlePool.cpp. The workspaces of cuDNN are known as far as they were measured on an H200:
+// those of attention, of recurrent layers, and of a convolution's gradient of its input in 16-bit
+// numbers. Those of the gradient of its weights follow no rule that is known, and are not counted.
 //
 // Thread rule: pure functions, except that choose_attention reads the active DryGpu.
 #pragma once
@@ -45,6 +46,12 @@ using WorkspaceStages = std::vector<std::vector<std::int64_t>>;
 using GpuWorkspace = WorkspaceStages (*)(const std::vector<c10::IValue>& arguments, const Gpu& gpu);
 // Null if the operator has no such rule.
 GpuWorkspace find_gpu_workspace(std::string_view name);
+
+// Does what an operator does by calling others: takes the arguments from the stack and leaves the
+// results there.
+using GpuComposite = void (*)(torch::jit::Stack* stack);
+// Null if the operator has no such function.
+GpuComposite find_gpu_composite(std::string_view name);
 
 // The library that computes an operator's products. Each keeps a workspace for each thread.
 enum class ProductLibrary { none, cublas, cublas_lt };

@@ -22,6 +22,28 @@ using at::TensorList;
 // The values of cudnnRNNMode_t.
 constexpr std::int64_t kRelu = 0, kTanh = 1, kLstm = 2, kGru = 3;
 
+constexpr std::int64_t kReserveBase = 1536;
+
+std::int64_t gates_of(std::int64_t mode) { return mode == kLstm ? 4 : mode == kGru ? 3 : 1; }
+
+std::int64_t total_numel(TensorList tensors) {
+  std::int64_t count = 0;
+  for (const Tensor& each : tensors) count += each.numel();
+  return count;
+}
+
+// Returns the weights' common storage as one tensor; an undefined one if they have several.
+Tensor common_buffer(TensorList weights) {
+  for (const Tensor& weight : weights) {
+    if (!weight.is_alias_of(weights[0])) return Tensor();
+  }
+  const auto bytes = static_cast<std::int64_t>(weights[0].storage().nbytes());
+  Tensor buffer = at::empty({0}, weights[0].options());
+  buffer.set_(weights[0].storage(), 0,
+              {bytes / static_cast<std::int64_t>(weights[0].element_size())}, {1});
+  return buffer;
+}
+
 struct FlatWeights {
   Tensor buffer;
   std::vector<Tensor> parts;
@@ -30,9 +52,9 @@ struct FlatWeights {
 // Copies all weights into one buffer of half numbers, as autocast does. The copies are part of the
 // graph of autograd.
 FlatWeights flat_half_weights(TensorList weights) {
-  std::int64_t count = 0;
-  for (const Tensor& weight : weights) count += weight.numel();
-  FlatWeights out{.buffer = at::zeros({count}, weights[0].options().dtype(at::kHalf)), .parts = {}};
+  FlatWeights out{
+      .buffer = at::zeros({total_numel(weights)}, weights[0].options().dtype(at::kHalf)),
+      .parts = {}};
   std::int64_t begin = 0;
   for (const Tensor& weight : weights) {
     Tensor part = at::empty({0}, out.buffer.options());
@@ -69,6 +91,8 @@ Outputs call_cudnn(std::int64_t mode, Tensor x, Tensor hidden, Tensor cell, Tens
     x = x.to(at::kHalf);
     hidden = hidden.to(at::kHalf);
     if (cell.defined()) cell = cell.to(at::kHalf);
+  } else {
+    flat.buffer = common_buffer(weights);
   }
   const Tensor dropout_state =
       options.train && options.dropout > 0 ? DryGpu::active()->cudnn_dropout_state() : Tensor();
@@ -107,6 +131,50 @@ std::vector<std::int64_t> integers(const c10::IValue& value) {
   return value.isNone() ? std::vector<std::int64_t>() : value.toIntVector();
 }
 
+RecurrentSizes recurrent_sizes(const Tensor& x, std::int64_t hidden, std::int64_t layers,
+                               bool bidirectional) {
+  return {.layers = layers,
+          .directions = bidirectional ? 2 : 1,
+          .hidden = hidden,
+          .tokens = x.numel() / std::max<std::int64_t>(1, x.size(-1)),
+          .element_bytes = static_cast<std::int64_t>(x.element_size())};
+}
+
+// cuDNN takes rows of one step after the other: others are copied.
+WorkspaceStages cudnn_rnn_workspace(Arguments a, const Gpu& gpu) {
+  const Tensor x = tensor(a, 0);
+  const bool copies = a[10].toBool() && integers(a[14]).empty();
+  const RecurrentSizes sizes = recurrent_sizes(x, a[7].toInt(), a[9].toInt(), a[13].toBool());
+  return {{copies ? static_cast<std::int64_t>(x.nbytes()) : 0,
+           cudnn_workspace_bytes(a[6].toInt(), sizes, gpu)}};
+}
+WorkspaceStages cudnn_rnn_backward_workspace(Arguments a, const Gpu& gpu) {
+  const Tensor x = tensor(a, 0), result = tensor(a, 6);
+  const bool copies = a[14].toBool() && integers(a[18]).empty();
+  const auto copied = [&](const Tensor& y) {
+    return copies ? static_cast<std::int64_t>(y.nbytes()) : 0;
+  };
+  const RecurrentSizes sizes = recurrent_sizes(x, a[11].toInt(), a[13].toInt(), a[17].toBool());
+  const std::int64_t own = cudnn_workspace_bytes(a[10].toInt(), sizes, gpu);
+  return {{copied(x), copied(result), own}, {copied(x), own}};
+}
+
+// Moves the weights into one buffer, of which they become views.
+void flatten_weights(torch::jit::Stack* stack) {
+  constexpr std::size_t kArguments = 9;
+  const std::vector<Tensor> weights = torch::jit::peek(*stack, 0, kArguments).toTensorVector();
+  torch::jit::drop(*stack, kArguments);
+  const Tensor buffer = at::zeros({total_numel(weights)}, weights[0].options());
+  std::int64_t begin = 0;
+  for (const Tensor& weight : weights) {
+    const Tensor part = buffer.narrow(0, begin, weight.numel()).view(weight.sizes());
+    part.copy_(weight);
+    weight.set_(buffer.storage(), begin, part.sizes(), part.strides());
+    begin += weight.numel();
+  }
+  stack->push_back(buffer);
+}
+
 // x is [tokens, features] if it has batch sizes, else [length, rows, features], or
 // [rows, length, features] for batch_first.
 Results cudnn_rnn(Arguments a) {
@@ -119,14 +187,9 @@ Results cudnn_rnn(Arguments a) {
   const bool swaps = batch_first && !packed;
   if (swaps) std::swap(sizes[0], sizes[1]);
   const Tensor made = at::empty(sizes, x.options());
-  const RecurrentSizes all{.layers = a[9].toInt(),
-                           .directions = directions,
-                           .hidden = a[7].toInt(),
-                           .tokens = x.numel() / std::max<std::int64_t>(1, x.size(-1)),
-                           .element_bytes = static_cast<std::int64_t>(x.element_size())};
+  const RecurrentSizes all = recurrent_sizes(x, a[7].toInt(), a[9].toInt(), a[13].toBool());
   const std::int64_t reserved = a[12].toBool() ? cudnn_reserve_bytes(a[6].toInt(), all) : 0;
-  std::int64_t weights = 0;
-  for (const Tensor& weight : a[1].toTensorVector()) weights += weight.numel();
+  const std::int64_t weights = total_numel(a[1].toTensorVector());
   // A buffer of weights that the caller has is returned; an empty tensor stands for it here.
   return {
       swaps ? made.transpose(0, 1) : made, at::empty(hidden.sizes(), hidden.options()),
@@ -207,10 +270,31 @@ ShapeRule find_recurrent_rule(std::string_view name) {
   return found == all.end() ? nullptr : found->second;
 }
 
+GpuWorkspace find_recurrent_workspace(std::string_view name) {
+  if (name == "aten::_cudnn_rnn") return cudnn_rnn_workspace;
+  return name == "aten::_cudnn_rnn_backward" ? cudnn_rnn_backward_workspace : nullptr;
+}
+
+GpuComposite find_recurrent_composite(std::string_view name) {
+  return name == "aten::_cudnn_rnn_flatten_weight" ? flatten_weights : nullptr;
+}
+
+std::int64_t cudnn_workspace_bytes(std::int64_t mode, const RecurrentSizes& sizes, const Gpu& gpu) {
+  const std::int64_t values =
+      (2 * gates_of(mode) + 1) * sizes.layers * sizes.directions * sizes.hidden * sizes.tokens;
+  return cublas_workspace(gpu) + kReserveBase + values * sizes.element_bytes;
+}
+
+std::int64_t cudnn_dropout_state_bytes(const Gpu& gpu) {
+  constexpr std::int64_t kBytesPerThread = 24;
+  return kBytesPerThread * gpu.multiprocessors * gpu.threads_per_multiprocessor;
+}
+
 std::int64_t cudnn_reserve_bytes(std::int64_t mode, const RecurrentSizes& sizes) {
   const std::int64_t per_layer = mode == kLstm ? 5 : mode == kGru ? 6 : 1;
   const std::int64_t values = per_layer * sizes.layers + sizes.layers - 1;
-  return values * sizes.directions * sizes.hidden * sizes.tokens * sizes.element_bytes;
+  return values * sizes.directions * sizes.hidden * sizes.tokens * sizes.element_bytes +
+         kReserveBase;
 }
 
 }  // namespace hasten::anatomy

@@ -242,11 +242,89 @@ TEST_CASE("dry GPU: recurrent layers run in cuDNN, or step by step without it") 
 }
 
 TEST_CASE("dry GPU: the space that cuDNN reserves for the backward pass of a recurrent layer") {
+  constexpr std::int64_t kLstm = 2, kGru = 3;
+  const auto close = [](std::int64_t bytes) {
+    return doctest::Approx(static_cast<double>(bytes)).epsilon(1e-5);
+  };
   // The sizes of pytorch/pytorch#2895, and the cuDNN of 2017.
   const anatomy::RecurrentSizes sizes{
       .layers = 4, .directions = 1, .hidden = 320, .tokens = 25000, .element_bytes = 4};
-  CHECK(anatomy::cudnn_reserve_bytes(2, sizes) == 736'000'000);  // LSTM
-  CHECK(anatomy::cudnn_reserve_bytes(3, sizes) == 864'000'000);  // GRU
+  CHECK(static_cast<double>(anatomy::cudnn_reserve_bytes(kLstm, sizes)) == close(736'000'000));
+  CHECK(static_cast<double>(anatomy::cudnn_reserve_bytes(kGru, sizes)) == close(864'000'000));
+  // An H200 with cuDNN 9: tests/oracle/data/exported/lstm.pt2 with 64 rows of 6 tokens.
+  anatomy::RecurrentSizes measured{
+      .layers = 2, .directions = 2, .hidden = 5, .tokens = 384, .element_bytes = 4};
+  const Gpu& h200 = find_gpu("cuda:h200");
+  CHECK(anatomy::cudnn_reserve_bytes(kLstm, measured) == 170'496);
+  CHECK(std::abs(anatomy::cudnn_workspace_bytes(kLstm, measured, h200) - 33'841'664) < 10'000);
+  measured.element_bytes = 2;
+  CHECK(anatomy::cudnn_reserve_bytes(kLstm, measured) == 86'016);
+  CHECK(std::abs(anatomy::cudnn_workspace_bytes(kLstm, measured, h200) - 33'698'816) < 10'000);
+  CHECK(anatomy::cudnn_dropout_state_bytes(h200) == 6'488'064);
+}
+
+TEST_CASE("dry GPU: torch::nn::LSTM runs, with its weights as views of one buffer") {
+  const DryRun dry(find_gpu("cuda:h200"));
+  torch::nn::LSTM lstm(torch::nn::LSTMOptions(4, 5).num_layers(2));
+  lstm->to(at::kCUDA);
+  lstm->flatten_parameters();
+  const auto weights = lstm->parameters();
+  std::int64_t end = 0;
+  for (const at::Tensor& weight : weights) {
+    CHECK(weight.is_alias_of(weights[0]));
+    CHECK(weight.storage_offset() == end);
+    end += weight.numel();
+  }
+  CHECK(static_cast<std::int64_t>(weights[0].storage().nbytes()) == 4 * end);
+  const at::Tensor x = at::zeros({6, 8, 4}, at::TensorOptions().device(at::kCUDA));
+  const at::Tensor out = std::get<0>(lstm->forward(x));
+  CHECK(out.sizes() == at::IntArrayRef({6, 8, 5}));
+  out.sum().backward();
+  CHECK(weights[0].grad().sizes() == weights[0].sizes());
+}
+
+TEST_CASE("dry GPU: grid_sample runs in cuDNN") {
+  const DryRun dry(find_gpu("cuda:h200"));
+  const auto options = at::TensorOptions().device(at::kCUDA);
+  const at::Tensor x = at::zeros({2, 3, 8, 8}, options).requires_grad_(),
+                   grid = at::zeros({2, 5, 7, 2}, options).requires_grad_();
+  namespace F = torch::nn::functional;
+  const auto seen = operators_of([&] {
+    const at::Tensor out = F::grid_sample(x, grid, F::GridSampleFuncOptions().align_corners(true));
+    CHECK(out.sizes() == at::IntArrayRef({2, 3, 5, 7}));
+    return out;
+  });
+  CHECK(seen.count("aten::cudnn_grid_sampler_backward") == 1);
+  CHECK(x.grad().sizes() == x.sizes());
+  CHECK(grid.grad().sizes() == grid.sizes());
+}
+
+TEST_CASE("dry GPU: cuDNN copies the tensors of a convolution's gradient to channels last") {
+  const DryRun dry(find_gpu("cuda:h200"));
+  const auto workspace = [](std::int64_t inputs, std::int64_t outputs, std::int64_t size,
+                            std::int64_t kernel, std::int64_t stride) {
+    const auto options = at::TensorOptions().device(at::kCUDA).dtype(at::kBFloat16);
+    const at::Tensor x = at::zeros({64, inputs, size, size}, options).requires_grad_(),
+                     weight =
+                         at::zeros({outputs, inputs, kernel, kernel}, options).requires_grad_();
+    const at::Tensor out = at::conv2d(x, weight, {}, stride, kernel / 2);
+    const auto rule = anatomy::find_gpu_workspace("aten::convolution_backward");
+    const std::vector<std::int64_t> strides(2, stride), padding(2, kernel / 2), ones(2, 1),
+        zeros(2, 0);
+    c10::List<bool> mask;
+    for (int i = 0; i < 3; ++i) mask.push_back(i < 2);
+    const auto stages = rule({out, x, weight, c10::IValue(), strides, padding, ones, false, zeros,
+                              std::int64_t{1}, mask},
+                             find_gpu("cuda:h200"));
+    return stages.empty() ? 0 : (stages[0][0] + 511) / 512 * 512;
+  };
+  // The blocks of tests/oracle/data/architectures/torchvision_resnet.pt2 on an H200, 64 rows.
+  CHECK(workspace(8, 8, 8, 3, 1) == 132'608);
+  CHECK(workspace(8, 12, 8, 3, 2) == 100'864);
+  CHECK(workspace(12, 12, 4, 3, 1) == 70'656);
+  CHECK(workspace(8, 12, 8, 1, 2) == 98'816);
+  CHECK(workspace(3, 3, 4, 3, 1) == 34'304);
+  CHECK(workspace(3, 12, 4, 1, 1) == 0);
 }
 
 TEST_CASE("dry GPU: the prediction of a step includes the memory of the allocator") {
