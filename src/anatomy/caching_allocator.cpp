@@ -15,11 +15,6 @@ constexpr std::int64_t kRoundLarge = 2 * kMiB;
 
 std::int64_t round_up(std::int64_t bytes, std::int64_t to) { return (bytes + to - 1) / to * to; }
 
-std::int64_t segment_for(std::int64_t bytes) {
-  if (bytes <= kMaxSmall) return kSmallSegment;
-  return bytes < kMinLarge ? kLargeSegment : round_up(bytes, kRoundLarge);
-}
-
 // True if the rest of the block becomes a block of its own.
 bool should_split(const CachingAllocator::Block& block, std::int64_t bytes) {
   const std::int64_t left = block.bytes - bytes;
@@ -27,6 +22,11 @@ bool should_split(const CachingAllocator::Block& block, std::int64_t bytes) {
 }
 
 }  // namespace
+
+std::int64_t segment_bytes(std::int64_t requested) {
+  if (requested <= kMaxSmall) return kSmallSegment;
+  return requested < kMinLarge ? kLargeSegment : round_up(requested, kRoundLarge);
+}
 
 CachingAllocator::Block* CachingAllocator::allocate(std::int64_t bytes) {
   const std::lock_guard lock(mutex_);
@@ -42,7 +42,7 @@ CachingAllocator::Block* CachingAllocator::allocate(std::int64_t bytes) {
     block = *fitting;
     pool.erase(fitting);
   } else {
-    block = new_segment(segment_for(size), small);
+    block = new_segment(segment_bytes(size), small);
   }
   block->free = false;
   if (should_split(*block, size)) split(block, size);

@@ -29,6 +29,10 @@
 
 namespace hasten::anatomy {
 
+// Returns the bytes of the segment that is taken from the device for a request. LibTorch's message
+// about memory that runs out shows this number.
+std::int64_t segment_bytes(std::int64_t requested);
+
 class CachingAllocator {
  public:
   struct Block {

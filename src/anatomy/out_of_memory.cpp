@@ -4,6 +4,7 @@
 #include <ATen/SequenceNumber.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -13,9 +14,13 @@
 #include <thread>
 #include <utility>
 
+#include "anatomy/caching_allocator.h"
+#include "anatomy/dry_gpu.h"
 #include "anatomy/dry_tensor.h"
 #include "anatomy/fitting_rows.h"
+#include "anatomy/own_gpu.h"
 #include "anatomy/step_mark.h"
+#include "autograd/engine.h"
 #include "base/child_process.h"
 #include "device/device.h"
 #include "hasten/anatomy/dry_run.h"
@@ -44,9 +49,20 @@ StepMark::Gradient StepMark::gradient_of(const at::Tensor& parameter) {
 StepProgress StepMark::progress() const {
   StepProgress progress{.nodes =
                             static_cast<std::int64_t>(at::sequence_number::peek()) - first_node_};
-  for (std::size_t i = 0; i < gradients_.size(); ++i)
-    progress.gradients += gradient_of((*parameters_)[i]) == gradients_[i] ? 0 : 1;
+  progress.gradients = changed_gradients();
   return progress;
+}
+
+bool StepMark::may_be_at(const StepProgress& other) const {
+  return std::this_thread::get_id() == thread_ ? progress() == other
+                                               : changed_gradients() == other.gradients;
+}
+
+std::int64_t StepMark::changed_gradients() const {
+  std::int64_t changed = 0;
+  for (std::size_t i = 0; i < gradients_.size(); ++i)
+    changed += gradient_of((*parameters_)[i]) == gradients_[i] ? 0 : 1;
+  return changed;
 }
 
 void StepMark::drop_new_gradients() const {
@@ -56,15 +72,24 @@ void StepMark::drop_new_gradients() const {
 }
 
 bool RequestedBytes::matches(std::int64_t actual) const {
-  const double difference = static_cast<double>(actual) - bytes;
+  const double difference =
+      static_cast<double>(is_segment ? segment_bytes(actual) : actual) - bytes;
   return bytes == 0 || (difference >= -error && difference <= error);
 }
+
+namespace {
+
+std::string message_of(const std::exception& error) {
+  const auto* const of_libtorch = dynamic_cast<const c10::Error*>(&error);
+  return of_libtorch ? of_libtorch->what_without_backtrace() : error.what();
+}
+
+}  // namespace
 
 // LibTorch's CPU allocator writes "you tried to allocate 123 bytes", that for GPUs "Tried to
 // allocate 20.00 MiB".
 RequestedBytes requested_bytes(const std::exception& error) {
-  const auto* const of_libtorch = dynamic_cast<const c10::Error*>(&error);
-  const std::string text = of_libtorch ? of_libtorch->what_without_backtrace() : error.what();
+  const std::string text = message_of(error);
   constexpr std::string_view kWords = "ried to allocate ";
   const std::size_t at = text.find(kWords);
   if (at == text.npos) return {};
@@ -75,8 +100,15 @@ RequestedBytes requested_bytes(const std::exception& error) {
                        : starts_with(rest, " MiB") ? 1 << 20
                        : starts_with(rest, " KiB") ? 1 << 10
                                                    : 1;
-  constexpr double kRounding = 512;  // to which LibTorch's allocator for GPUs rounds
-  return {.bytes = number * scale, .error = scale == 1 ? 0 : 0.005 * scale + kRounding};
+  return {
+      .bytes = number * scale, .error = scale == 1 ? 0 : 0.005 * scale, .is_segment = scale != 1};
+}
+
+std::string short_message(const std::exception& error) {
+  const std::string text = message_of(error);
+  constexpr std::string_view kLastWords = " is free.";
+  const std::size_t end = text.find('\n'), free = text.find(kLastWords);
+  return free < end ? text.substr(0, free + kLastWords.size() - 1) : text.substr(0, end);
 }
 
 namespace {
@@ -112,7 +144,7 @@ class Explanation {
   std::int64_t needed(std::int64_t rows) const {
     mark_.drop_new_gradients();
     // The first step may make the states of the optimizer, the second has them.
-    return needed_bytes(report_of(step_, {.steps = 0, .operations = false}, rows, 2).memory);
+    return report_of(step_, {.steps = 0, .operations = false}, rows, 2).memory.peak;
   }
 
  private:
@@ -121,7 +153,7 @@ class Explanation {
       mark_.drop_new_gradients();
       const StepMark begin(step_.parameters);
       const auto runs_out = [&](const ObservedAllocation& allocation) {
-        return requested_.matches(allocation.bytes) && (!exactly || begin.progress() == failed_);
+        return requested_.matches(allocation.bytes) && (!exactly || begin.may_be_at(failed_));
       };
       const Report report =
           report_of(step_, {.steps = 0, .operations = false, .runs_out = runs_out}, step_.rows, 1);
@@ -154,9 +186,47 @@ class Explanation {
   const RequestedBytes requested_;
 };
 
-// Runs a function dry in a fork of this process. Returns the text that it returns, or nothing if it
-// fails or takes too long.
-std::optional<std::string> run_in_fork(const std::function<std::string()>& function) {
+// Returns the device of all parameters, or nothing if a dry run cannot stand in for it: CUDA does not
+// work in a fork, so only one GPU is simulated there.
+std::optional<at::Device> device_to_simulate(const std::vector<at::Tensor>& parameters) {
+  const at::Device device = parameters.empty() ? at::Device(at::kCPU) : parameters[0].device();
+  const bool is_one_device =
+      std::all_of(parameters.begin(), parameters.end(),
+                  [&](const at::Tensor& each) { return each.device() == device; });
+  if (!is_one_device || !(device.is_cpu() || (DryGpu::is_device(device) && device.index() == 0)))
+    return std::nullopt;
+  return device;
+}
+
+// The dry runs of one explanation.
+class DryFork {
+ public:
+  explicit DryFork(at::Device device) {
+    if (device.is_cpu()) return;
+    gpu_ = own_gpu(device);
+    install_engine();  // starts the threads of LibTorch's engine, which a fork cannot do
+  }
+
+  // Runs a function dry in a fork of this process. Returns the text that it returns, or nothing if it
+  // fails or takes too long.
+  std::optional<std::string> run(const std::function<std::string()>& function) const;
+
+ private:
+  void run_dry(const std::function<void()>& function) const {
+    if (!gpu_) {
+      const DryRun dry;
+      return function();
+    }
+    simulate_gpus_without_cuda();
+    forget_engine_of_simulated_gpu();
+    const DryRun dry(*gpu_);
+    function();
+  }
+
+  std::optional<Gpu> gpu_;
+};
+
+std::optional<std::string> DryFork::run(const std::function<std::string()>& function) const {
   const TemporaryDirectory scratch("hasten-out-of-memory");
   const auto file = scratch.path() / "text";
   const int threads = at::get_num_threads();
@@ -165,8 +235,7 @@ std::optional<std::string> run_in_fork(const std::function<std::string()>& funct
     try {
       at::set_num_threads(threads);
       allow_addresses_without_pages();
-      const DryRun dry;
-      write_file_atomically(file, function());
+      run_dry([&] { write_file_atomically(file, function()); });
     } catch (...) {  // there is no file then
     }
   });
@@ -180,30 +249,28 @@ std::optional<std::string> run_in_fork(const std::function<std::string()>& funct
   return read_file(file);
 }
 
-// True if the step's tensors are in the memory of this process, and a fork can go on with them.
+// True if the step can be made again in a dry run, in a fork of this process.
 bool can_explain(const ExplainedStep& step) {
-  if (DryRun::active() || is_added_device_open() || !step.anatomy || !step.step) return false;
-  for (const at::Tensor& each : step.parameters) {
-    if (!each.is_cpu()) return false;
-  }
-  return true;
+  return !DryRun::active() && !is_added_device_open() && step.anatomy && step.step;
 }
 
 }  // namespace
 
 FailureText explain_failure(const ExplainedStep& step, const StepMark& mark,
                             const RequestedBytes& requested) {
-  if (!can_explain(step)) return {};
+  const std::optional<at::Device> device = device_to_simulate(step.parameters);
+  if (!can_explain(step) || !device) return {};
   const Explanation explanation(step, mark, mark.progress(), requested);
   FailureText text;
   try {
-    const auto found = run_in_fork([&] { return explanation.text(); });
+    const DryFork fork(*device);
+    const auto found = fork.run([&] { return explanation.text(); });
     const std::vector<std::string> lines = split(found.value_or(""), '\n');
     if (lines.size() != 3) return {};
     text = {.place = lines[0], .fits = lines[1]};
     const std::int64_t capacity = std::atoll(lines[2].c_str());
     for (const LeanerStep& each : step.leaner) {
-      const auto needed = run_in_fork([&] {
+      const auto needed = fork.run([&] {
         each.change();
         return str(explanation.needed(step.rows));
       });
@@ -240,15 +307,14 @@ void run_explained(const ExplainedStep& step) {
   } catch (const std::exception& error) {
     if (!is_out_of_memory(error)) throw;
     requested = anatomy::requested_bytes(error);
-    const auto* const of_libtorch = dynamic_cast<const c10::Error*>(&error);
-    text = of_libtorch ? of_libtorch->what_without_backtrace() : error.what();
+    text = anatomy::short_message(error);
   }
   const anatomy::FailureText why = anatomy::explain_failure(step, mark, requested);
   throw MemoryError(
       "anatomy.out-of-memory",
       {.what =
            why.place.empty() ? str("out of memory in a step of ", step.rows, " rows") : why.place,
-       .got = text.substr(0, text.find('\n')),
+       .got = text,
        .hint = why.fits.empty() ? "use smaller batches" : why.fits});
 }
 

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <exception>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "hasten/anatomy/out_of_memory.h"
@@ -33,6 +34,9 @@ class StepMark {
   explicit StepMark(const std::vector<at::Tensor>& parameters);
 
   StepProgress progress() const;
+  // Returns whether the step may have come so far. On another thread, such as that of a GPU's
+  // backward pass, only the gradients are compared: LibTorch counts nodes for each thread.
+  bool may_be_at(const StepProgress& progress) const;
   // Drops the gradients that did not exist at the mark.
   void drop_new_gradients() const;
 
@@ -44,18 +48,28 @@ class StepMark {
   };
   static Gradient gradient_of(const at::Tensor& parameter);
 
+  std::int64_t changed_gradients() const;
+
   const std::vector<at::Tensor>* parameters_;
+  std::thread::id thread_ = std::this_thread::get_id();
   std::int64_t first_node_;
   std::vector<Gradient> gradients_;
 };
 
-// The bytes of the allocation that failed, with the error of the number that the message shows.
+// The bytes of the allocation that failed. LibTorch's message about a GPU shows the size of the
+// segment that the allocator asked the device for, with two decimals.
 struct RequestedBytes {
   double bytes = 0;  // 0: unknown
-  double error = 0;
+  double error = 0;  // of the number in the message
+  bool is_segment = false;
+  // Returns whether an allocation of `actual` bytes gives this message.
   bool matches(std::int64_t actual) const;
 };
 RequestedBytes requested_bytes(const std::exception& error);
+
+// Returns what the allocator says, in one line: what was requested and what is free, without
+// LibTorch's advice about environment variables.
+std::string short_message(const std::exception& error);
 
 // Sentences about the failure and what would have fitted, or an empty text if there is no
 // explanation. Makes dry runs in forks of this process.

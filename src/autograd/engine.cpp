@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/engine.h>
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 
 #include "autograd/saved_tensors.h"
@@ -40,12 +41,19 @@ HookingEngine& make_engine_with_threads() {
   return one;
 }
 
+std::atomic<HookingEngine*> with_simulated_gpu = nullptr;
+
+Engine& engine_with_simulated_gpu() {
+  static std::mutex making;
+  if (HookingEngine* const made = with_simulated_gpu) return *made;
+  const std::lock_guard lock(making);
+  if (with_simulated_gpu == nullptr) with_simulated_gpu = &make_engine_with_threads();
+  return *with_simulated_gpu;
+}
+
 // A device that has appeared after an engine was made has an engine of its own, with a thread for it.
 Engine& engine() {
-  if (is_gpu_simulated()) {
-    static HookingEngine& with_simulated_gpu = make_engine_with_threads();
-    return with_simulated_gpu;
-  }
+  if (is_gpu_simulated()) return engine_with_simulated_gpu();
   if (is_added_device_open()) {
     static HookingEngine& with_device = make_engine_with_threads();
     return with_device;
@@ -70,6 +78,8 @@ void install_engine() {
     torch::autograd::set_default_engine_stub(engine);
   });
 }
+
+void forget_engine_of_simulated_gpu() { with_simulated_gpu = nullptr; }
 
 void ensure_engine_thread(at::Device device) {
   if (device.is_cpu()) return;

@@ -14,6 +14,10 @@ namespace hasten {
 // a listener it behaves as LibTorch's.
 void install_engine();
 
+// Call it in a fork of this process that makes backward passes for a simulated GPU: the parent's
+// threads are missing there, so the next pass makes an engine with threads of its own.
+void forget_engine_of_simulated_gpu();
+
 // Installs the engine if LibTorch's has started without a thread for this device: a backward pass
 // through tensors of the device would fail.
 void ensure_engine_thread(at::Device device);

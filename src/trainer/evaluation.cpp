@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "anatomy/step_mark.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/device/memory.h"
@@ -14,10 +15,8 @@ namespace hasten {
 namespace {
 
 [[noreturn]] void explain_evaluation(const std::exception& error, const TrainingArguments& args) {
-  const auto* const of_libtorch = dynamic_cast<const c10::Error*>(&error);
-  const std::string text = of_libtorch ? of_libtorch->what_without_backtrace() : error.what();
   throw_out_of_memory(
-      "an evaluation batch", text.substr(0, text.find('\n')),
+      "an evaluation batch", anatomy::short_message(error),
       str("use a smaller per_device_eval_batch_size (", args.per_device_eval_batch_size,
           "), which changes no score; shorter rows (--max_length) help too"));
 }

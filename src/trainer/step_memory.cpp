@@ -34,8 +34,7 @@ void Trainer::Impl::StepMemory::run(const std::string& name, const std::function
     throw;
   } catch (const std::exception& error) {
     if (!is_out_of_memory(error)) throw;
-    const auto* const of_libtorch = dynamic_cast<const c10::Error*>(&error);
-    text = of_libtorch ? of_libtorch->what_without_backtrace() : error.what();
+    text = anatomy::short_message(error);
     requested = anatomy::requested_bytes(error);
   }
   if (!text.empty()) report(name, text, requested);

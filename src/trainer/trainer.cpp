@@ -141,7 +141,7 @@ void explain_out_of_memory(const std::string& text, const TrainingArguments& arg
                : "per_device_train_batch_size is 1 already: activation_checkpointing and optim "
                  "adamw_8bit take less memory";
   throw_out_of_memory(
-      during, str(text.substr(0, text.find('\n')), why.place.empty() ? "" : "; ", why.place),
+      during, str(text, why.place.empty() ? "" : "; ", why.place),
       str(why.fits, why.fits.empty() ? "" : "; ", smaller,
           "; shorter rows (--max_length) help too, and hasten plan finds the "
           "fastest settings that fit a limit"));

@@ -20,6 +20,7 @@
 #include "hasten/base/text.h"
 #include "hasten/trainer/estimate.h"
 #include "process/fork/fork_safety.h"
+#include "unit/anatomy/host_gpu.h"
 #include "unit/prepare/forked.h"
 
 namespace anatomy_out_of_memory_test {
@@ -47,14 +48,17 @@ struct NetImpl : torch::nn::Module {
 TORCH_MODULE(Net);
 
 struct Loop {
+  explicit Loop(bool cpu = true) : accelerator(AcceleratorOptions{.cpu = cpu}) {}
+
   Net net;
   torch::optim::SGD sgd{net->parameters(), torch::optim::SGDOptions(0.1)};
-  Accelerator accelerator{AcceleratorOptions{.cpu = true}};
+  Accelerator accelerator;
   PreparedModel<NetImpl> model = std::get<0>(accelerator.prepare(net));
   PreparedOptimizer optimizer = std::get<0>(accelerator.prepare(sgd));
 
   void step(std::int64_t rows) {
-    const at::Tensor loss = model(at::ones({rows, 16})).square().mean();
+    const at::Tensor x = at::ones({rows, 16}).to(accelerator.device());
+    const at::Tensor loss = model(x).square().mean();
     accelerator.backward(loss);
     optimizer.step();
     optimizer.zero_grad();
@@ -197,6 +201,42 @@ TEST_CASE("out of memory: a backward pass that fails is named by its layer") {
   });
 }
 
+TEST_CASE("out of memory: a step on a GPU is explained, although CUDA does not work in a fork") {
+  in_child([] {
+    // The weights have 49 MiB, and each activation of 64 rows has 64 MiB.
+    use_host_gpu(200 * kMiB);
+    Loop loop(/*cpu=*/false);
+    require(loop.accelerator.device().is_cuda(), "the stand-in is not used");
+    loop.step(1);
+    const std::string text = failure_of(loop.explained(64));
+    require(text.find("memory runs out in the forward pass, in aten::") == 0, text);
+    require(text.find(" of third, which requests 67.1 MB of ") != text.npos, text);
+    require(text.find(" MB are held (") != text.npos, text);
+    const std::string got =
+        ": got CUDA out of memory. Tried to allocate 64.00 MiB. GPU 0 has a "
+        "total capacity of 200.00 MiB of which ";
+    require(text.find(got) != text.npos, text);
+    require(text.find(" MiB is free. Hint: a batch of ") != text.npos, text);
+    require(text.find("PYTORCH_CUDA_ALLOC_CONF") == text.npos, text);
+    const std::int64_t rows = std::atoll(text.c_str() + text.find("a batch of ") + 11);
+    require(rows > 16 && rows < 64, text);
+    require(failure_of(loop.explained(rows)).empty(), str(rows, " rows do not fit"));
+  });
+}
+
+TEST_CASE(
+    "out of memory: a backward pass on a GPU, whose thread is missing in a fork, is explained") {
+  in_child([] {
+    // The forward pass holds 49 MiB and four activations at its peak, and the backward pass five.
+    use_host_gpu(340 * kMiB);
+    Loop loop(/*cpu=*/false);
+    loop.step(1);
+    const std::string text = failure_of(loop.explained(64));
+    require(text.find("memory runs out in the backward pass, in aten::") == 0, text);
+    require(text.find("which requests 67.1 MB of ") != text.npos, text);
+  });
+}
+
 TEST_CASE("out of memory: without an explanation the allocator's text remains") {
   const ExplainedStep step{.step = [](std::int64_t) { at::empty({std::int64_t{1} << 46}); }};
   const std::string text = failure_of(step);
@@ -213,9 +253,12 @@ TEST_CASE("out of memory: the requested bytes are read from both allocators' mes
   CHECK(requested("can't allocate memory: you tried to allocate 4096 bytes. Error code 12")
             .matches(4096));
   CHECK_FALSE(requested("you tried to allocate 4096 bytes.").matches(4097));
-  const auto gpu = requested("CUDA out of memory. Tried to allocate 20.01 MiB. GPU 0 has");
-  CHECK(gpu.matches(20 * kMiB + 10486));
-  CHECK_FALSE(gpu.matches(20 * kMiB));
+  // The message for a GPU has the bytes of the segment.
+  const auto gpu = requested("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has");
+  CHECK(gpu.matches(3 * kMiB));
+  CHECK(gpu.matches(20 * kMiB));
+  CHECK_FALSE(gpu.matches(20 * kMiB + 512));
+  CHECK_FALSE(gpu.matches(kMiB));
   CHECK(requested("something else").matches(1));  // unknown matches all
 }
 
