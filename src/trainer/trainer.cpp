@@ -140,11 +140,10 @@ void explain_out_of_memory(const std::string& text, const TrainingArguments& arg
                      ") for the same result in less memory")
                : "per_device_train_batch_size is 1 already: activation_checkpointing and optim "
                  "adamw_8bit take less memory";
-  throw_out_of_memory(
-      during, str(text, why.place.empty() ? "" : "; ", why.place),
-      str(why.fits, why.fits.empty() ? "" : "; ", smaller,
-          "; shorter rows (--max_length) help too, and hasten plan finds the "
-          "fastest settings that fit a limit"));
+  throw_out_of_memory(during, str(text, why.place.empty() ? "" : "; ", why.place),
+                      str(why.fits, why.fits.empty() ? "" : "; ", smaller,
+                          "; shorter rows (--max_length) help too, and hasten plan finds the "
+                          "fastest settings that fit a limit"));
 }
 
 Trainer::Impl::Impl(Trainer& owner, std::shared_ptr<torch::nn::Module> module,
