@@ -13,7 +13,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr std::int64_t kFewestRows = 32;
+constexpr std::int64_t kFewestRows = 32, kRowsOfTile = 64;
 // The gradient of the weight is a sum over rows, which in float16 must stay below 65504 in each part.
 // No scale of the loss changes it, because it is computed in the forward pass.
 constexpr std::int64_t kMostHalfRows = 512;
@@ -132,16 +132,19 @@ Tensor padded(const Tensor& x, at::ScalarType type) {
 // The rows whose logits exist at the same time. Larger parts make the products faster, and add fewer
 // gradients of the weight.
 std::int64_t rows_at_once(const Tensor& hidden, const Tensor& weight) {
-  const std::int64_t most_bytes = device_of(hidden.device()).traits().bytes_of_logits;
+  const DeviceTraits& traits = device_of(hidden.device()).traits();
   const std::int64_t bytes_of_row =
       std::max<std::int64_t>(1, weight.size(0)) * static_cast<std::int64_t>(hidden.element_size());
   const std::int64_t most =
       hidden.scalar_type() == at::kHalf ? kMostHalfRows : std::numeric_limits<std::int64_t>::max();
-  const std::int64_t fitting = std::min(most, std::max(kFewestRows, most_bytes / bytes_of_row));
-  // Parts of equal size.
+  const std::int64_t fitting =
+      std::min(most, std::max(kFewestRows, traits.bytes_of_logits / bytes_of_row));
+  // Parts of equal size, which are whole tiles of products where these matter.
   const std::int64_t rows = std::max<std::int64_t>(1, hidden.size(0));
-  const std::int64_t parts = (rows + fitting - 1) / fitting;
-  return (rows + parts - 1) / parts;
+  const std::int64_t parts = (rows + fitting - 1) / fitting, even = (rows + parts - 1) / parts;
+  if (traits.product_alignment == 1 || fitting < kRowsOfTile) return even;
+  const auto tiles = [](std::int64_t count) { return count / kRowsOfTile * kRowsOfTile; };
+  return std::min(tiles(even + kRowsOfTile - 1), tiles(fitting));
 }
 
 // hidden [rows, in], weight and bias have the type of products, the last two with padding beyond the
