@@ -47,6 +47,8 @@ StreamRule stream_rule(std::string_view name) {
       {"hasten::dropout_add_norm", {.share = 0.7}},
       {"hasten::dropout_add_norm_backward", {.share = 0.55}},
       {"hasten::embedding_sum", {.share = 0.5}},
+      // Reads the logits twice and writes their gradient.
+      {"hasten::cross_entropy", {.traffic = 3, .share = 0.68}},
   };
   const auto found = all.find(name);
   return found == all.end() ? StreamRule() : found->second;

@@ -78,7 +78,7 @@ TEST_CASE("dry GPU: an operator refuses tensors of several devices, as on a GPU"
   CHECK(code_of([&] { on_gpu.mm(on_cpu); }) == "anatomy.several-devices");
   CHECK(code_of([&] { on_cpu + on_gpu; }) == "anatomy.several-devices");
   CHECK(code_of([&] { at::cat({on_gpu, on_cpu}); }) == "anatomy.several-devices");
-  // What LibTorch allows: numbers, copies and indices on the CPU.
+  // LibTorch allows numbers, copies and indices on the CPU.
   CHECK((on_gpu * on_cpu.sum()).is_cuda());
   CHECK(at::empty_like(on_gpu).copy_(on_cpu).is_cuda());
   CHECK(on_gpu.index({at::arange(2)}).is_cuda());

@@ -1,4 +1,4 @@
-// Which threads for devices autograd has, after a device has appeared at different moments.
+// Autograd has threads for a device, whenever the device has appeared.
 #include "autograd/engine.h"
 
 #include <doctest/doctest.h>

@@ -13,10 +13,10 @@
 #include <bit>
 #include <initializer_list>
 
-#include "device/cuda/kernels/cross_entropy.h"
-#include "device/cuda/kernels/dropout_norm.h"
-#include "device/cuda/kernels/embedding_sum.h"
-#include "device/cuda/kernels/gelu.h"
+#include "device/cuda/kernels/cross_entropy_kernel.h"
+#include "device/cuda/kernels/dropout_norm_kernels.h"
+#include "device/cuda/kernels/embedding_sum_kernel.h"
+#include "device/cuda/kernels/gelu_kernels.h"
 
 namespace hasten::gpu {
 

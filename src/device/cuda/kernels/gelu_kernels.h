@@ -1,4 +1,4 @@
-// File: device/cuda/kernels/gelu.h (internal)
+// File: device/cuda/kernels/gelu_kernels.h (internal)
 // The kernels of bias_gelu and of its backward pass.
 #pragma once
 

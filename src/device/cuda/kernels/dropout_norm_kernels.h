@@ -1,4 +1,4 @@
-// File: device/cuda/kernels/dropout_norm.h (internal)
+// File: device/cuda/kernels/dropout_norm_kernels.h (internal)
 // The kernels of dropout and of dropout_add_norm with its backward pass.
 #pragma once
 

@@ -1,4 +1,4 @@
-// File: device/cuda/kernels/cross_entropy.h (internal)
+// File: device/cuda/kernels/cross_entropy_kernel.h (internal)
 // The kernel of the loss of linear_cross_entropy.
 #pragma once
 

@@ -1,4 +1,4 @@
-// File: device/cuda/kernels/embedding_sum.h (internal)
+// File: device/cuda/kernels/embedding_sum_kernel.h (internal)
 // The kernel of embedding_sum.
 #pragma once
 
