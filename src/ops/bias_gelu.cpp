@@ -65,15 +65,7 @@ struct BiasGelu : torch::autograd::Function<BiasGelu> {
 
 }  // namespace
 
-bool fuses_bias(const Tensor& x) {
-  const at::DeviceType device = x.device().type();
-  const bool casts = x.is_floating_point() && x.scalar_type() != at::kDouble &&
-                     at::autocast::is_autocast_available(device) &&
-                     at::autocast::is_autocast_enabled(device);
-  const at::ScalarType type = casts ? at::autocast::get_autocast_dtype(device) : x.scalar_type();
-  if (x.device().is_cpu()) return x.layout() == at::kStrided && has_kernels(type);
-  return x.layout() == at::kStrided && device_of(x.device()).has_row_kernels(type);
-}
+bool fuses_bias(const Tensor& x) { return has_row_kernels(x, product_type(x)); }
 
 Tensor bias_gelu(const Tensor& x, const Tensor& bias) {
   if (!fits_row_kernels(x, {bias})) return at::gelu(x + bias_of_product(x, bias));

@@ -32,37 +32,41 @@ inline bool is_kernel_parameter(const at::Tensor& x) {
 // The kernels of a device other than the CPU hold rows of at most this width in registers.
 inline constexpr std::int64_t kWidestRowOfDevice = 16384;
 
-// Returns whether a device other than the CPU has kernels of hasten's own for the rows of x.
-inline bool has_device_kernels(const at::Tensor& x) {
-  return !x.device().is_cpu() && x.layout() == at::kStrided &&
-         device_of(x.device()).has_row_kernels(x.scalar_type());
+// Returns whether the CPU or the other device of x has kernels of hasten's own for rows of this type
+// that are stored as those of x.
+inline bool has_row_kernels(const at::Tensor& x, at::ScalarType type) {
+  if (x.layout() != at::kStrided) return false;
+  return x.device().is_cpu() ? has_kernels(type) : device_of(x.device()).has_row_kernels(type);
 }
 
 // Returns whether the row kernels of the CPU or of another device can process x with these
 // parameters, which must be float and on the same device.
 inline bool fits_row_kernels(const at::Tensor& x, std::initializer_list<at::Tensor> parameters) {
-  const bool fits = is_kernel_input(x) ||
-                    (x.dim() > 0 && x.size(-1) <= kWidestRowOfDevice && has_device_kernels(x));
+  const bool fits = has_row_kernels(x, x.scalar_type()) &&
+                    (x.device().is_cpu() || (x.dim() > 0 && x.size(-1) <= kWidestRowOfDevice));
   return fits && std::all_of(parameters.begin(), parameters.end(), [&](const at::Tensor& each) {
            return each.device() == x.device() && each.layout() == at::kStrided &&
                   each.scalar_type() == at::kFloat;
          });
 }
 
-// Returns the type in which autocast computes a product of the CPU tensor x.
+inline bool is_autocast_enabled(at::DeviceType device) {
+  return at::autocast::is_autocast_available(device) && at::autocast::is_autocast_enabled(device);
+}
+
+// Returns the type in which autocast computes a product of x on its device.
 inline at::ScalarType product_type(const at::Tensor& x) {
-  const bool casts = at::autocast::is_autocast_enabled(at::kCPU) && x.is_floating_point() &&
-                     x.scalar_type() != at::kDouble;
-  return casts ? at::autocast::get_autocast_dtype(at::kCPU) : x.scalar_type();
+  const at::DeviceType device = x.device().type();
+  const bool casts =
+      is_autocast_enabled(device) && x.is_floating_point() && x.scalar_type() != at::kDouble;
+  return casts ? at::autocast::get_autocast_dtype(device) : x.scalar_type();
 }
 
 // Returns the bias of a product x in the type of x, if autocast has computed x: it casts the bias of
 // aten::linear as well. Added in float, the sum would take twice the memory of x.
 inline at::Tensor bias_of_product(const at::Tensor& x, const at::Tensor& bias) {
-  const at::DeviceType device = x.device().type();
-  const bool casts = at::isReducedFloatingType(x.scalar_type()) &&
-                     at::autocast::is_autocast_available(device) &&
-                     at::autocast::is_autocast_enabled(device);
+  const bool casts =
+      at::isReducedFloatingType(x.scalar_type()) && is_autocast_enabled(x.device().type());
   return casts ? bias.to(x.scalar_type()) : bias;
 }
 

@@ -79,7 +79,7 @@ Tensor composed_cross_entropy(const Tensor& given, const Tensor& labels, const T
 // columns beyond the classes are padding, whose gradient is 0.
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, const Tensor& losses,
                      std::int64_t classes, const LossOptions& options, bool differentiates) {
-  if (!is_kernel_input(logits) && !has_device_kernels(logits)) {
+  if (!has_row_kernels(logits, logits.scalar_type())) {
     const std::int64_t padding = logits.size(1) - classes;
     const Tensor gradient = composed_cross_entropy(logits.narrow(1, 0, classes), labels, losses,
                                                    options, differentiates);
@@ -286,14 +286,6 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
   }
 };
 
-// The type of a product of the weight.
-at::ScalarType type_of_product(const Tensor& weight) {
-  const at::DeviceType device = weight.device().type();
-  const bool casts = at::autocast::is_autocast_enabled(device) && weight.is_floating_point() &&
-                     weight.scalar_type() != at::kDouble;
-  return casts ? at::autocast::get_autocast_dtype(device) : weight.scalar_type();
-}
-
 }  // namespace
 
 Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& bias,
@@ -315,7 +307,7 @@ Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Te
   if (adapter_of(weight, WeightLayout::out_in))
     return whole_loss(rows, weight, bias, targets, {ignore_index, label_smoothing, mean});
   return LinearCrossEntropy::apply(rows, weight, optional_if_defined(bias), targets,
-                                   type_of_product(weight), ignore_index, label_smoothing, mean,
+                                   product_type(weight), ignore_index, label_smoothing, mean,
                                    at::GradMode::is_enabled());
 }
 

@@ -20,7 +20,7 @@ struct CudaBlock {
     return numbers;
   }
   __device__ void check_id(bool holds) const {
-    assert(holds && "embedding_sum: an id is outside of its table");
+    assert(holds && "an id of embedding_sum or a label of linear_cross_entropy is out of range");
   }
 
   // First over each warp, then over the warps. Blocks consist of whole warps.
@@ -28,7 +28,7 @@ struct CudaBlock {
   __device__ void sum(float (&numbers)[kCount]) const {
     __shared__ float of_warps[kMaxThreads / kWarp][kCount];
     const int warp = thread() / kWarp, warps = threads() / kWarp;
-    for (float& each : numbers) each = warp_sum(each);
+    for (float& each : numbers) each = over_warp(each, [](float a, float b) { return a + b; });
     if (warps == 1) return;
     if (thread() % kWarp == 0)
       for (int i = 0; i < kCount; ++i) of_warps[warp][i] = numbers[i];
@@ -43,8 +43,7 @@ struct CudaBlock {
   __device__ float most(float x) const {
     __shared__ float of_warps[kMaxThreads / kWarp];
     const int warp = thread() / kWarp, warps = threads() / kWarp;
-    for (int distance = kWarp / 2; distance > 0; distance /= 2)
-      x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, distance));
+    x = over_warp(x, [](float a, float b) { return fmaxf(a, b); });
     if (thread() % kWarp == 0) of_warps[warp] = x;
     __syncthreads();
     for (int w = 0; w < warps; ++w) x = fmaxf(x, of_warps[w]);
@@ -53,9 +52,10 @@ struct CudaBlock {
   }
 
  private:
-  static __device__ float warp_sum(float x) {
+  template <class Combine>
+  static __device__ float over_warp(float x, Combine combine) {
     for (int distance = kWarp / 2; distance > 0; distance /= 2)
-      x += __shfl_xor_sync(0xFFFFFFFFu, x, distance);
+      x = combine(x, __shfl_xor_sync(0xFFFFFFFFu, x, distance));
     return x;
   }
 };
