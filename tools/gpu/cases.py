@@ -39,6 +39,11 @@ class Case:
     shares_gpu: bool = False
 
 
+def together(name, seconds, run):
+    """Returns a case that may run beside others."""
+    return Case(name, seconds, run, shares_gpu=True)
+
+
 class Place:
     """Where the cases run: the folder with the programs, the device, the name of the GPU, and a folder for their files."""
 

@@ -3,7 +3,7 @@ import json
 import os
 import signal
 
-from cases import Case, Failed, Skipped
+from cases import Case, Failed, Skipped, together
 from part_tests import train_words
 
 NAME = "faults"
@@ -13,7 +13,7 @@ MEMORY_ERROR = 5  # docs/errors.md
 
 
 def cases(place):
-    out = [Case("SIGTERM", 30, sigterm, shares_gpu=True), Case("kill -9 and resume", 40, killed, shares_gpu=True)]
+    out = [together("SIGTERM", 30, sigterm), together("kill -9 and resume", 40, killed)]
     if not place.on_cpu:
         out += [Case("out of memory in forward", 50, out_of_memory_in_forward), Case("out of memory in backward", 90, out_of_memory_in_backward)]
     return out

@@ -1,5 +1,5 @@
 """The predicted memory of a step beside the measured one. The claim is an error of at most 2 %."""
-from cases import Case, Failed
+from cases import Case, Failed, together
 
 NAME = "memory"
 SECONDS = 240
@@ -29,8 +29,8 @@ SMALL = {"bert 4x12": ("tests/oracle/data/models/sequence_single_label", "--batc
 
 
 def cases(place):
-    def of(name, words, precision, *more, seconds=40):
-        return Case(", ".join([name, precision, *more[:1]]), seconds, lambda place: compare(place, [*words, "--precision", precision, *more[1:]]), shares_gpu=True)
+    def of(name, words, precision, *more):
+        return together(", ".join([name, precision, *more[:1]]), 40, lambda place: compare(place, [*words, "--precision", precision, *more[1:]]))
 
     if place.on_cpu:
         return [of(name, words, precision) for name, words in SMALL.items() for precision in PRECISIONS[:2]]

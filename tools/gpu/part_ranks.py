@@ -2,7 +2,7 @@
 import re
 import time
 
-from cases import Case, Failed
+from cases import Case, Failed, together
 
 NAME = "ranks"
 SECONDS = 120
@@ -11,7 +11,6 @@ LATE_RANK = 75  # docs/errors.md
 
 
 def cases(place):
-    together = lambda name, seconds, run: Case(name, seconds, run, shares_gpu=True)
     gloo = [together(f"Gloo, {count} ranks on one device", 40, lambda place, count=count: example(place, count, "gloo")) for count in place.small((2, 4), (2,))]
     if place.on_cpu:
         return [*gloo, Case("a rank that hangs", 40, hang)]

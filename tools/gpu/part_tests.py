@@ -1,7 +1,7 @@
 """The tests that compare with recorded numbers, the examples, and runs of hasten train, on the GPU."""
 import json
 
-from cases import Case, Failed
+from cases import Case, Failed, together
 
 NAME = "tests"
 SECONDS = 180
@@ -16,15 +16,13 @@ SKIPPED_TEST = 77
 
 
 def cases(place):
-    together = lambda name, seconds, run: Case(name, seconds, run, shares_gpu=True)
     oracles = [together(f"oracle/{name}", 60, lambda place, name=name: oracle(place, name)) for name in ORACLE]
     examples = [together(name, 40, lambda place, name=name, words=words: example(place, name, words)) for name, words in EXAMPLES.items()]
     trained = [together(f"hasten train, {precision}", 40, lambda place, precision=precision: train(place, precision)) for precision in ("fp32", "bf16", "fp16")]
     if place.on_cpu:  # the same tests run on the CPU in every build
         oracles, examples, trained = oracles[:2], examples[:2], trained[:1]
-    own = [] if place.on_cpu else [together("own kernels", 60, own_kernels),
-                                   together("LibTorch's kernels", 60, lambda place: oracle(place, "models", HASTEN_CUDA_KERNELS=0))]
-    return [Case("gpu is used", 90, gpu_is_used), *oracles, *own, together("a resumed run", 60, resume), *trained, *examples]
+    without = [] if place.on_cpu else [together("LibTorch's kernels", 60, lambda place: oracle(place, "models", own_kernels=False))]
+    return [Case("gpu is used", 90, gpu_is_used), *oracles, *without, together("a resumed run", 60, resume), *trained, *examples]
 
 
 def gpu_is_used(place):
@@ -37,27 +35,15 @@ def gpu_is_used(place):
     return {"used_device": report["device"], "peak": report["memory"]["peak"]}
 
 
-def oracle(place, name, **variables):
+def oracle(place, name, own_kernels=True):
+    """Compares with recorded numbers. On a GPU it is an error if hasten's kernels are required and missing."""
     text = place.run([place.program("oracle_tests"), f"--source-file=*oracle/{name}_test.cpp", "--no-intro"], codes=(0, SKIPPED_TEST),
-                     HASTEN_TEST_DEVICE=place.device, HASTEN_TEST_FOLDER=place.kit / "tests", **variables)
+                     HASTEN_TEST_DEVICE=place.device, HASTEN_TEST_FOLDER=place.kit / "tests", HASTEN_CUDA_KERNELS=int(own_kernels))
     cases_line = next((line for line in text.splitlines() if "test cases:" in line), "")
     counts = [int(word) for word in cases_line.replace("|", " ").split() if word.isdigit()]
     if not counts or counts[0] == 0:
         raise Failed("no test ran: " + cases_line)
     return {"test_cases": counts[0]}
-
-
-def own_kernels(place):
-    """hasten's kernels for GPUs give the recorded numbers, and a short run with dropout trains."""
-    counted = oracle(place, "models", HASTEN_CUDA_KERNELS=1)
-    folder = place.scratch / "train-own-kernels"
-    losses = {}
-    for precision in ("bf16", "fp16"):
-        place.hasten(*train_words(place, folder / precision, 20, "--save_strategy", "no", f"--{precision}"), HASTEN_CUDA_KERNELS=1)
-        losses[precision] = list(losses_of(folder / precision).values())[-1]
-    if not all(0 < loss < 10 for loss in losses.values()):
-        raise Failed(f"last losses {losses}, expected numbers between 0 and 10")
-    return counted | {f"last_loss_{precision}": loss for precision, loss in losses.items()}
 
 
 def example(place, name, words):
@@ -81,7 +67,7 @@ def losses_of(folder):
 
 def train(place, precision):
     folder = place.scratch / f"train-{precision}"
-    place.hasten(*train_words(place, folder, 20, "--save_strategy", "no", *([] if precision == "fp32" else [f"--{precision}"])))
+    place.hasten(*train_words(place, folder, 20, "--save_strategy", "no", *([] if precision == "fp32" else [f"--{precision}"])), HASTEN_CUDA_KERNELS=1)
     losses = losses_of(folder)
     if len(losses) < 5 or not all(0 < loss < 10 for loss in losses.values()):
         raise Failed(f"losses {losses}, expected at least five between 0 and 10")

@@ -1,7 +1,7 @@
 """How often the host waits for the GPU in a step of the Trainer, counted in a trace of LibTorch's profiler."""
 import json
 
-from cases import Case, Failed
+from cases import Failed, together
 
 NAME = "waits"
 SECONDS = 90
@@ -21,7 +21,7 @@ OF_PROFILER = 2
 
 def cases(place):
     steps, precisions = (SMALL, ("fp32",)) if place.on_cpu else (STEPS, EXPECTED)
-    return [Case(f"{name}, {precision}", 30, lambda place, step=step, precision=precision: count(place, step, precision), shares_gpu=True)
+    return [together(f"{name}, {precision}", 30, lambda place, step=step, precision=precision: count(place, step, precision))
             for name, step in steps.items() for precision in precisions]
 
 

@@ -118,7 +118,7 @@ class Runner:
         before, values, status, detail = time.monotonic(), {}, "ok", ""
         if part_end - before < LEAST:
             return self.add(part, case.name, "skipped", 0, "the part's time was over")
-        # Libraries start as many threads as there are cores unless they are told otherwise.
+        # By default OpenMP starts a thread for each core.
         threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // self.jobs))} if case.shares_gpu and self.jobs > 1 else {}
         place = self.place.of_case(f"{part.NAME}-{case.name}", min(before + case.seconds, part_end), **threads)
         try:
