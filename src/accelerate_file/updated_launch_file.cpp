@@ -99,7 +99,9 @@ void reject_sagemaker(const std::vector<Assignment>& keys) {
 
 class Update {
  public:
-  Update(Document before, bool json) : before_(std::move(before)), json_(json) {}
+  // `table` describes the options of launch, and outlives the update.
+  Update(const OptionTable& table, Document before, bool json)
+      : table_(table), before_(std::move(before)), json_(json) {}
 
   UpdatedFile run() {
     for (const auto& [key, value] : before_.items()) take(key, value);
@@ -156,11 +158,8 @@ class Update {
   }
 
   // `use_cpu: 'no'` is false for launch but true for Accelerate, so it becomes a boolean.
-  static Document typed(const std::string& key, const Document& value) {
-    LaunchOptions options;
-    OptionTable table;
-    describe(table, options);
-    const Option* const option = table.find(key);
+  Document typed(const std::string& key, const Document& value) const {
+    const Option* const option = table_.find(key);
     if (option == nullptr || !value.is_string()) return value;
     if (option->kind == Kind::boolean) {
       if (const auto flag = parse_bool(text_of(value))) return *flag;
@@ -223,6 +222,7 @@ class Update {
     changes_.push_back(str(key, ": ", text_of(value), " is added"));
   }
 
+  const OptionTable& table_;
   const Document before_;
   const bool json_;
   Document after_ = Document::object();
@@ -241,7 +241,7 @@ UpdatedFile updated_launch_file(const std::string& text, const std::string& path
   const auto keys = json ? read_json(text, path) : read_yaml(text, path);
   check_accelerate_keys(table, keys);
   reject_sagemaker(keys);
-  return Update(read_document(text, path, keys, text_keys(table)), json).run();
+  return Update(table, read_document(text, path, keys, text_keys(table)), json).run();
 }
 
 }  // namespace hasten::config

@@ -22,6 +22,7 @@ std::string formatted(const char* format, int precision, double value) {
   return large;
 }
 
+// The distance of Damerau and Levenshtein, without edits between two swapped characters.
 std::size_t edits(std::string_view a, std::string_view b) {
   std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
   for (std::size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
@@ -146,6 +147,10 @@ std::optional<std::string> nearest(std::string_view word,
   std::size_t best = std::max<std::size_t>(1, word.size() / 3) + 1;
   std::optional<std::string> found;
   for (const std::string& candidate : candidates) {
+    // Every character that one of them has more is an edit. A hostile file may have a key of
+    // megabytes, whose table of distances would take gigabytes.
+    const auto [shorter, longer] = std::minmax({word.size(), candidate.size()});
+    if (longer - shorter >= best) continue;
     const std::size_t distance = edits(word, candidate);
     if (distance < best) {
       best = distance;
