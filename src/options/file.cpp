@@ -52,29 +52,50 @@ Value value_in(const YAML::Node& node, const std::string& name, const std::strin
 
 // --- JSON
 
-// Returns the position of the key in the first map that begins at or after `from`, because the JSON
-// parser reports no lines; 0 if there is none, as for a key that is written with escapes.
-std::size_t json_position(const std::string& text, const std::string& key, std::size_t from = 0) {
-  const std::string quoted = '"' + key + '"';
-  int depth = 0;
-  for (std::size_t at = from; at < text.size(); ++at) {
-    if (text[at] == '{' || text[at] == '[') ++depth;
-    if ((text[at] == '}' || text[at] == ']') && --depth == 0) break;
-    if (text[at] != '"') continue;
-    std::size_t end = at + 1;
-    while (end < text.size() && text[end] != '"') end += text[end] == '\\' ? 2 : 1;
-    const std::size_t next = text.find_first_not_of(" \t\r\n", end + 1);
-    const bool is_key = next != std::string::npos && text[next] == ':';
-    if (depth == 1 && is_key && text.compare(at, end + 1 - at, quoted) == 0) return at;
-    at = end;
+// The places of the keys of a JSON text, because its parser reports none.
+class JsonPlaces {
+ public:
+  JsonPlaces(const std::string& text, const std::string& name) : text_(text), name_(name) {
+    for (std::size_t at = 0; at < text.size(); ++at) {
+      if (text[at] == '\n') line_ends_.push_back(at);
+    }
   }
-  return 0;
-}
 
-std::size_t line_at(const std::string& text, std::size_t place) {
-  return 1 + static_cast<std::size_t>(
-                 std::count(text.begin(), text.begin() + static_cast<long>(place), '\n'));
-}
+  // Returns the positions of the keys of the first map that begins at or after `from`; keys that are
+  // written with escapes are missing.
+  std::map<std::string, std::size_t> keys(std::size_t from = 0) const {
+    std::map<std::string, std::size_t> positions;
+    int depth = 0;
+    for (std::size_t at = from; at < text_.size(); ++at) {
+      if (text_[at] == '{' || text_[at] == '[') ++depth;
+      if ((text_[at] == '}' || text_[at] == ']') && --depth == 0) break;
+      if (text_[at] != '"') continue;
+      std::size_t end = at + 1;
+      while (end < text_.size() && text_[end] != '"') end += text_[end] == '\\' ? 2 : 1;
+      const std::size_t next = text_.find_first_not_of(" \t\r\n", end + 1);
+      const bool is_key = next != std::string::npos && text_[next] == ':';
+      if (depth == 1 && is_key) positions.emplace(text_.substr(at + 1, end - at - 1), at);
+      at = end;
+    }
+    return positions;
+  }
+
+  // Returns the file and the line of a key; those of the file's begin if its position is not known.
+  std::string place(const std::map<std::string, std::size_t>& positions,
+                    const std::string& key) const {
+    const auto found = positions.find(key);
+    return place(found == positions.end() ? 0 : found->second);
+  }
+  std::string place(std::size_t position) const {
+    const auto before = std::lower_bound(line_ends_.begin(), line_ends_.end(), position);
+    return str(name_, ':', 1 + (before - line_ends_.begin()));
+  }
+
+ private:
+  const std::string& text_;
+  const std::string& name_;
+  std::vector<std::size_t> line_ends_;
+};
 
 std::string json_scalar(const nlohmann::ordered_json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
@@ -95,17 +116,22 @@ Value value_in(const nlohmann::ordered_json& value) {
   return kwargs;
 }
 
-nlohmann::ordered_json load_json(const std::string& text, const std::string& name) {
+nlohmann::ordered_json load_json(const std::string& text, const std::string& name,
+                                 const JsonPlaces& places) {
   try {
     return parse_strict_json<nlohmann::ordered_json>(text);
   } catch (const JsonError& error) {
     if (!error.repeated().empty()) {
-      std::size_t place = 0;
-      for (const std::string& key : error.repeated()) place = json_position(text, key, place);
-      throw_duplicate(name, error.repeated().back(), str(name, ':', line_at(text, place)));
+      std::size_t position = 0;
+      for (const std::string& key : error.repeated()) {
+        const auto positions = places.keys(position);
+        const auto found = positions.find(key);
+        position = found == positions.end() ? 0 : found->second;
+      }
+      throw_duplicate(name, error.repeated().back(), places.place(position));
     }
     if (error.byte() == 0) throw_syntax(name, error.what());
-    throw_syntax(str(name, ':', line_at(text, std::min(error.byte(), text.size()))),
+    throw_syntax(places.place(std::min(error.byte(), text.size())),
                  "invalid JSON: " + error.detail());
   }
 }
@@ -148,18 +174,21 @@ std::vector<Assignment> read_yaml(const std::string& text, const std::string& na
 }
 
 std::vector<Assignment> read_json(const std::string& text, const std::string& name) {
-  const nlohmann::ordered_json root = load_json(text, name);
+  const JsonPlaces places(text, name);
+  const nlohmann::ordered_json root = load_json(text, name, places);
   if (!root.is_object()) throw_no_map(name);
+  const auto positions = places.keys();
   std::vector<Assignment> assignments;
   for (const auto& [key, value] : root.items()) {
-    const std::size_t place = json_position(text, key);
     Assignment& assignment = assignments.emplace_back();
     assignment.key = key;
     assignment.value = value_in(value);
-    assignment.origin = {Origin::Source::file, str(name, ':', line_at(text, place))};
+    assignment.origin = {Origin::Source::file, places.place(positions, key)};
     if (!value.is_object()) continue;
+    const auto found = positions.find(key);
+    const auto inner_positions = places.keys(found == positions.end() ? 0 : found->second);
     for (const auto& [inner, item] : value.items())
-      assignment.places[inner] = str(name, ':', line_at(text, json_position(text, inner, place)));
+      assignment.places[inner] = places.place(inner_positions, inner);
   }
   return assignments;
 }

@@ -55,7 +55,7 @@ bool asks_for_help(const std::vector<std::string>& words);
 // nor an option's value, or the word after "--". words.size() if there is none.
 std::size_t operand_index(const OptionTable& table, const std::vector<std::string>& words);
 
-// Reads a file of at most 1 MiB, JSON if its name ends in .json, otherwise YAML: one map from names
+// Reads a file of at most 128 KiB, JSON if its name ends in .json, otherwise YAML: one map from names
 // to values. null leaves the default.
 HASTEN_INTERNAL_API std::vector<Assignment> read_file(const std::string& path);
 // The same for a text; `name` stands for it in messages.

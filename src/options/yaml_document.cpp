@@ -13,7 +13,8 @@
 namespace hasten::config {
 namespace {
 
-constexpr std::size_t kMaxFileBytes = 1 << 20;
+// yaml-cpp takes up to 130 bytes for each byte of a text.
+constexpr std::size_t kMaxFileBytes = 128 << 10;
 
 class IgnoreEvents : public YAML::EventHandler {
   using Mark = YAML::Mark;
@@ -62,8 +63,8 @@ std::string read_configuration(const std::string& path) {
   text.resize(static_cast<std::size_t>(file.gcount()));
   if (text.size() <= kMaxFileBytes) return text;
   throw ConfigError("config.file-too-large", {.what = "configuration file " + path,
-                                              .got = "more than 1 MiB",
-                                              .expected = "at most 1 MiB"});
+                                              .got = "more than 128 KiB",
+                                              .expected = "at most 128 KiB"});
 }
 
 std::string yaml_place(const YAML::Node& node, const std::string& name) {

@@ -14,7 +14,7 @@
 
 namespace hasten::config {
 
-// Returns the text of a file of at most 1 MiB.
+// Returns the text of a file of at most 128 KiB.
 std::string read_configuration(const std::string& path);
 // Parses a text; `name` stands for it in messages.
 YAML::Node load_yaml_document(const std::string& text, const std::string& name);

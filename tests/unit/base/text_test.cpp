@@ -1,9 +1,9 @@
 #include "hasten/base/text.h"
 
 #include <doctest/doctest.h>
-#include <sys/resource.h>
 
 #include "base/utf8.h"
+#include "unit/peak_memory.h"
 
 namespace base_text_test {
 
@@ -46,15 +46,10 @@ TEST_CASE("text: the nearest name counts a swap as one edit and rejects distant 
 
 TEST_CASE(
     "text: no name is searched for a word of a hostile file that is far longer than all names") {
-  const auto peak_kib = [] {
-    rusage used{};
-    getrusage(RUSAGE_SELF, &used);
-    return used.ru_maxrss;
-  };
   const std::string word(std::size_t{4} << 20, 'a');
-  const auto before = peak_kib();
+  const auto before = test::peak_memory_kib();
   CHECK_FALSE(nearest(word, {"learning_rate", "logging_steps", "seed"}).has_value());
-  CHECK(peak_kib() - before < 64 << 10);
+  CHECK(test::peak_memory_kib() - before < 64 << 10);
 }
 
 TEST_CASE("text: a table pads its columns and aligns numbers to the right") {

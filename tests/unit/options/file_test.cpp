@@ -1,5 +1,6 @@
 #include "options/sources.h"
 #include "unit/options/support.h"
+#include "unit/peak_memory.h"
 
 namespace options_file_test {
 
@@ -104,9 +105,29 @@ TEST_CASE("file: a missing file or a folder is an error of the system") {
   CHECK(error_of([] { config::read_file("/tmp"); }).code == "io.cannot-read");
 }
 
-TEST_CASE("file: a file larger than 1 MiB is refused") {
-  const TemporaryFile file("big.yaml", std::string(2 << 20, '#'));
+TEST_CASE("file: a file larger than 128 KiB is refused") {
+  const TemporaryFile file("big.yaml", std::string((128 << 10) + 1, '#'));
   CHECK(error_of([&] { config::read_file(file.path()); }).code == "config.file-too-large");
+  const TemporaryFile largest("big.yaml", std::string(128 << 10, '#'));
+  CHECK(config::read_file(largest.path()).empty());
+}
+
+TEST_CASE("file: a file of as many keys as it can have takes at most 16 MiB more than its size") {
+  std::string yaml, json = "{\"k\": 1";
+  while (yaml.size() + 16 < 128 << 10) yaml += "k" + std::to_string(yaml.size()) + ": 1\n";
+  while (json.size() + 16 < 128 << 10) json += ",\n\"k" + std::to_string(json.size()) + "\":1";
+  json += "}";
+  const auto read = [](const char* name, const std::string& text) {
+    const TemporaryFile file(name, text);
+    const auto before = peak_memory_kib();
+    const std::vector<config::Assignment> keys = config::read_file(file.path());
+    CHECK(peak_memory_kib() - before < (16 << 10) + 128);
+    const auto lines = std::count(text.begin(), text.end(), '\n') + (text.back() == '\n' ? 0 : 1);
+    CHECK(static_cast<long>(keys.size()) == lines);
+    CHECK(ends_with(keys.back().origin.where, str(name, ":", lines)));
+  };
+  read("many.json", json);
+  read("many.yaml", yaml);
 }
 
 TEST_CASE("file: aliases of aliases are not expanded") {
