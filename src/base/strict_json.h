@@ -9,7 +9,7 @@
 //     throw DataError("models.config-json", {.what = "model/config.json", .got = error.what()});
 //   }
 //
-// Texts must be UTF-8, and a file has at most 512 MiB. Thread rule: pure functions.
+// Texts must be UTF-8, a file has at most 512 MiB, and an object of an ordered document 10,000 keys. Thread rule: pure functions.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +20,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <type_traits>
 #include <utility>
 
 #include "base/unique_keys.h"
@@ -30,6 +31,8 @@ namespace hasten {
 
 inline constexpr std::size_t kDeepestJson = 1000;
 inline constexpr std::uintmax_t kLargestJsonFile = std::uintmax_t{512} << 20;
+// nlohmann's ordered objects compare a key with all keys before it: 100,000 keys take half a minute.
+inline constexpr std::size_t kMostOrderedKeys = 10'000;
 
 struct JsonRules {
   std::size_t deepest = kDeepestJson;  // the number of lists and objects that may be around another
@@ -93,9 +96,17 @@ inline std::string explanation_of(std::string message, std::string_view end) {
 
 template <class Json>
 typename Json::parser_callback_t refuse_repeated_keys() {
-  return unique_keys<Json>([](const KeyPath& path) {
+  const auto refuse = [](const KeyPath& path) {
     throw JsonError("the key \"" + path.back() + "\" twice in one object", path);
-  });
+  };
+  if constexpr (!std::is_same_v<Json, nlohmann::ordered_json>) {
+    return unique_keys<Json>(refuse);
+  } else {
+    return unique_keys<Json>(refuse, [](std::size_t keys) {
+      if (keys > kMostOrderedKeys)
+        throw JsonError(str("more than ", kMostOrderedKeys, " keys in one object"));
+    });
+  }
 }
 
 }  // namespace detail

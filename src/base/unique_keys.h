@@ -5,10 +5,11 @@
 //   const Json value = Json::parse(text, check);
 //
 // `report` gets the path of the second of two equal keys: the keys of the objects around it, from
-// the outermost on, and the key. It may throw. Thread rule: a callback serves one call of the
-// parser.
+// the outermost on, and the key. `count` gets the number of different keys of an object whenever it
+// has grown. Both may throw. Thread rule: a callback serves one call of the parser.
 #pragma once
 
+#include <cstddef>
 #include <set>
 #include <string>
 #include <utility>
@@ -18,10 +19,12 @@ namespace hasten {
 
 using KeyPath = std::vector<std::string>;
 
-template <class Json, class Report>
-typename Json::parser_callback_t unique_keys(Report report) {
+template <class Json, class Report, class Count = void (*)(std::size_t)>
+typename Json::parser_callback_t unique_keys(
+    Report report, Count count = [](std::size_t) {}) {
   using Event = typename Json::parse_event_t;
-  return [report = std::move(report), open = std::vector<std::set<std::string>>(),
+  return [report = std::move(report), count = std::move(count),
+          open = std::vector<std::set<std::string>>(),
           path = KeyPath()](int, Event event, Json& value) mutable {
     if (event == Event::object_start) {
       open.emplace_back();
@@ -34,6 +37,7 @@ typename Json::parser_callback_t unique_keys(Report report) {
     if (event != Event::key) return true;
     path.back() = value.template get<std::string>();
     if (!open.back().insert(path.back()).second) report(path);
+    count(open.back().size());
     return true;
   };
 }

@@ -6,6 +6,7 @@
 
 #include "base/json_number.h"
 #include "hasten/base/error.h"
+#include "hasten/base/text.h"
 #include "options/sources.h"
 #include "track/logged_runs.h"
 #include "unit/code_of.h"
@@ -67,6 +68,19 @@ TEST_CASE("strict JSON: equal keys, other encodings and damage are refused with 
     CHECK(error.detail().size() <= 303);  // The parser repeats the text that it has read.
     CHECK(error.detail().find("syntax error") == 0);
   }
+}
+
+TEST_CASE("strict JSON: an object whose order is kept has at most 10,000 keys") {
+  const auto object = [](std::size_t keys) {
+    std::string text = "{\"k0\":0";
+    for (std::size_t i = 1; i < keys; ++i) text += str(",\"k", i, "\":0");
+    return text + "}";
+  };
+  CHECK(parse_strict_json<nlohmann::ordered_json>(object(10'000)).size() == 10'000);
+  CHECK(parse_strict_json(object(10'001)).size() == 10'001);
+  const std::string inner = "[1, {\"a\": " + object(10'001) + "}]";
+  CHECK_THROWS_WITH_AS(parse_strict_json<nlohmann::ordered_json>(inner),
+                       "more than 10000 keys in one object", JsonError);
 }
 
 TEST_CASE("strict JSON: a text that is refused is a discarded value on request") {

@@ -115,7 +115,7 @@ TEST_CASE("file: a file larger than 128 KiB is refused") {
 TEST_CASE("file: a file of as many keys as it can have takes at most 16 MiB more than its size") {
   std::string yaml, json = "{\"k\": 1";
   while (yaml.size() + 16 < 128 << 10) yaml += "k" + std::to_string(yaml.size()) + ": 1\n";
-  while (json.size() + 16 < 128 << 10) json += ",\n\"k" + std::to_string(json.size()) + "\":1";
+  while (json.size() + 16 < 128 << 10) json += ",\n\"k" + std::to_string(json.size()) + "\":12345";
   json += "}";
   const auto read = [](const char* name, const std::string& text) {
     const TemporaryFile file(name, text);
