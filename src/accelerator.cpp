@@ -1,26 +1,18 @@
 #include "hasten/accelerator.h"
 
-#include <torch/csrc/autograd/profiler_kineto.h>
 #include <torch/torch.h>
 
-#include <algorithm>
 #include <iostream>
 
 #include "attach/attach.h"
-#include "autograd/engine.h"
-#include "device/collective_backend.h"
 #include "device/device.h"
 #include "hasten/anatomy/dry_run.h"
 #include "hasten/base/error.h"
-#include "hasten/base/log.h"
 #include "hasten/base/text.h"
 #include "hasten/process/once.h"
 #include "hasten/tpu/anatomy/dry_tpu.h"
-#include "machine/endpoint.h"
-#include "optim/loss_scale.h"
-#include "options/variable_of.h"
+#include "prepare/accelerator_setup.h"
 #include "prepare/accelerator_state.h"
-#include "prepare/compile_watch.h"
 #include "prepare/gather_counted.h"
 #include "prepare/metrics.h"
 #include "prepare/state_checkpoint.h"
@@ -28,205 +20,7 @@
 #include "track/tracker_set.h"
 
 namespace hasten {
-
-AccumulateScope::AccumulateScope(std::shared_ptr<AcceleratorState> state,
-                                 const std::vector<std::shared_ptr<torch::nn::Module>>& models)
-    : state_(std::move(state)) {
-  state_->begin_micro_batch(models);
-}
-
-AccumulateScope::~AccumulateScope() { state_->end_micro_batch(); }
-
-ProfileScope::ProfileScope(std::filesystem::path trace) : trace_(std::move(trace)) {
-  namespace profiler = torch::autograd::profiler;
-  const profiler::ProfilerConfig config(profiler::ProfilerState::KINETO,
-                                        /*report_input_shapes=*/true, /*profile_memory=*/true);
-  std::set<profiler::ActivityType> activities = {profiler::ActivityType::CPU};
-  const std::vector<const Device*>& devices = all_devices();
-  if (std::any_of(devices.begin(), devices.end(),
-                  [](const Device* each) { return each->is_profiled(); }))
-    activities.insert(profiler::ActivityType::CUDA);
-  profiler::prepareProfiler(config, activities);
-  profiler::enableProfiler(config, activities);
-}
-
-ProfileScope::~ProfileScope() {
-  torch::autograd::profiler::disableProfiler()->save(trace_.string());
-}
-
-SynchronizationScope::SynchronizationScope(std::shared_ptr<AcceleratorState> state,
-                                           const torch::nn::Module* model, Synchronization how)
-    : state_(std::move(state)),
-      model_(model),
-      before_(state_->gradients.set_synchronization(model, how)) {}
-
-SynchronizationScope::~SynchronizationScope() {
-  state_->gradients.set_synchronization(model_, before_);
-}
-
 namespace {
-
-// Returns the precision of the options or, if unset, of hasten launch's environment.
-Precision precision_of(const AcceleratorOptions& options, const config::Environment& environment,
-                       const DeviceTraits& device) {
-  const auto on_device = [&](Precision precision) {
-    const bool narrows = precision == Precision::fp16 && device.takes_fp16_as_bf16;
-    return narrows ? Precision::bf16 : precision;
-  };
-  if (options.mixed_precision) return on_device(*options.mixed_precision);
-  const std::string name = config::variable_of(environment, "ACCELERATE_MIXED_PRECISION");
-  if (name.empty()) return Precision::no;
-  const auto precision = from_name<Precision>(name);
-  if (precision) return on_device(*precision);
-  throw ConfigError(
-      "prepare.precision",
-      {.what = "ACCELERATE_MIXED_PRECISION", .got = name, .expected = "no, bf16 or fp16"});
-}
-
-// Throws for options of float16 that cannot work.
-void check_scaled_losses(const AcceleratorOptions& options, Precision precision) {
-  if (precision != Precision::fp16) return;
-  const LossScale scale(options.grad_scaler);  // checks its options
-  if (options.step_in_backward && options.grad_scaler.enabled)
-    throw_needs_gradients("mixed_precision fp16");
-  const CommunicationHook hook = options.ddp.comm_hook;
-  if (hook != CommunicationHook::power_sgd && hook != CommunicationHook::batched_power_sgd) return;
-  throw ConfigError(
-      "prepare.precision",
-      {.what = str("comm_hook ", name_of(hook), ", with mixed_precision fp16"),
-       .got = "gradients that may be infinite, which would stay in the error feedback",
-       .expected = "another comm_hook",
-       .hint = "use bf16, or comm_hook fp16"});
-}
-
-// Logs on rank 0 where the processes meet, which explains a firewall or a port in use, unless
-// MASTER_ADDR and MASTER_PORT were both given.
-void log_rendezvous_address(const Worker& worker) {
-  const bool was_given =
-      worker.address_source == "MASTER_ADDR" && worker.port_source == "MASTER_PORT";
-  if (worker.world_size == 1 || worker.rank != 0 || was_given) return;
-  const Endpoint address{.host = worker.master_addr, .port = worker.master_port};
-  log_line(str("hasten: ", worker.world_size, " processes started by ", name_of(worker.started_by),
-               " meet at ", to_text(address), " (address: ", worker.address_source,
-               "; port: ", worker.port_source, ")"));
-}
-
-// Returns the backend for the device's tensors: the options' or, if automatic, the one in hasten
-// launch's environment.
-ProcessGroupBackend backend_of(const AcceleratorOptions& options,
-                               const config::Environment& environment) {
-  constexpr const char* kVariable = "HASTEN_PROCESS_GROUP_BACKEND";
-  const std::string name = config::variable_of(environment, kVariable);
-  if (options.process_group.backend != ProcessGroupBackend::automatic || name.empty())
-    return options.process_group.backend;
-  const auto backend = from_name<ProcessGroupBackend>(name);
-  if (backend) return *backend;
-  throw ConfigError(
-      "process.backend",
-      {.what = kVariable, .got = name, .expected = "automatic, nccl, gloo or tpu_dist"});
-}
-
-// Returns what the backend means on the device; a name that is not its own leaves the choice.
-CollectiveChoice choice_of(ProcessGroupBackend backend, const CollectiveBackend* own) {
-  if (backend == ProcessGroupBackend::gloo) return CollectiveChoice::host;
-  return own != nullptr && own->name() == name_of(backend) ? CollectiveChoice::own
-                                                           : CollectiveChoice::automatic;
-}
-
-// Sets the device of the process and the backend that it was opened for.
-void place(const Device& device, const Worker& worker, ProcessState& process,
-           ProcessGroupBackend& backend) {
-  const CollectiveBackend* const own = device.collectives();
-  const Placement placement = device.place(worker, choice_of(backend, own));
-  process.device = placement.device;
-  if (placement.collectives == CollectiveChoice::host) backend = ProcessGroupBackend::gloo;
-  if (placement.collectives == CollectiveChoice::own)
-    backend = from_name<ProcessGroupBackend>(own->name()).value();
-}
-
-// Throws for options whose results would depend on the number of processes.
-ElasticOptions elastic_options_of(const AcceleratorOptions& options, const ProcessState& process) {
-  if (options.elastic_ranks == 0) return {};
-  const ElasticOptions elastic = {.ranks = options.elastic_ranks,
-                                  .steps = options.gradient_accumulation_steps,
-                                  .threads = options.elastic_threads};
-  ElasticRanks::check(elastic, process.num_processes, process.device);
-  const auto refuse = [](bool is_set, const char* option, const char* expected) {
-    if (!is_set) return;
-    throw ConfigError("prepare.elastic", {.what = str(option, ", with elastic_ranks"),
-                                          .expected = expected,
-                                          .hint = "leave one of them out"});
-  };
-  const DataLoaderConfiguration& loaders = options.dataloader_config;
-  refuse(loaders.split_batches, "split_batches", "a batch_size for each virtual rank");
-  refuse(loaders.dispatch_batches.value_or(false), "dispatch_batches",
-         "processes that read their own batches");
-  refuse(!loaders.even_batches, "even_batches = false", "virtual ranks with equally many batches");
-  refuse(options.ddp.comm_hook != CommunicationHook::no ||
-             options.ddp.comm_wrapper != CommunicationWrapper::no,
-         "a comm_hook or comm_wrapper", "gradients that are exchanged as they are");
-  refuse(!options.ddp.broadcast_buffers, "broadcast_buffers = false",
-         "the buffers of virtual rank 0 in all processes");
-  return elastic;
-}
-
-std::shared_ptr<AcceleratorState> state_of(const AcceleratorOptions& options) {
-  if (hasten_accelerator_begins != nullptr) hasten_accelerator_begins();
-  const config::Environment environment = config::whole_environment();
-  const Worker worker = worker_of(environment);
-  const auto is_enabled = [&](const char* name) {
-    return config::environment_flag(environment, name).value_or(false);
-  };
-  const auto is_disabled = [&](const char* name) {
-    return !config::environment_flag(environment, name).value_or(true);
-  };
-  const bool cpu = options.cpu || is_enabled("ACCELERATE_USE_CPU");
-  ProcessState process = ProcessState::of(worker, cpu);
-  ProcessGroupBackend backend = backend_of(options, environment);
-  const DeviceRequest request = {.cpu = cpu,
-                                 .required = options.tpu ? "tpu" : "",
-                                 .only_built_in = DryRun::active(),  // it has a device of its own
-                                 .environment = environment};
-  const Device& device = choose_device(request);
-  place(device, worker, process, backend);
-  const DeviceTraits& traits = device.traits();
-  // The program may have run a backward pass before the GPU's library was loaded.
-  if (traits.is_built_in) ensure_engine_thread(process.device);
-  const GroupOptions of_group{
-      .timeout = options.process_group.timeout,
-      .watchdog = options.process_group.watchdog && !is_disabled("HASTEN_WATCHDOG"),
-      .debug = options.debug || is_enabled("ACCELERATE_DEBUG_MODE"),
-      .backend = backend,
-      .device = process.device,
-      .shared_memory = options.process_group.shared_memory && !is_disabled("HASTEN_SHARED_MEMORY"),
-      .encrypt = options.process_group.encrypt};
-  // These throw before the processes meet.
-  const Precision precision = precision_of(options, environment, traits);
-  check_scaled_losses(options, precision);
-  const ElasticOptions elastic = elastic_options_of(options, process);
-  const SteppingOptions stepping = {.in_backward = options.step_in_backward,
-                                    .offloads_states = options.offload_optimizer_states};
-  check_stepping(stepping, process, options.gradient_accumulation_steps, elastic.ranks);
-  if (stepping.in_backward && precision == Precision::fp16)
-    throw_needs_gradients("fp16, which looks for overflow in all gradients before a step");
-  log_rendezvous_address(worker);
-  auto state = std::make_shared<AcceleratorState>(
-      precision, process, Group::form(worker, of_group), options.gradient_accumulation_steps,
-      options.ddp, options.dataloader_config, elastic, options.grad_scaler);
-  state->placement.moves = options.device_placement;
-  state->stepping = stepping;
-  state->placement.pads =
-      options.dataloader_config.pad_to_static_shapes.value_or(traits.needs_static_shapes);
-  if (traits.narrows_doubles_with_bf16 && precision == Precision::bf16) {
-    const bool downcast = options.downcast_bf16 || is_enabled("ACCELERATE_DOWNCAST_BF16");
-    state->placement.double_type = downcast ? at::kFloat : at::kBFloat16;
-  }
-  if (!traits.needs_static_shapes) return state;
-  state->observers.add(std::make_shared<CompileWatch>(
-      [&device] { return device.compiled_programs(); }, [at = process.device] { synchronize(at); },
-      Logger("hasten", LogLevel::warning, process, state->group)));
-  return state;
-}
 
 void check_project(const ProjectConfiguration& project) {
   if (project.total_limit && *project.total_limit < 1) {
@@ -262,7 +56,8 @@ Accelerator::Accelerator(AcceleratorOptions options) {
   // Throws before the processes meet.
   trackers_ = std::make_shared<TrackerSet>(options.log_with, options.logging_dir, is_main);
   check_project(options.project_config);
-  state_ = state_of(options);
+  if (hasten_accelerator_begins != nullptr) hasten_accelerator_begins();
+  state_ = make_accelerator_state(options, DryRun::active());
   project_ = options.project_config;
   const std::shared_ptr<StepObservers> observers(state_, &state_->observers);
   if (DryTpu* const dry = DryTpu::active()) dry->listen_to(*observers);

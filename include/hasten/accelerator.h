@@ -16,12 +16,11 @@
 //
 // Throws UsageError "prepare.*" and "track.*". The constructor also throws ConfigError
 // "prepare.precision" and "process.backend", "track.unknown", "checkpoint.*" (project_config),
-// "device.tpu-*", and what Group::form throws (hasten/process/group.h). Thread rule: one thread at a
-// time per Accelerator. Source: the names and behaviour of Hugging Face Accelerate; docs/design/
+// "device.tpu-*", and what Group::form throws (hasten/process/group.h). Thread rule: one thread at
+// a time per Accelerator. Source: the names and behaviour of Hugging Face Accelerate; docs/design/
 // explains the differences.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -34,11 +33,9 @@
 #include "hasten/anatomy/anatomy.h"
 #include "hasten/base/export.h"
 #include "hasten/data/collectives.h"
-#include "hasten/data/share.h"
 #include "hasten/formats/module_weights.h"
-#include "hasten/optim/grad_scaler.h"
 #include "hasten/optim/gradients.h"
-#include "hasten/prepare/data_parallel.h"
+#include "hasten/prepare/accelerator_options.h"
 #include "hasten/prepare/exchange_hook.h"
 #include "hasten/prepare/join.h"
 #include "hasten/prepare/local_sgd.h"
@@ -46,31 +43,13 @@
 #include "hasten/prepare/precision.h"
 #include "hasten/prepare/prepare.h"
 #include "hasten/prepare/save_state.h"
+#include "hasten/prepare/scopes.h"
 #include "hasten/process/group.h"
 #include "hasten/process/logger.h"
 #include "hasten/process/split.h"
 #include "hasten/track/tracker.h"
 
 namespace hasten {
-
-// Options of the group of processes. The names are Accelerate's where it has the option.
-struct InitProcessGroupKwargs {
-  // The limit for all processes to meet, and for each collective.
-  std::chrono::milliseconds timeout = std::chrono::minutes(10);
-  // When a collective exceeds the timeout, reports the late rank and ends the job.
-  // HASTEN_WATCHDOG=off turns it off as well.
-  bool watchdog = true;
-  // The backend for GPU and TPU tensors. `automatic` is, for a GPU, NCCL if every process can load
-  // it, otherwise Gloo through host memory; for a TPU, tpu_dist, or Gloo, which is slow, if PCI
-  // lists no TPU. HASTEN_PROCESS_GROUP_BACKEND=gloo, tpu_dist or nccl replaces `automatic`.
-  ProcessGroupBackend backend = ProcessGroupBackend::automatic;
-  // Sums, gathers and broadcasts CPU tensors in memory that the processes of one machine share,
-  // instead of with Gloo's messages. HASTEN_SHARED_MEMORY=off turns it off as well.
-  bool shared_memory = true;
-  // Encrypts data between ranks of different machines. Unset: as HASTEN_ENCRYPT says; without that
-  // variable, data is encrypted if the job has a token (hasten/process/group.h).
-  std::optional<bool> encrypt;
-};
 
 // Options of a backward pass. Names and meaning are those of torch.autograd.backward.
 struct BackwardOptions {
@@ -84,106 +63,9 @@ struct BackwardOptions {
   std::vector<at::Tensor> inputs;
 };
 
-struct AcceleratorOptions {
-  // Unset: ACCELERATE_MIXED_PRECISION, which hasten launch sets; without it, none.
-  std::optional<Precision> mixed_precision;
-  // With fp16: how losses are scaled (hasten/optim/grad_scaler.h). backward() multiplies the loss by
-  // the scale, clip_grad_norm_() and step() divide the gradients by it, step() skips a step with
-  // gradients that are infinite or NaN, and the scale is a part of save_state().
-  GradScalerKwargs grad_scaler;
-  // The most micro-batches in an accumulation window.
-  std::int64_t gradient_accumulation_steps = 1;
-  // Uses the CPU even if there is a GPU or a TPU. Also set by ACCELERATE_USE_CPU=true.
-  bool cpu = false;
-  // Requires a TPU: without one the constructor throws an error that says what is missing
-  // ("device.tpu-*" in docs/errors.md). Also set by ACCELERATE_USE_TPU=true. Without this option a
-  // TPU is used if the machine has one, unless `cpu` is set or ACCELERATE_USE_TPU=false.
-  bool tpu = false;
-  // With bf16 on a TPU, double numbers in batches become float, not bfloat16 (docs/tpu.md). Also
-  // set by ACCELERATE_DOWNCAST_BF16=true.
-  bool downcast_bf16 = false;
-  // prepare() moves models to the device, and prepared loaders move their batches there.
-  bool device_placement = true;
-  DistributedDataParallelKwargs ddp;          // see hasten/prepare/data_parallel.h
-  DataLoaderConfiguration dataloader_config;  // see hasten/data/share.h
-  InitProcessGroupKwargs process_group;
-  // Checks before each collective that all processes make the same call. Also set by
-  // ACCELERATE_DEBUG_MODE=true.
-  bool debug = false;
-  // The trackers that init_trackers starts: names (tracker_names(), or "all") and trackers of your
-  // own (hasten/track/tracker.h): `.log_with = {"tensorboard", own_tracker}`.
-  std::vector<TrackerChoice> log_with;
-  // The folder of the trackers that write files. Each project has a folder of its name in it.
-  std::filesystem::path logging_dir;
-  // The folder and the number of the checkpoints of save_state(); see hasten/prepare/save_state.h.
-  ProjectConfiguration project_config;
-  // The number of virtual ranks, a power of two; 0: none. With them a run has the same bits on any
-  // number of processes that divides it, and may change that number at every checkpoint: each process
-  // runs its virtual ranks one after the other in every step (docs/distributed.md, "Elastic ranks").
-  // For CPUs of one kind.
-  std::int64_t elastic_ranks = 0;
-  // The threads that each process uses for one operation if elastic_ranks is set: their number changes
-  // the bits of sums, so it is a part of the run.
-  std::int64_t elastic_threads = 1;
-  // Steps each parameter of the prepared optimizers in the backward pass, as soon as its gradient is
-  // complete, and frees the gradient: no more than some gradients are there at once. The weights get
-  // the bits of a step after the pass. Each pass that reaches a parameter steps it, with the learning
-  // rate of that time, and optimizer.step() then only counts the step. For one process and for
-  // optimizers whose parameters do not depend on each other. Throws UsageError
-  // "prepare.step-in-backward" for what needs all gradients at once: several processes, windows of
-  // several micro-batches, elastic ranks, create_graph, retain_graph, clip_grad_norm_(),
-  // clip_grad_value_(), step(closure), and two passes before a step.
-  bool step_in_backward = false;
-  // Keeps the states of the prepared optimizers in host memory, with a copy of the weights, and steps
-  // there: gradients come to the host and weights go back. On the CPU nothing changes. Not for LBFGS
-  // and not for a TPU: throws UsageError "prepare.offload".
-  bool offload_optimizer_states = false;
-};
-
 class TrackerSet;
 struct ElasticPosition;
 struct LossScalePosition;
-
-// The scope of one micro-batch; see Accelerator::accumulate.
-class [[nodiscard]] HASTEN_API AccumulateScope {
- public:
-  AccumulateScope(std::shared_ptr<AcceleratorState> state,
-                  const std::vector<std::shared_ptr<torch::nn::Module>>& models);
-  AccumulateScope(const AccumulateScope&) = delete;
-  AccumulateScope& operator=(const AccumulateScope&) = delete;
-  ~AccumulateScope();
-
- private:
-  std::shared_ptr<AcceleratorState> state_;
-};
-
-// The scope of Accelerator::no_sync and Accelerator::trigger_sync_in_backward.
-class [[nodiscard]] HASTEN_API SynchronizationScope {
- public:
-  SynchronizationScope(std::shared_ptr<AcceleratorState> state, const torch::nn::Module* model,
-                       Synchronization how);
-  SynchronizationScope(const SynchronizationScope&) = delete;
-  SynchronizationScope& operator=(const SynchronizationScope&) = delete;
-  ~SynchronizationScope();
-
- private:
-  std::shared_ptr<AcceleratorState> state_;
-  const torch::nn::Module* model_;
-  Synchronization before_;
-};
-
-// Records LibTorch's operators on the CPU from its construction to its destruction, and then writes
-// a Chrome trace (for chrome://tracing or Perfetto).
-class [[nodiscard]] HASTEN_API ProfileScope {
- public:
-  explicit ProfileScope(std::filesystem::path trace);
-  ProfileScope(const ProfileScope&) = delete;
-  ProfileScope& operator=(const ProfileScope&) = delete;
-  ~ProfileScope();
-
- private:
-  std::filesystem::path trace_;
-};
 
 class HASTEN_API Accelerator {
  public:
@@ -248,12 +130,12 @@ class HASTEN_API Accelerator {
   }
   // True if the latest micro-batch closes its window, and after a backward() outside accumulate().
   bool sync_gradients() const;
-  // The mean loss of the latest closed window over all virtual ranks, weighted as its gradients: the
-  // same bits for any number of processes. 0 before the first one. Throws UsageError
+  // The mean loss of the latest closed window over all virtual ranks, weighted as its gradients:
+  // the same bits for any number of processes. 0 before the first one. Throws UsageError
   // "prepare.elastic-loop" without AcceleratorOptions::elastic_ranks.
   double elastic_loss() const;
-  // Returns the sum over all virtual ranks of a number, of which each process gives those of its own
-  // virtual ranks, in order: the same bits for any number of processes. A collective. Throws
+  // Returns the sum over all virtual ranks of a number, of which each process gives those of its
+  // own virtual ranks, in order: the same bits for any number of processes. A collective. Throws
   // UsageError "prepare.elastic-loop" as elastic_loss() does, and for another count of numbers.
   double elastic_sum(const std::vector<double>& of_own_ranks) const;
   // Returns what a checkpoint keeps of elastic ranks (hasten/checkpoint/training_state.h); unset if
@@ -274,8 +156,8 @@ class HASTEN_API Accelerator {
   OpenWindows open_windows() const;
   // Continues such windows in place of those that are open now, once the models and optimizers are
   // prepared as before; the position of the loader is restored apart. Gradients are brought to the
-  // scale of this run's losses. `from` names where the windows come from, for errors. Throws DataError
-  // "checkpoint.window" and "checkpoint.gradients" before anything changes; UsageError
+  // scale of this run's losses. `from` names where the windows come from, for errors. Throws
+  // DataError "checkpoint.window" and "checkpoint.gradients" before anything changes; UsageError
   // "prepare.elastic-loop".
   void restore_windows(const OpenWindows& saved,
                        const std::filesystem::path& from = "restore_windows()");
@@ -301,7 +183,8 @@ class HASTEN_API Accelerator {
   // finite (fp16). Prepared schedulers do not advance then.
   bool optimizer_step_was_skipped() const;
   // With fp16: the scale of the loss, and the number of steps that were skipped
-  // (hasten/checkpoint/training_state.h); unset: losses are not scaled. save_state() keeps it by itself.
+  // (hasten/checkpoint/training_state.h); unset: losses are not scaled. save_state() keeps it by
+  // itself.
   std::optional<LossScalePosition> loss_scale() const;
   // Continues with the scale of such a position; unset: begins again with that of the options. Does
   // nothing if losses are not scaled. Gradients that are present keep their scale: call it before
@@ -362,8 +245,8 @@ class HASTEN_API Accelerator {
     require_all("gather");
     return hasten::gather(group(), batch);
   }
-  // As gather, without the rows that only fill up a last step or a shape, so that a metric counts
-  // each row of the dataset once:
+  // Gathers without the rows that only fill up a last step or a shape, so that a metric counts each
+  // row of the dataset once:
   // `at::Tensor predictions = accelerator.gather_for_metrics(logits.argmax(1));`.
   // Every row comes once, in the order of the dataset, for any length, batch size, number of
   // processes and drop_last: each process knows which of its rows are real (BatchInfo), so nothing
@@ -376,8 +259,9 @@ class HASTEN_API Accelerator {
     visit_tensors(batch, [&](at::Tensor& tensor) { tensor = gather_real_rows(tensor); });
     return batch;
   }
-  // Returns the rows of all processes in rank order. Unlike with gather, their numbers may differ, so
-  // that each process can pass the rows that it has found: `all = accelerator.gather_rows(boxes);`.
+  // Returns the rows of all processes in rank order. Unlike with gather, their numbers may differ,
+  // so that each process can pass the rows that it has found: `all =
+  // accelerator.gather_rows(boxes);`.
   at::Tensor gather_rows(const at::Tensor& rows) const;
   template <TensorBatch Batch>
   Batch reduce(const Batch& batch, Reduction reduction = Reduction::sum, double scale = 1.0) const {
@@ -417,28 +301,30 @@ class HASTEN_API Accelerator {
   // Saves everything that is prepared (models, optimizers with their options, schedulers, positions
   // of loaders), the random generators of every process, the step counters, the open accumulation
   // windows with their gradients, and the registered objects, and returns the folder. Without a
-  // folder it is the next one of AcceleratorOptions::project_config. Call it at the end of the loop's
-  // body, in every process: after optimizer.step(), also inside a window and in the middle of an
-  // epoch. The folder appears complete or not at all (docs/durability.md), and replaces a checkpoint
-  // of the same name. With {.asynchronous = true} it appears later: one save is in flight at most, the
-  // next one waits for it, and so does the Accelerator's destructor; if it fails, a later step logs a
-  // warning and training goes on. A collective. Throws UsageError "checkpoint.open-window",
-  // "checkpoint.no-folder", "checkpoint.not-a-checkpoint", "checkpoint.unknown-optimizer";
-  // ConfigError "checkpoint.project-in-use"; IoError "io.*", after which training may go on.
+  // folder it is the next one of AcceleratorOptions::project_config. Call it at the end of the
+  // loop's body, in every process: after optimizer.step(), also inside a window and in the middle
+  // of an epoch. The folder appears complete or not at all (docs/durability.md), and replaces a
+  // checkpoint of the same name. With {.asynchronous = true} it appears later: one save is in
+  // flight at most, the next one waits for it, and so does the Accelerator's destructor; if it
+  // fails, a later step logs a warning and training goes on. A collective. Throws UsageError
+  // "checkpoint.open-window", "checkpoint.no-folder", "checkpoint.not-a-checkpoint",
+  // "checkpoint.unknown-optimizer"; ConfigError "checkpoint.project-in-use"; IoError "io.*", after
+  // which training may go on.
   std::filesystem::path save_state(const std::filesystem::path& folder = {},
                                    const SaveStateOptions& options = {});
-  // Waits for an asynchronous save, and throws in every process if the latest one has failed, also if
-  // a step has logged it. Call it in every process.
+  // Waits for an asynchronous save, and throws in every process if the latest one has failed, also
+  // if a step has logged it. Call it in every process.
   void wait_for_save();
   // Loads what save_state() has saved into the objects that are prepared and registered, after
   // checking every byte: the loop then goes on as if it had never stopped. Call it before the loop.
-  // A pass over a prepared loader begins after the batches that were used. Without a folder, it takes
-  // the newest checkpoint of the project that is whole, sets damaged ones aside, and returns false if
-  // the project has none yet: `accelerator.load_state();` then starts a new run. A collective. Throws
-  // UsageError "checkpoint.other-objects", DataError "checkpoint.*", "weights.mismatch".
+  // A pass over a prepared loader begins after the batches that were used. Without a folder, it
+  // takes the newest checkpoint of the project that is whole, sets damaged ones aside, and returns
+  // false if the project has none yet: `accelerator.load_state();` then starts a new run. A
+  // collective. Throws UsageError "checkpoint.other-objects", DataError "checkpoint.*",
+  // "weights.mismatch".
   bool load_state(const std::filesystem::path& folder = {});
-  // Makes the object's state a part of the checkpoints (hasten/prepare/save_state.h). In save_state()
-  // only the main process asks for it; load_state() restores it in every process.
+  // Makes the object's state a part of the checkpoints (hasten/prepare/save_state.h). In
+  // save_state() only the main process asks for it; load_state() restores it in every process.
   template <class Object>
   void register_for_checkpointing(Object& object) {
     static_assert(
@@ -447,15 +333,15 @@ class HASTEN_API Accelerator {
         "load_state_dict(), or with state() and set_state(): hasten/prepare/save_state.h");
     add_object(std::make_shared<detail::SavedReference<Object>>(object));
   }
-  // Calls the function in every process with the folder that save_state() writes to, before anything
-  // else is written. Files that it writes there belong to the checkpoint.
+  // Calls the function in every process with the folder that save_state() writes to, before
+  // anything else is written. Files that it writes there belong to the checkpoint.
   CheckpointHook register_save_state_pre_hook(CheckpointFunction function);
   // Calls the function in every process with the folder of load_state(), which has been verified,
   // before anything is loaded.
   CheckpointHook register_load_state_pre_hook(CheckpointFunction function);
   // Saves the weights of a prepared or plain model to a folder, or to a file that ends in
-  // `.safetensors`, for Python and load_model(); see hasten/formats/module_weights.h. The main process
-  // writes. A collective.
+  // `.safetensors`, for Python and load_model(); see hasten/formats/module_weights.h. The main
+  // process writes. A collective.
   template <class Model>
   void save_model(const Model& model, const std::filesystem::path& folder,
                   const SaveModuleOptions& options = {}) const {
