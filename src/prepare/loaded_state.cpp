@@ -1,0 +1,196 @@
+#include "prepare/loaded_state.h"
+
+#include <torch/torch.h>
+
+#include <utility>
+
+#include "base/json_number.h"
+#include "base/strict_json.h"
+#include "checkpoint/elastic_position.h"
+#include "checkpoint/loss_scale_position.h"
+#include "checkpoint/optimizer_options.h"
+#include "checkpoint/optimizer_state.h"
+#include "checkpoint/random_state.h"
+#include "data/loader_checks.h"
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "hasten/formats/module_weights.h"
+#include "hasten/formats/safetensors.h"
+#include "prepare/state_files.h"
+#include "prepare/window_state.h"
+
+namespace hasten {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+}  // namespace
+
+LoadedState::LoadedState(AcceleratorState& state, fs::path folder)
+    : state_(state), folder_(std::move(folder)), json_(parsed()) {
+  try {
+    check();
+  } catch (const Json::exception& error) {
+    throw_bad_state(error.what());
+  } catch (const JsonError& error) {
+    throw_bad_state(error.what());
+  }
+}
+
+void LoadedState::apply() {
+  if (state_.scaling && loss_scale_) state_.scaling->restore(*loss_scale_);
+  restore_windows(state_, windows_);
+  if (elastic_) state_.elastic->restore(*elastic_);
+  const auto models = state_.saved.models();
+  for (std::size_t i = 0; i < models.size(); ++i)
+    load_weights(*models[i], folder_ / numbered_file("model", i));
+  const auto schedulers = state_.saved.schedulers();
+  for (std::size_t i = 0; i < schedulers.size(); ++i) schedulers[i]->set_counts(counts_[i]);
+  const auto optimizers = state_.saved.optimizers();
+  for (std::size_t i = 0; i < optimizers.size(); ++i) {
+    torch::optim::Optimizer& optimizer = optimizers[i]->optimizer();
+    const fs::path file = folder_ / numbered_file("optimizer", i);
+    restore_optimizer(
+        optimizer, names_of_parameters(optimizer, state_.saved), load_safetensors(file), file,
+        state_.stepping.offloads_states ? std::optional(at::Device(at::kCPU)) : std::nullopt);
+    set_options(optimizer, json_.at("optimizers").at(i).at("groups"));
+    optimizers[i]->forget_unscaling();
+    optimizers[i]->steps = steps_[i];
+    state_.group.set_step(optimizers[i]->steps);
+  }
+  for (std::size_t i = 0; i < state_.saved.objects.size(); ++i)
+    state_.saved.objects[i]->load_state_dict(load_safetensors(folder_ / object_file(i)));
+  const TensorDict random = load_safetensors(folder_ / kRandomFile);
+  const auto loaders = state_.saved.loaders();
+  for (std::size_t i = 0; i < loaders.size(); ++i)
+    loaders[i]->set_position(position_of_json(json_.at("loaders").at(i), i, random));
+  restore_randomness(random);
+}
+
+Json LoadedState::parsed() const {
+  if (!fs::exists(folder_ / kStateFile)) throw_bad_state("no such file");
+  Json json = read_json_or_discard(folder_ / kStateFile);
+  if (!json.is_object()) throw_bad_state("no JSON object");
+  return json;
+}
+
+void LoadedState::throw_bad_state(const std::string& got) const {
+  throw DataError("checkpoint.state", {.what = (folder_ / kStateFile).string(),
+                                       .got = got,
+                                       .expected = "the state of an Accelerator",
+                                       .hint = "load a folder that save_state() has written"});
+}
+
+void LoadedState::check() {
+  SavedObjects& saved = state_.saved;
+  processes_ = whole_number_at(json_, "num_processes");
+  elastic_ = elastic_of(json_);
+  loss_scale_ = loss_scale_of(json_);
+  ElasticRanks::check_same_run(elastic_, state_.elastic.get(), folder_.string());
+  check_count("models", "prepared", saved.models().size(), json_.at("models"));
+  check_count("optimizers", "prepared", saved.optimizers().size(), json_.at("optimizers").size());
+  check_count("schedulers", "prepared", saved.schedulers().size(), json_.at("schedulers").size());
+  check_count("loaders", "prepared", saved.loaders().size(), json_.at("loaders").size());
+  check_count("objects", "registered", saved.objects.size(), json_.at("objects"));
+  check_optimizers(saved.optimizers());
+  check_loaders(saved.loaders());
+  for (const Json& each : json_.at("optimizers")) steps_.push_back(whole_number_at(each, "steps"));
+  for (const Json& each : json_.at("schedulers")) {
+    counts_.push_back({.steps = whole_number_at(each, "steps"),
+                       .step_count = whole_number_at(each, "step_count"),
+                       .optimizer_steps = whole_number_at(each, "optimizer_steps")});
+  }
+  // Earlier versions had no windows.
+  windows_ = read_windows(state_, json_.value("windows", Json::array()), folder_);
+  if (loss_scale_) windows_.loss_scale = loss_scale_->scale;
+}
+
+void LoadedState::check_count(const char* what, const char* verb, std::size_t now,
+                              std::size_t before) const {
+  if (now == before) return;
+  throw UsageError("checkpoint.other-objects",
+                   {.what = folder_.string(),
+                    .got = str(now, ' ', what, " that are ", verb, " now"),
+                    .expected = str(before, ", as when the checkpoint was saved"),
+                    .hint = "prepare and register the same objects, in the same order, before "
+                            "load_state()"});
+}
+
+void LoadedState::check_optimizers(
+    const std::vector<std::shared_ptr<SyncedOptimizer>>& optimizers) const {
+  for (std::size_t i = 0; i < optimizers.size(); ++i) {
+    const Json& saved = json_.at("optimizers").at(i);
+    torch::optim::Optimizer& optimizer = optimizers[i]->optimizer();
+    const std::string before = saved.at("name").get<std::string>();
+    const std::string now = name_of_optimizer(optimizer);
+    if (before != now) {
+      throw DataError("checkpoint.optimizer-kind",
+                      {.what = (folder_ / kStateFile).string(),
+                       .got = "the state of " + before,
+                       .expected = "the state of " + now,
+                       .hint = "load it with the optimizer that the checkpoint was made with"});
+    }
+    check_options(optimizer, saved.at("groups"), (folder_ / kStateFile).string());
+  }
+}
+
+void LoadedState::check_loaders(
+    const std::vector<std::shared_ptr<detail::PositionedLoader>>& loaders) const {
+  for (std::size_t i = 0; i < loaders.size(); ++i) {
+    const Json& saved = json_.at("loaders").at(i);
+    const bool was_of_hasten = position_of_json(saved, i, {}).is_of_hasten;
+    if (was_of_hasten == loaders[i]->is_of_hasten()) {
+      check_parts(saved, i, *loaders[i]);
+      continue;
+    }
+    const auto kind = [](bool of_hasten) {
+      return of_hasten ? "a loader of hasten" : "a loader that hasten did not make";
+    };
+    throw UsageError("checkpoint.other-objects",
+                     {.what = str(folder_.string(), ", loader ", i),
+                      .got = kind(loaders[i]->is_of_hasten()),
+                      .expected = kind(was_of_hasten),
+                      .hint = "prepare the same loaders, in the same order, before load_state()"});
+  }
+}
+
+// Other parts of a stream have other rows.
+void LoadedState::check_parts(const Json& json, std::size_t number,
+                              const detail::PositionedLoader& loader) const {
+  if (!loader.is_of_hasten()) return;
+  const LoaderState saved = position_of_json(json, number, {}).loader;
+  const std::int64_t before = detail::parts_of(saved, processes_),
+                     now = detail::parts_of(loader.position().loader, state_.group.size());
+  if (!detail::is_inside_pass(saved) || before == now) return;
+  throw DataError("data.state",
+                  {.what = str(folder_.string(), ", loader ", number),
+                   .got = detail::parts_text(now),
+                   .expected = detail::parts_text(before) + ", as when the checkpoint was saved",
+                   .hint = "continue with as many processes and with the same dispatch_batches, "
+                           "or from a checkpoint at the start of an epoch"});
+}
+
+void LoadedState::restore_randomness(const TensorDict& saved) const {
+  TensorDict generators;
+  for (const auto& [name, tensor] : saved) {
+    if (!starts_with(name, "loader.")) generators.emplace(name, tensor);
+  }
+  // Outside of micro-batches elastic ranks draw the same numbers.
+  const std::int64_t rank = elastic_ ? 0 : state_.group.rank();
+  const TensorDict own = random_state_of(generators, rank);
+  if (!own.empty()) return restore_random_state(own);
+  if (rank >= processes_) {
+    const Logger logger("hasten", LogLevel::passive, state_.process, state_.group);
+    logger.warning(str("the checkpoint is from ", processes_, " processes: rank ", rank,
+                       " has no saved random state and goes on with its own"),
+                   {.main_process_only = false});
+    return;
+  }
+  throw DataError("checkpoint.random-state",
+                  {.what = (folder_ / kRandomFile).string(),
+                   .got = str("no state of rank ", rank),
+                   .expected = str("the generators of ", processes_, " processes")});
+}
+
+}  // namespace hasten

@@ -1,0 +1,57 @@
+// File: prepare/loaded_state.h (internal)
+// The contents of a checkpoint's files, read and compared with what is prepared before anything
+// changes.
+//
+//   LoadedState loaded(state, folder);   // changes nothing
+//   loaded.apply();
+//
+// The constructor throws UsageError "checkpoint.other-objects", ConfigError "checkpoint.elastic",
+// DataError "checkpoint.*" and "data.state"; apply() also throws DataError "weights.*" and
+// "safetensors.*", and both IoError "io.*". Thread rule: that of the Accelerator.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hasten/checkpoint/training_state.h"
+#include "hasten/prepare/open_window.h"
+#include "prepare/accelerator_state.h"
+
+namespace hasten {
+
+class LoadedState {
+ public:
+  LoadedState(AcceleratorState& state, std::filesystem::path folder);
+
+  // Changes everything that is prepared and registered to what the checkpoint has.
+  void apply();
+
+ private:
+  nlohmann::json parsed() const;
+  [[noreturn]] void throw_bad_state(const std::string& got) const;
+  void check();
+  void check_count(const char* what, const char* verb, std::size_t now, std::size_t before) const;
+  void check_optimizers(const std::vector<std::shared_ptr<SyncedOptimizer>>& optimizers) const;
+  void check_loaders(const std::vector<std::shared_ptr<detail::PositionedLoader>>& loaders) const;
+  // Other parts of a stream have other rows.
+  void check_parts(const nlohmann::json& json, std::size_t number,
+                   const detail::PositionedLoader& loader) const;
+  void restore_randomness(const TensorDict& saved) const;
+
+  AcceleratorState& state_;
+  std::filesystem::path folder_;
+  nlohmann::json json_;
+  std::int64_t processes_ = 0;
+  OpenWindows windows_;
+  std::optional<ElasticPosition> elastic_;
+  std::optional<LossScalePosition> loss_scale_;
+  std::vector<std::int64_t> steps_;              // of each optimizer
+  std::vector<SyncedScheduler::Counts> counts_;  // of each scheduler
+};
+
+}  // namespace hasten

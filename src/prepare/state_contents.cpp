@@ -1,0 +1,82 @@
+#include "prepare/state_contents.h"
+
+#include <torch/torch.h>
+
+#include <utility>
+
+#include "checkpoint/elastic_position.h"
+#include "checkpoint/loss_scale_position.h"
+#include "checkpoint/optimizer_options.h"
+#include "checkpoint/optimizer_state.h"
+#include "checkpoint/random_state.h"
+#include "hasten/base/files.h"
+#include "hasten/checkpoint/checkpoint_folders.h"
+#include "hasten/formats/module_weights.h"
+#include "hasten/formats/safetensors.h"
+#include "prepare/state_files.h"
+#include "prepare/window_state.h"
+
+namespace hasten {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+std::uintmax_t bytes_of(AcceleratorState& state, const StateContents& contents) {
+  std::uintmax_t bytes = 0;
+  for (const auto& model : state.saved.models()) {
+    for (const at::Tensor& tensor : model->parameters()) bytes += tensor.nbytes();
+    for (const at::Tensor& tensor : model->buffers()) bytes += tensor.nbytes();
+  }
+  for (const auto& [name, tensors] : contents.files) {
+    for (const auto& [key, tensor] : tensors) bytes += tensor.nbytes();
+  }
+  return bytes;
+}
+
+}  // namespace
+
+StateContents state_contents(AcceleratorState& state, const std::vector<TensorDict>& random,
+                             Json windows, const std::optional<ElasticPosition>& elastic) {
+  StateContents contents;
+  Json& json = contents.json;
+  json = {{"models", state.saved.models().size()}, {"num_processes", state.group.size()},
+          {"objects", state.saved.objects.size()}, {"optimizers", Json::array()},
+          {"schedulers", Json::array()},           {"loaders", Json::array()},
+          {"windows", std::move(windows)}};
+  add_elastic(json, elastic);
+  if (state.scaling) add_loss_scale(json, state.scaling->position());
+  const auto optimizers = state.saved.optimizers();
+  for (std::size_t i = 0; i < optimizers.size(); ++i) {
+    torch::optim::Optimizer& optimizer = optimizers[i]->optimizer();
+    json["optimizers"].push_back({{"name", name_of_optimizer(optimizer)},
+                                  {"steps", optimizers[i]->steps},
+                                  {"groups", options_of(optimizer)}});
+    contents.files[numbered_file("optimizer", i)] =
+        optimizer_tensors(optimizer, names_of_parameters(optimizer, state.saved));
+  }
+  for (const auto& scheduler : state.saved.schedulers()) {
+    const SyncedScheduler::Counts counts = scheduler->counts();
+    json["schedulers"].push_back({{"steps", counts.steps},
+                                  {"step_count", counts.step_count},
+                                  {"optimizer_steps", counts.optimizer_steps}});
+  }
+  TensorDict& generators = contents.files[kRandomFile] = joined_random_states(random);
+  const auto loaders = state.saved.loaders();
+  for (std::size_t i = 0; i < loaders.size(); ++i)
+    json["loaders"].push_back(json_of_position(loaders[i]->position(), i, generators));
+  for (std::size_t i = 0; i < state.saved.objects.size(); ++i)
+    contents.files[object_file(i)] = state.saved.objects[i]->state_dict();
+  return contents;
+}
+
+void write_state(AcceleratorState& state, const StateContents& contents, const fs::path& folder) {
+  check_free_space(folder, bytes_of(state, contents), "a checkpoint");
+  const auto models = state.saved.models();
+  for (std::size_t i = 0; i < models.size(); ++i)
+    save_weights(*models[i], folder / numbered_file("model", i));
+  for (const auto& [name, tensors] : contents.files) save_safetensors(folder / name, tensors);
+  write_file_atomically(folder / kStateFile, contents.json.dump(2) + "\n");
+}
+
+}  // namespace hasten

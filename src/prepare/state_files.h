@@ -1,0 +1,36 @@
+// File: prepare/state_files.h (internal)
+// The files in the folder of save_state(): their names, and the positions of loaders as
+// accelerator_state.json has them (docs/formats.md).
+//
+//   numbered_file("model", 0);       // "model.safetensors"
+//   numbered_file("optimizer", 2);   // "optimizer_2.safetensors"
+//
+// position_of_json throws nlohmann::json::exception and JsonError for other JSON. Thread rule: pure
+// functions.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "hasten/formats/tensor_dict.h"
+#include "hasten/prepare/detail/loader_position.h"
+
+namespace hasten {
+
+inline constexpr const char* kStateFile = "accelerator_state.json";
+inline constexpr const char* kRandomFile = "random_state.safetensors";
+
+// Returns "model.safetensors", "model_1.safetensors" and so on, as Accelerate names its files.
+std::string numbered_file(const char* what, std::size_t number);
+// Returns the name of the file of a registered object.
+std::string object_file(std::size_t number);
+
+// Returns the JSON of the position of the loader with this number, and adds the state of its
+// generator, if it has one, to `generators`.
+nlohmann::json json_of_position(const detail::SavedPosition& position, std::size_t number,
+                                TensorDict& generators);
+// Returns the position that such JSON has.
+detail::SavedPosition position_of_json(const nlohmann::json& json, std::size_t number,
+                                       const TensorDict& generators);
+
+}  // namespace hasten
