@@ -17,6 +17,8 @@
 
 namespace hasten {
 
+class WorkCounter;
+
 struct Trainer::Impl {
   // The parts of one call of train(), each in a header of its name.
   struct RunParts;
@@ -75,7 +77,7 @@ struct Trainer::Impl {
   const Group& group() const { return accelerator.group(); }
   bool is_elastic() const { return args.elastic_ranks > 0; }
   std::int64_t data_ranks() const { return hasten::data_ranks(args, group().size()); }
-  // Those of this process.
+  // The number of virtual ranks of this process; 1 without elastic ranks.
   std::int64_t turns() const { return data_ranks() / group().size(); }
   const DeviceTraits& traits() const { return device_of(accelerator.device()).traits(); }
   // True if this process writes the files that all share.
@@ -103,6 +105,17 @@ struct Trainer::Impl {
   // Returns the number of steps that were skipped since the last call.
   std::int64_t take_skipped_steps();
 
+  // The end of a run (trainer/run_end.cpp).
+  struct RunFigures {
+    double seconds;
+    std::int64_t steps;  // those of this run only, without those before it was resumed
+    double loss;         // the mean loss
+  };
+  Metrics final_metrics(const RunFigures& figures, const RunParts& run,
+                        const WorkCounter& work) const;
+  // Gives the model the weights of the best checkpoint, or logs a warning if there is none.
+  void load_best_model() const;
+
   TrainerEvent event() {
     return {.args = args, .state = state, .model = *model, .accelerator = &accelerator};
   }
@@ -112,15 +125,16 @@ struct Trainer::Impl {
                         Arguments&&... arguments) {
     for_each_callback([&](TrainerCallback& each) { (each.*hook)(event(), control, arguments...); });
   }
-  // Calls f with each callback. One that is added or removed meanwhile counts from the next call on.
+  // Calls f with each callback. One that is added or removed meanwhile counts from the next call
+  // on.
   template <class F>
   void for_each_callback(F&& f) const {
     const std::vector<std::shared_ptr<TrainerCallback>> all = parts.callbacks;
     for (const auto& callback : all) f(*callback);
   }
 
-  // The callbacks whose attributes a checkpoint keeps, by the key in it: the callback's name, with a
-  // number from the second callback of that name on.
+  // The callbacks whose attributes a checkpoint keeps, by the key in it: the callback's name, with
+  // a number from the second callback of that name on.
   std::vector<std::pair<std::string, TrainerCallback*>> stateful_callbacks() const;
 
   Trainer& trainer;  // its steps may be those of a class that derives from it
@@ -138,8 +152,8 @@ struct Trainer::Impl {
   std::optional<PreparedModel<torch::nn::Module>> prepared;
   // The optimizer, if it evaluates other weights than it trains.
   AveragesWeights* averaging = nullptr;
-  // Gives the model the weights to evaluate and to save, or those to train. Every process calls them
-  // at the same places, because the way there and back rounds the weights.
+  // Gives the model the weights to evaluate and to save, or those to train. Every process calls
+  // them at the same places, because the way there and back rounds the weights.
   void use_evaluated_weights() const {
     if (averaging != nullptr) averaging->eval();
   }

@@ -7,11 +7,9 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "hasten/checkpoint/manifest.h"
 #include "hasten/device/memory.h"
 #include "hasten/models/recomputation.h"
 #include "hasten/optim/gradients.h"
-#include "hasten/process/once.h"
 #include "trainer/agreement.h"
 #include "trainer/batch_size_search.h"
 #include "trainer/best_metric.h"
@@ -21,7 +19,7 @@
 #include "trainer/run_checkpoints.h"
 #include "trainer/run_control.h"
 #include "trainer/run_parts.h"
-#include "trainer/saved_model.h"
+#include "trainer/step_checks.h"
 #include "trainer/step_memory.h"
 #include "trainer/work_counter.h"
 
@@ -372,22 +370,9 @@ class Trainer::Run {
     run_.parameters.check_unchanged(*trainer_.model, trainer_.state.global_step);
   }
 
-  // A loss that has a gradient, but does not depend on a parameter of the module, would train nothing.
   void check_has_gradients() const {
-    const auto has_gradient = [](const at::Tensor& parameter) {
-      return parameter.grad().defined();
-    };
-    if (args_.step_in_backward || trainer_.is_elastic() || trainer_.group().size() > 1 ||
-        std::any_of(run_.trained.begin(), run_.trained.end(), has_gradient))
-      return;
-    throw UsageError(
-        "trainer.loss-without-gradient",
-        {.what = str("step ", trainer_.state.global_step + 1),
-         .got = "a gradient for no parameter of the module",
-         .expected = "a loss that depends on a parameter that requires a gradient",
-         .hint =
-             "compute it from the outputs of the Trainer's module, and change its parameters in "
-             "place, with copy_(): assigning to a member leaves the registered one as it is"});
+    if (args_.step_in_backward || trainer_.is_elastic() || trainer_.group().size() > 1) return;
+    require_gradient(run_.trained, trainer_.state.global_step + 1);
   }
 
   // Throws before the step, so that the weights are still those of the last finite loss.
@@ -398,19 +383,8 @@ class Trainer::Run {
   }
 
   void report_nonfinite_loss(const LossRecord::Nonfinite& bad) const {
-    trainer_.logger.warning(
-        str("the loss of step ", bad.step, " is ", std::isnan(bad.loss) ? "NaN" : "infinite",
-            bad.count > 1
-                ? str(", the first of ", bad.count, " losses read together that are not finite")
-                : ""));
-    if (!args_.stop_on_nonfinite_loss) return;
-    throw DivergedError(
-        "trainer.nonfinite-loss",
-        {.what = str("step ", bad.step),
-         .got = str("a loss of ", std::isnan(bad.loss) ? "NaN" : "infinity"),
-         .expected = "a finite loss",
-         .hint = "the weights are those before this step; a smaller learning_rate, warm-up, or "
-                 "max_grad_norm usually helps"});
+    trainer_.logger.warning(nonfinite_loss_text(bad));
+    if (args_.stop_on_nonfinite_loss) throw_nonfinite_loss(bad);
   }
 
   void agree() {
@@ -480,53 +454,22 @@ class Trainer::Run {
     const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
     TrainerState& state = trainer_.state;
     const double loss = run_.losses.mean();
-    Metrics metrics = final_metrics(seconds, loss);
+    Metrics metrics = trainer_.final_metrics(
+        {.seconds = seconds, .steps = state.global_step - started_at_step_, .loss = loss}, run_,
+        work_);
     trainer_.memory.stop(MemoryTracker::Stage::train, metrics);
     broadcast_metrics(trainer_.group(), metrics);
     trainer_.trainer.log(metrics);
     metrics["epoch"] = state.epoch;
     trainer_.use_evaluated_weights();
     checkpoints_.finish();
-    if (args_.load_best_model_at_end) load_best_model();
+    if (args_.load_best_model_at_end) trainer_.load_best_model();
     trainer_.notify_callbacks(&TrainerCallback::on_train_end);
     return {.global_step = state.global_step,
             .steps = state.global_step - started_at_step_,
             .stop_signal = control_.stop_signal(),
             .training_loss = loss,
             .metrics = metrics};
-  }
-
-  Metrics final_metrics(double seconds, double loss) const {
-    const auto steps = static_cast<double>(trainer_.state.global_step -
-                                           started_at_step_);  // those of this run only
-    Metrics metrics =
-        speed_metrics("train", seconds,
-                      run_.plan.samples * steps / static_cast<double>(run_.plan.max_steps), steps);
-    if (work_.knows_flos()) metrics["total_flos"] = trainer_.state.total_flos;
-    metrics["train_loss"] = loss;
-    if (!args_.skip_memory_metrics)
-      metrics["train_mem_cpu_peak"] = static_cast<double>(host_memory().peak_resident);
-    if (run_.losses.nonfinite() > 0)
-      metrics["nonfinite_losses"] = static_cast<double>(run_.losses.nonfinite());
-    if (const auto scale = trainer_.accelerator.loss_scale(); scale && scale->skipped_steps > 0)
-      metrics["skipped_steps"] = static_cast<double>(scale->skipped_steps);
-    return metrics;
-  }
-
-  void load_best_model() {
-    const TrainerState& state = trainer_.state;
-    if (state.best_model_checkpoint.empty()) {
-      trainer_.logger.warning(
-          "load_best_model_at_end: no evaluation has given a finite " +
-          args_.metric_for_best_model +
-          " with a checkpoint, so the model keeps the weights of the last step");
-      return;
-    }
-    once(trainer_.group(), trainer_.writes(),
-         [&] { verify_checkpoint(state.best_model_checkpoint); });
-    load_model_files(*trainer_.model, state.best_model_checkpoint);
-    trainer_.logger.info(str("loaded the best model: ", state.best_model_checkpoint, " (",
-                             args_.metric_for_best_model, " ", *state.best_metric, ")"));
   }
 
   using Clock = std::chrono::steady_clock;
