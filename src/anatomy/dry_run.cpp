@@ -253,6 +253,32 @@ bool has_only_small_integers(const OperatorPlan& plan, const Stack& stack, std::
                           c10::multiply_integers(arguments[0].toIntVector()));
 }
 
+// Returns the strategy for this call, which may differ from the plan's for its tensors.
+Strategy strategy_for(const c10::OperatorHandle& op, const OperatorPlan& plan, const Stack& stack) {
+  const std::size_t count = op.schema().arguments().size();
+  const Strategy planned = plan.strategy;
+  if ((planned == Strategy::shapes || planned == Strategy::composite) && any_sparse(stack, count))
+    return Strategy::sparse;
+  const bool computes_on_cpu = plan.on_cpu || plan.name == "aten::copy_";
+  if (planned == Strategy::shapes && computes_on_cpu && has_only_small_integers(plan, stack, count))
+    return Strategy::real;
+  // A composite that works on the CPU tensor by tensor (_foreach_mul_) is one in-place kernel on a
+  // GPU.
+  if (planned == Strategy::composite && op.schema().returns().empty() &&
+      DryGpu::active() != nullptr)
+    return Strategy::skip;
+  return planned;
+}
+
+// Replaces the operands by a number that stands for the one that the program reads.
+void push_placeholder(Stack* stack, std::size_t count) {
+  const at::ScalarType type = torch::jit::peek(*stack, 0, count).toTensor().scalar_type();
+  torch::jit::drop(*stack, count);
+  stack->push_back(type == at::kBool                  ? at::Scalar(true)
+                   : c10::isIntegralType(type, false) ? at::Scalar(std::int64_t{1})
+                                                      : at::Scalar(1.0));
+}
+
 // Runs an operator on dry tensors.
 void run_dry(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
   const OperatorPlan& plan = plan_for(op);
@@ -263,19 +289,7 @@ void run_dry(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
     gpu->waits().add_call(plan.name, torch::jit::last(*stack, count));
   }
   if (plan.gpu_composite && DryGpu::active() != nullptr) return plan.gpu_composite(stack);
-  Strategy strategy = plan.strategy;
-  if ((strategy == Strategy::shapes || strategy == Strategy::composite) &&
-      any_sparse(*stack, count))
-    strategy = Strategy::sparse;
-  const bool computes_on_cpu = plan.on_cpu || plan.name == "aten::copy_";
-  if (strategy == Strategy::shapes && computes_on_cpu &&
-      has_only_small_integers(plan, *stack, count))
-    strategy = Strategy::real;
-  // A composite that works on the CPU tensor by tensor (_foreach_mul_) is one in-place kernel on a
-  // GPU.
-  if (strategy == Strategy::composite && op.schema().returns().empty() &&
-      DryGpu::active() != nullptr)
-    strategy = Strategy::skip;
+  const Strategy strategy = strategy_for(op, plan, *stack);
   if (strategy == Strategy::composite) return op.callBoxedForDispatchKey(*plan.composite, *stack);
   if (strategy == Strategy::sparse && op.hasKernelForDispatchKey(DispatchKey::SparseCPU))
     return op.callBoxedForDispatchKey(DispatchKey::SparseCPU, *stack);
@@ -298,14 +312,8 @@ void run_dry(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
       if (CallCollector* const collector = CallCollector::active())
         collector->add(op, {stack->end() - static_cast<std::ptrdiff_t>(count), stack->end()}, {});
       return torch::jit::drop(*stack, count);
-    case Strategy::placeholder: {
-      const at::ScalarType type = torch::jit::peek(*stack, 0, count).toTensor().scalar_type();
-      torch::jit::drop(*stack, count);
-      stack->push_back(type == at::kBool                  ? at::Scalar(true)
-                       : c10::isIntegralType(type, false) ? at::Scalar(std::int64_t{1})
-                                                          : at::Scalar(1.0));
-      return;
-    }
+    case Strategy::placeholder:
+      return push_placeholder(stack, count);
     case Strategy::always_true:
       torch::jit::drop(*stack, count);
       stack->push_back(true);

@@ -71,6 +71,12 @@ class Anatomy::Recorder : public StepObserver, public std::enable_shared_from_th
   std::unique_ptr<at::ObserverContext> begin_node(const at::RecordFunction& function);
   void end_node(Frame& frame);
   void end_operator(const at::RecordFunction& function, Frame& frame);
+  // Notes what the call reads and writes, and sets the rule that applies to it. Returns the layer
+  // that owns one of its operands, or -1.
+  std::int32_t record_operands(c10::ArrayRef<const c10::IValue> inputs, bool runs_layers,
+                               Frame& frame);
+  // Adds the operations and the bytes of a call to its row.
+  void count_work(const at::RecordFunction& function, Frame& frame, anatomy::Operation& row);
   std::int32_t producing_layer(c10::ArrayRef<const c10::IValue> operands, const Operator& op) const;
   const Operator& operator_for(const at::RecordFunction& function);
 

@@ -101,7 +101,7 @@ const Anatomy::Recorder::Operator& Anatomy::Recorder::operator_for(
       slot->returns_argument.push_back(result.alias_info() != nullptr);
     }
     // Finds the arguments that are written and not read. In hasten's operators they follow those
-    // that are read, except in optimizers, which update them; LibTorch calls them out.
+    // that are read, except in optimizers, which update them; in LibTorch's they are named `out`.
     const bool ours = starts_with(slot->name, "hasten::") &&
                       !starts_with(slot->name, "hasten::adamw") &&
                       !starts_with(slot->name, "hasten::lion");
@@ -136,6 +136,46 @@ std::int32_t Anatomy::Recorder::producing_layer(c10::ArrayRef<const c10::IValue>
   return product && !makers.empty() ? modules_.shared_parent(makers) : -1;
 }
 
+std::int32_t Anatomy::Recorder::record_operands(c10::ArrayRef<const c10::IValue> inputs,
+                                                bool runs_layers, Frame& frame) {
+  const Operator& op = *frame.op;
+  std::int32_t owner = -1;
+  const bool counts = options_.operations && !op.views;
+  const bool has_formula =
+      op.rule != nullptr && (op.rule->flops || op.rule->reads || op.rule->writes);
+  bool plain = true;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (counts) frame.shapes.first.push_back(frame.shapes.inputs.size());
+    for_each_tensor(inputs[i], [&](const at::Tensor& tensor) {
+      if (owner < 0 && (phase_ != Phase::backward || runs_layers))
+        owner = modules_.owner(storage_of(tensor));
+      if (!counts) return;
+      if (tensor.defined() && at::isReducedFloatingType(tensor.scalar_type())) {
+        frame.half = true;
+        has_float16_ = has_float16_ || tensor.scalar_type() == at::kHalf;
+      }
+      frame.on_gpu |= tensor.defined() && DryGpu::is_device(tensor.device());
+      plain &= is_plain(tensor);
+      const TensorShape shape = shape_of(tensor);
+      const bool writes = i < op.writes.size() && op.writes[i];
+      if (!(i < op.only_writes.size() && op.only_writes[i])) frame.read += shape.bytes;
+      if (writes) frame.written += shape.bytes;
+      // An undefined tensor is a missing argument; in a list it keeps its place.
+      if (tensor.defined() || !inputs[i].isTensor()) frame.shapes.inputs.push_back(shape);
+    });
+    // Tensors are not kept, because autograd reuses those that nobody else holds.
+    if (counts && has_formula) {
+      const bool tensors =
+          inputs[i].isTensor() || inputs[i].isTensorList() || inputs[i].isOptionalTensorList();
+      frame.shapes.values.push_back(tensors ? c10::IValue() : inputs[i]);
+    }
+  }
+  if (counts) frame.shapes.first.push_back(frame.shapes.inputs.size());
+  // A formula over all numbers of a tensor does not hold for a sparse one.
+  frame.rule = plain || !has_formula || op.rule->takes_sparse ? op.rule : nullptr;
+  return owner;
+}
+
 std::unique_ptr<at::ObserverContext> Anatomy::Recorder::begin_operator(
     const at::RecordFunction& function) {
   if (!is_operator(function.name())) return nullptr;
@@ -151,40 +191,7 @@ std::unique_ptr<at::ObserverContext> Anatomy::Recorder::begin_operator(
   frame->call = call_count_++;
   // Layers of the backward pass are those of its nodes. What is recomputed there has its own.
   const bool runs_layers = phase_ == Phase::forward || is_recomputing();
-  std::int32_t owner = -1;
-  const bool counts = options_.operations && !op.views;
-  const bool has_formula =
-      op.rule != nullptr && (op.rule->flops || op.rule->reads || op.rule->writes);
-  bool plain = true;
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (counts) frame->shapes.first.push_back(frame->shapes.inputs.size());
-    for_each_tensor(inputs[i], [&](const at::Tensor& tensor) {
-      if (owner < 0 && (phase_ != Phase::backward || runs_layers))
-        owner = modules_.owner(storage_of(tensor));
-      if (!counts) return;
-      if (tensor.defined() && at::isReducedFloatingType(tensor.scalar_type())) {
-        frame->half = true;
-        has_float16_ = has_float16_ || tensor.scalar_type() == at::kHalf;
-      }
-      frame->on_gpu |= tensor.defined() && DryGpu::is_device(tensor.device());
-      plain &= is_plain(tensor);
-      const TensorShape shape = shape_of(tensor);
-      const bool writes = i < op.writes.size() && op.writes[i];
-      if (!(i < op.only_writes.size() && op.only_writes[i])) frame->read += shape.bytes;
-      if (writes) frame->written += shape.bytes;
-      // An undefined tensor is a missing argument; in a list it keeps its place.
-      if (tensor.defined() || !inputs[i].isTensor()) frame->shapes.inputs.push_back(shape);
-    });
-    // Tensors are not kept, because autograd reuses those that nobody else holds.
-    if (counts && has_formula) {
-      const bool tensors =
-          inputs[i].isTensor() || inputs[i].isTensorList() || inputs[i].isOptionalTensorList();
-      frame->shapes.values.push_back(tensors ? c10::IValue() : inputs[i]);
-    }
-  }
-  if (counts) frame->shapes.first.push_back(frame->shapes.inputs.size());
-  // A formula over all numbers of a tensor does not hold for a sparse one.
-  frame->rule = plain || !has_formula || op.rule->takes_sparse ? op.rule : nullptr;
+  std::int32_t owner = record_operands(inputs, runs_layers, *frame);
   frame->copies_weight = owner >= 0 && op.name == "aten::_to_copy";
   const std::string* const running = RunningModule::path();
   if (runs_layers && running != nullptr) {
@@ -211,36 +218,9 @@ std::unique_ptr<at::ObserverContext> Anatomy::Recorder::begin_operator(
   return frame;
 }
 
-void Anatomy::Recorder::end_operator(const at::RecordFunction& function, Frame& frame) {
-  const auto took = Clock::now() - frame.began;
-  top_ = frame.below;
-  // An operator that was interrupted, as by the end of a recomputation, has no results.
-  if (std::uncaught_exceptions() > frame.exceptions) return;
-  // Recomputation may have had the result already.
-  if (take_kept_result_mark()) return;
-  if (frame.copies_weight) {
-    for (const c10::IValue& output : function.outputs()) {
-      for_each_tensor(output, [&](const at::Tensor& tensor) {
-        ledger_.assign(storage_of(tensor), Component::model_weights, frame.module);
-      });
-    }
-  }
-  if (top_ != nullptr && top_->op != nullptr) top_->inside += took;
-  if (!options_.operations) return;
+void Anatomy::Recorder::count_work(const at::RecordFunction& function, Frame& frame,
+                                   Operation& row) {
   const Operator& op = *frame.op;
-  // An operator without a rule computes what its callees compute, unless it has a kernel of its
-  // own.
-  const bool is_composed = frame.rule == nullptr && frame.counted_inside;
-  const bool computes_nothing =
-      op.views || is_composed ||
-      (frame.rule != nullptr && frame.rule->group == OperationGroup::none);
-  if (is_composed && op.own_kernel && !op.views) op.uncounted = true;
-  Operation& row = rows_[{&op, frame.module, frame.phase}];
-  row.seconds += std::chrono::duration<double>(took - frame.inside).count();
-  ++row.count;
-  if (calls_.size() < kMaxCalls) calls_.push_back({&row, frame.began, took});
-  if (top_ != nullptr && (!computes_nothing || frame.counted_inside)) top_->counted_inside = true;
-  if (computes_nothing) return;
   const auto& outputs = function.outputs();
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const bool made = i >= op.returns_argument.size() || !op.returns_argument[i];
@@ -274,6 +254,39 @@ void Anatomy::Recorder::end_operator(const at::RecordFunction& function, Frame& 
                                      *gpu_speed_);
   row.kernel_seconds += time.kernels;
   row.host_seconds += time.host;
+}
+
+void Anatomy::Recorder::end_operator(const at::RecordFunction& function, Frame& frame) {
+  const auto took = Clock::now() - frame.began;
+  top_ = frame.below;
+  // An operator that was interrupted, as by the end of a recomputation, has no results.
+  if (std::uncaught_exceptions() > frame.exceptions) return;
+  // Recomputation may have had the result already.
+  if (take_kept_result_mark()) return;
+  if (frame.copies_weight) {
+    for (const c10::IValue& output : function.outputs()) {
+      for_each_tensor(output, [&](const at::Tensor& tensor) {
+        ledger_.assign(storage_of(tensor), Component::model_weights, frame.module);
+      });
+    }
+  }
+  if (top_ != nullptr && top_->op != nullptr) top_->inside += took;
+  if (!options_.operations) return;
+  const Operator& op = *frame.op;
+  // An operator without a rule computes what its callees compute, unless it has a kernel of its
+  // own.
+  const bool is_composed = frame.rule == nullptr && frame.counted_inside;
+  const bool computes_nothing =
+      op.views || is_composed ||
+      (frame.rule != nullptr && frame.rule->group == OperationGroup::none);
+  if (is_composed && op.own_kernel && !op.views) op.uncounted = true;
+  Operation& row = rows_[{&op, frame.module, frame.phase}];
+  row.seconds += std::chrono::duration<double>(took - frame.inside).count();
+  ++row.count;
+  if (calls_.size() < kMaxCalls) calls_.push_back({&row, frame.began, took});
+  if (top_ != nullptr && (!computes_nothing || frame.counted_inside)) top_->counted_inside = true;
+  if (computes_nothing) return;
+  count_work(function, frame, row);
 }
 
 }  // namespace hasten

@@ -113,6 +113,52 @@ void check_batch_types(const TrainerParts& parts, const ComputeLoss& forward) {
   }
 }
 
+// Throws for arguments that contradict how the loss is computed. `ranks` is the number of ranks
+// that divide the data.
+void check_losses(const TrainingArguments& args, const TrainerParts& parts, std::int64_t ranks) {
+  if (args.label_smoothing_factor != 0 && parts.compute_loss) {
+    throw ConfigError("trainer.label-smoothing",
+                      {.what = "label_smoothing_factor",
+                       .got = str(args.label_smoothing_factor, ", with compute_loss"),
+                       .expected = "0, because compute_loss computes the loss",
+                       .hint = "smooth the labels in compute_loss, for example with the option "
+                               "label_smoothing of torch::nn::functional::cross_entropy"});
+  }
+  if (!args.average_tokens_across_devices && ranks > 1) {
+    throw ConfigError("trainer.average-tokens",
+                      {.what = "average_tokens_across_devices",
+                       .got = str("false, with ", ranks,
+                                  args.elastic_ranks > 0 ? " virtual ranks" : " processes"),
+                       .expected = "true, because a loss is the mean over the labels of all "
+                                   "processes",
+                       .hint = "leave out average_tokens_across_devices"});
+  }
+}
+
+void warn_of_slow_precision(const Accelerator& accelerator, const Logger& logger) {
+  if (accelerator.mixed_precision() == Precision::bf16 && !bf16_is_fast(accelerator.device())) {
+    logger.warning(
+        "this CPU has neither AVX512-BF16 nor AMX: steps with bf16 take some 20 times as long as "
+        "in float. Leave out --bf16");
+  }
+  if (accelerator.mixed_precision() == Precision::fp16 && !fp16_is_fast(accelerator.device())) {
+    logger.warning(
+        "this CPU has neither AVX512-FP16 nor AMX-FP16: steps with fp16 take several times as long "
+        "as in float. Leave out --fp16, or use --bf16 if the CPU has AVX512-BF16 or AMX");
+  }
+}
+
+// Applies the arguments that change settings of the process.
+void apply_settings(const TrainingArguments& args, const Accelerator& accelerator) {
+  if (args.tf32) choose_tf32(*args.tf32, accelerator.device());
+  if (args.num_threads > 0) at::set_num_threads(static_cast<int>(args.num_threads));
+  if (args.full_determinism)
+    at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+  // Each process draws its own dropout masks, as each row of a larger batch does. With elastic
+  // ranks the Accelerator does this.
+  set_seed(args.seed + (args.elastic_ranks > 0 ? 0 : accelerator.process().process_index));
+}
+
 }  // namespace
 
 void throw_no_logits(const std::string& what) {
@@ -159,46 +205,15 @@ Trainer::Impl::Impl(Trainer& owner, std::shared_ptr<torch::nn::Module> module,
   if (!model) throw UsageError("trainer.no-model", {.what = "Trainer without a model"});
   memory.start(MemoryTracker::Stage::init);
   check_batch_types(parts, forward);
-  if (args.label_smoothing_factor != 0 && parts.compute_loss) {
-    throw ConfigError("trainer.label-smoothing",
-                      {.what = "label_smoothing_factor",
-                       .got = str(args.label_smoothing_factor, ", with compute_loss"),
-                       .expected = "0, because compute_loss computes the loss",
-                       .hint = "smooth the labels in compute_loss, for example with the option "
-                               "label_smoothing of torch::nn::functional::cross_entropy"});
-  }
-  if (!args.average_tokens_across_devices && data_ranks() > 1) {
-    throw ConfigError(
-        "trainer.average-tokens",
-        {.what = "average_tokens_across_devices",
-         .got = str("false, with ", data_ranks(), is_elastic() ? " virtual ranks" : " processes"),
-         .expected = "true, because a loss is the mean over the labels of all "
-                     "processes",
-         .hint = "leave out average_tokens_across_devices"});
-  }
+  check_losses(args, parts, data_ranks());
   if (args.eval_strategy != IntervalStrategy::no && !parts.eval_dataset) {
     logger.warning(str("eval_strategy is ", name_of(args.eval_strategy),
                        " but there is no evaluation data: training runs without evaluations. Pass "
                        "eval_dataset (--eval_data)"));
     args.eval_strategy = IntervalStrategy::no;
   }
-  if (accelerator.mixed_precision() == Precision::bf16 && !bf16_is_fast(accelerator.device())) {
-    logger.warning(
-        "this CPU has neither AVX512-BF16 nor AMX: steps with bf16 take some 20 times as long as "
-        "in float. Leave out --bf16");
-  }
-  if (accelerator.mixed_precision() == Precision::fp16 && !fp16_is_fast(accelerator.device())) {
-    logger.warning(
-        "this CPU has neither AVX512-FP16 nor AMX-FP16: steps with fp16 take several times as long "
-        "as in float. Leave out --fp16, or use --bf16 if the CPU has AVX512-BF16 or AMX");
-  }
-  if (args.tf32) choose_tf32(*args.tf32, accelerator.device());
-  if (args.num_threads > 0) at::set_num_threads(static_cast<int>(args.num_threads));
-  if (args.full_determinism)
-    at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
-  // Each process draws its own dropout masks, as each row of a larger batch does. With elastic ranks
-  // the Accelerator does this.
-  set_seed(args.seed + (is_elastic() ? 0 : accelerator.process().process_index));
+  warn_of_slow_precision(accelerator, logger);
+  apply_settings(args, accelerator);
   if (!expanded_tracker_names(args.report_to).empty()) {
     parts.callbacks.push_back(std::make_shared<TrackingCallback>());
   } else if (!args.run_name.empty()) {
