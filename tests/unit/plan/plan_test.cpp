@@ -1,59 +1,23 @@
 // Plans of steps whose needs are known by formulas, and of a small model by dry runs.
-#include "hasten/plan/plan.h"
-
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <cmath>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "device/host_traffic.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
-#include "hasten/machine/gpus.h"
 #include "hasten/options/train_options.h"
-#include "machine/host_links.h"
-#include "plan/step_time_model.h"
+#include "hasten/plan/plan.h"
 #include "plan/techniques.h"
 #include "unit/code_of.h"
+#include "unit/plan/planned_steps.h"
 
 namespace plan_plan_test {
 
 using namespace hasten;
-
-namespace {
-
-constexpr std::int64_t kMiB = 1 << 20;
-
-bool sets(const PlanSettings& settings, const std::string& name, const std::string& value) {
-  return std::find(settings.begin(), settings.end(), std::pair(name, value)) != settings.end();
-}
-
-// A step with 100 MiB of weights, 200 MiB of optimizer states and 50 MiB for each row. Each
-// micro-batch takes 10 ms and 2 ms a row.
-StepNeeds needs_of(const PlanSettings& settings, std::int64_t rows, std::int64_t accumulation) {
-  double states = 200, row = 50, time = 2;
-  if (sets(settings, "bf16", "true")) row *= 0.6, time *= 0.7;
-  if (sets(settings, "optim", "adafactor")) states = 2, time *= 1.1;
-  if (sets(settings, "optim", "sgd")) states = 0, time *= 0.95;
-  const double all = 200 + states + row * static_cast<double>(rows);
-  return {.bytes = static_cast<std::int64_t>(all) * kMiB,
-          .seconds =
-              1e-3 * static_cast<double>(accumulation) * (10 + time * static_cast<double>(rows))};
-}
-
-PlanOptions options_of(std::int64_t memory) {
-  PlanOptions options{.step = {.model = "a model",
-                               .arguments = {.per_device_train_batch_size = 16},
-                               .device = "cuda:a100-40gb"},
-                      .memory = memory,
-                      .predictor = needs_of};
-  return options;
-}
-
-}  // namespace
+using namespace hasten::planned_steps;
 
 TEST_CASE("plan: what is asked for is kept if it fits and nothing is faster") {
   PlanOptions options = options_of(4000 * kMiB);
@@ -221,7 +185,8 @@ TEST_CASE("plan: a technique that the model does not take is an error only if it
 }
 
 TEST_CASE("plan: accumulation may need more memory than a whole step") {
-  // As a model whose largest weight is an embedding: its gradient has the rows of one batch only.
+  // Stands for a model whose largest weight is an embedding: its gradient has the rows of one batch
+  // only.
   PlanOptions options = options_of(400 * kMiB);
   options.keep_effective_batch = true;
   options.predictor = [](const PlanSettings& settings, std::int64_t rows,
@@ -306,40 +271,6 @@ TEST_CASE("plan: every technique sets what the arguments know, on a GPU that has
   }
 }
 
-namespace {
-
-// The configuration of a small BERT, in a file that is deleted with the object.
-class SmallModel {
- public:
-  explicit SmallModel(std::int64_t width = 64, std::int64_t layers = 2) {
-    write_file_atomically(file(),
-                          str(R"({"model_type": "bert", "vocab_size": 100, "hidden_size": )", width,
-                              R"(, "num_hidden_layers": )", layers,
-                              R"(, "num_attention_heads": 4, "intermediate_size": )", 4 * width,
-                              R"(, "max_position_embeddings": 64,
-                        "architectures": ["BertForSequenceClassification"]})"));
-  }
-  std::string file() const { return (folder_.path() / "config.json").string(); }
-
- private:
-  TemporaryDirectory folder_;
-};
-
-bool has_change(const anatomy::StepComparison& comparison, const std::string& name) {
-  return std::any_of(comparison.changes.begin(), comparison.changes.end(),
-                     [&](const anatomy::StepChange& each) { return each.name == name; });
-}
-
-const anatomy::StepChange& change_of(const anatomy::StepComparison& comparison,
-                                     const std::string& name) {
-  for (const anatomy::StepChange& each : comparison.changes)
-    if (each.name == name) return each;
-  FAIL("no change " << name);
-  return comparison.changes.front();
-}
-
-}  // namespace
-
 TEST_CASE("plan: the YAML has what makes the model, so that a run trains the step of the plan") {
   const SmallModel model;
   const TemporaryDirectory folder;
@@ -367,166 +298,6 @@ TEST_CASE("plan: the YAML has what makes the model, so that a run trains the ste
   CHECK(run.options.task == TrainTask::text_classification);
   CHECK(run.arguments.optim_args.text("stochastic_rounding", "") == "true");
   CHECK(run.arguments.per_device_train_batch_size == 2);
-}
-
-TEST_CASE("plan: a comparison has every technique, with the needs of its own estimate") {
-  const SmallModel model;
-  PlanOptions options{.step = {.model = model.file(), .length = 64, .device = "cuda:t4"}};
-  const anatomy::StepComparison comparison = compare_changes(options);
-  REQUIRE(comparison.changes.size() == techniques().size() + 2);  // half the batch, half the length
-  CHECK(comparison.asked.bytes == needed_bytes(estimate(options.step).memory));
-  const auto needed = [&](const char* name) {
-    return needed_bytes(estimate(with_settings(options.step, find_technique(name).sets)).memory);
-  };
-  for (const char* name : {"adamw_8bit", "recompute", "offload_states"}) {
-    CAPTURE(name);
-    CHECK(change_of(comparison, name).refused.empty());
-    CHECK(change_of(comparison, name).needs.bytes == needed(name));
-  }
-  CHECK(change_of(comparison, "bf16").refused == "cuda:t4 has no bfloat16");
-  CHECK(change_of(comparison, "sdpa").refused == "the step has it already");
-  CHECK(change_of(comparison, "step_in_backward").refused.find("max_grad_norm") !=
-        std::string::npos);
-  CHECK(change_of(comparison, "lion_8bit").exactness == Exactness::other);
-  const nlohmann::json json = nlohmann::json::parse(to_json(comparison));
-  CHECK(json["changes"].size() == comparison.changes.size());
-  CHECK(json["bytes"] == comparison.asked.bytes);
-  options.step.device = "cpu";
-  options.budget = 0;
-  CHECK(change_of(compare_changes(options), "offload_activations").refused ==
-        "the CPU has no memory but the host's");
-}
-
-TEST_CASE("plan: a comparison has half the batch and half the length, if they can change") {
-  const SmallModel model;
-  PlanOptions options{.step = {.model = model.file(),
-                               .length = 64,
-                               .arguments = {.per_device_train_batch_size = 4},
-                               .device = "cuda:t4"}};
-  const anatomy::StepComparison comparison = compare_changes(options);
-  EstimateOptions half = options.step;
-  half.arguments.per_device_train_batch_size = 2;
-  half.arguments.gradient_accumulation_steps = 2;
-  CHECK(change_of(comparison, "batches of 2 rows, 2 in a step").needs.bytes ==
-        needed_bytes(estimate(half).memory));
-  EstimateOptions shorter = options.step;
-  shorter.length = 32;
-  CHECK(change_of(comparison, "rows of 32 tokens").needs.bytes ==
-        needed_bytes(estimate(shorter).memory));
-  CHECK(change_of(comparison, "rows of 32 tokens").exactness == Exactness::other);
-  options.step.length = 1;
-  options.step.arguments.per_device_train_batch_size = 1;
-  CHECK(compare_changes(options).changes.size() == techniques().size());
-}
-
-TEST_CASE("plan: a comparison takes away what the step has and what is not a default") {
-  const SmallModel model;
-  PlanOptions options{.step = {.model = model.file(), .length = 64, .device = "cuda:a100-40gb"}};
-  const EstimateOptions plain = options.step;
-  options.step.arguments.bf16 = true;
-  options.step.arguments.activation_checkpointing = true;
-  options.step.arguments.activation_checkpointing_kwargs.set("policy", "selective");
-  const anatomy::StepComparison comparison = compare_changes(options);
-  EstimateOptions in_float = options.step, kept = options.step;
-  in_float.arguments.bf16 = false;
-  kept.arguments.activation_checkpointing = false;
-  kept.arguments.activation_checkpointing_kwargs = {};
-  CHECK(change_of(comparison, "without bf16").needs.bytes ==
-        needed_bytes(estimate(in_float).memory));
-  CHECK(change_of(comparison, "without recompute_cheap").needs.bytes ==
-        needed_bytes(estimate(kept).memory));
-  CHECK(change_of(comparison, "recompute").refused == "the step has it already");
-  CHECK_FALSE(has_change(comparison, "without sdpa"));
-  // Its options go with a recomputation, also if no technique has them.
-  options.step.arguments.activation_checkpointing_kwargs = {{"every_n_layers", 3}};
-  CHECK(change_of(compare_changes(options), "without recompute").needs.bytes ==
-        needed_bytes(estimate(kept).memory));
-}
-
-TEST_CASE("plan: a comparison of inferences has what changes the forward pass") {
-  const SmallModel model;
-  const PlanOptions options{.step = {.model = model.file(),
-                                     .length = 64,
-                                     .mode = EstimateMode::inference,
-                                     .arguments = {.per_device_train_batch_size = 4},
-                                     .device = "cuda:t4"}};
-  const anatomy::StepComparison comparison = compare_changes(options);
-  CHECK(comparison.asked.bytes == needed_bytes(estimate(options.step).memory));
-  CHECK(change_of(comparison, "fp16").refused.empty());
-  CHECK(change_of(comparison, "sgd").refused == "it changes the training only");
-  EstimateOptions half = options.step;
-  half.arguments.per_device_train_batch_size = 2;
-  CHECK(change_of(comparison, "batches of 2 rows, 1 in a step").needs.bytes ==
-        needed_bytes(estimate(half).memory));
-}
-
-TEST_CASE("plan: products of float16 are faster on a GPU that has no bfloat16") {
-  const SmallModel model(/*width=*/512);
-  const PlanOptions options{.step = {.model = model.file(),
-                                     .length = 64,
-                                     .arguments = {.per_device_train_batch_size = 256},
-                                     .device = "cuda:t4"}};
-  const anatomy::StepComparison comparison = compare_changes(options);
-  CHECK(change_of(comparison, "fp16").needs.seconds < 0.7 * comparison.asked.seconds);
-}
-
-TEST_CASE("plan: what is offloaded takes the time of the link") {
-  const SmallModel model(/*width=*/256);
-  PlanOptions options{.step = {.model = model.file(),
-                               .length = 64,
-                               .arguments = {.per_device_train_batch_size = 64},
-                               .device = "cuda:t4"}};
-  const auto seconds = [&](const char* name) {
-    const anatomy::StepComparison comparison = compare_changes(options);
-    const anatomy::StepChange effect = change_of(comparison, name);
-    CHECK(effect.needs.bytes < comparison.asked.bytes);
-    CHECK(effect.exactness == Exactness::exact);
-    return effect.needs.seconds - comparison.asked.seconds;
-  };
-  // The gradients in float and the weights, each in one direction.
-  const auto weights = 4.0 * static_cast<double>(estimate(options.step).memory.parameters);
-  CHECK(seconds("offload_states") > weights / host_link_bytes_per_second(find_gpu("cuda:t4")) / 2);
-  const double by_pcie = seconds("offload_activations");
-  CHECK(by_pcie > 0);
-  options.step.device = "cuda:gh200";
-  CHECK(seconds("offload_activations") < by_pcie);  // NVLink-C2C
-}
-
-TEST_CASE("plan: the copies of a step are counted, and each activation returns once") {
-  const SmallModel model(/*width=*/256);
-  EstimateOptions step{.model = model.file(), .length = 64, .device = "cuda:a100-40gb"};
-  step.arguments.per_device_train_batch_size = 64;
-  step.arguments.optim = OptimizerName::sgd;  // has no sparse gradients
-  using Purpose = HostTraffic::Purpose;
-  {
-    const HostTraffic traffic;
-    const std::int64_t numbers = estimate(step).memory.parameters;
-    CHECK(traffic.bytes(Purpose::activations).to_host == 0);
-    CHECK(traffic.bytes(Purpose::optimizer_states).to_host == 0);
-    step.arguments.offload_optimizer_states = true;
-    estimate(step);
-    CHECK(traffic.bytes(Purpose::optimizer_states).to_host == step.steps * 4 * numbers);
-    CHECK(traffic.bytes(Purpose::optimizer_states).to_device == step.steps * 4 * numbers);
-    CHECK(traffic.bytes(Purpose::activations).to_host == 0);
-  }
-  step.arguments.activation_offloading = true;
-  const HostTraffic traffic;
-  estimate(step);
-  const HostTraffic::Bytes activations = traffic.bytes(Purpose::activations);
-  CHECK(activations.to_host > 0);
-  CHECK(activations.to_device == activations.to_host);
-}
-
-TEST_CASE("plan: a program's report has the time of the estimate that it was made of") {
-  const SmallModel model;
-  EstimateOptions step{.model = model.file(), .length = 64, .device = "cuda:v100-16gb"};
-  step.arguments.fp16 = true;
-  const anatomy::Report report = estimate(step);
-  REQUIRE(report.half_is_float16);
-  const StepNeeds needs = read_step_needs(to_json(report));
-  CHECK(needs.bytes == needed_bytes(report.memory));
-  CHECK(needs.seconds == doctest::Approx(reported_seconds(report)));
-  CHECK(code_of([] { read_step_needs("{}"); }) == "plan.report");
 }
 
 TEST_CASE("plan: of a small model, it fits and the next larger batch does not") {

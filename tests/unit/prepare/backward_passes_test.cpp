@@ -13,7 +13,7 @@
 #include "unit/code_of.h"
 #include "unit/prepare/distributed_fixtures.h"
 
-namespace prepare_passes_together_test {
+namespace prepare_backward_passes_test {
 
 using namespace hasten;
 using namespace hasten::forked;
@@ -593,4 +593,4 @@ TEST_CASE("passes: LBFGS makes the steps of one process") {
   }
 }
 
-}  // namespace prepare_passes_together_test
+}  // namespace prepare_backward_passes_test

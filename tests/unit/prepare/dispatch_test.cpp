@@ -1,17 +1,13 @@
-// Loaders that rank 0 reads for all ranks, streams across processes, and loader states that another
-// number of processes loads. Each process is a fork of this one.
+// Loaders that rank 0 reads for all ranks, and streams across processes. Each process is a fork of
+// this one.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
-
-#include <atomic>
-#include <chrono>
-#include <set>
-#include <thread>
 
 #include "hasten/accelerator.h"
 #include "hasten/data/loader.h"
 #include "hasten/process/notebook_launcher.h"
 #include "unit/code_of.h"
+#include "unit/prepare/dispatched_rows.h"
 #include "unit/prepare/distributed_fixtures.h"
 
 namespace prepare_dispatch_test {
@@ -19,75 +15,7 @@ namespace prepare_dispatch_test {
 using namespace hasten;
 using namespace hasten::forked;
 using namespace hasten::distributed_fixtures;
-
-namespace {
-
-using Rows = std::vector<std::int64_t>;
-using Texts = std::pair<TensorDict, std::vector<std::string>>;
-
-struct Row {
-  std::int64_t number;
-};
-struct AsTexts {
-  Texts operator()(std::span<const Row> rows) const {
-    std::vector<std::string> texts;
-    Rows numbers;
-    for (const Row& row : rows) {
-      numbers.push_back(row.number);
-      texts.push_back(str("row ", row.number));
-    }
-    return {{{"numbers", at::tensor(numbers, at::kLong)}}, texts};
-  }
-};
-struct Count {
-  std::int64_t rows;
-  std::shared_ptr<std::atomic<std::int64_t>> reads = std::make_shared<std::atomic<std::int64_t>>();
-  std::int64_t fails_at = -1;
-  std::int64_t size() const { return rows; }
-  Row get(std::int64_t index) const {
-    ++*reads;
-    if (index == fails_at) throw DataError("test.broken", {.what = "broken", .got = "row 13"});
-    return {index};
-  }
-};
-struct Stream {
-  std::int64_t rows;
-  std::shared_ptr<std::atomic<std::int64_t>> reads = std::make_shared<std::atomic<std::int64_t>>();
-  std::int64_t fails_at = -1;
-  std::int64_t at = 0;
-  std::optional<Row> next() {
-    if (at == rows) return std::nullopt;
-    ++*reads;
-    if (at == fails_at) throw std::runtime_error("the line is cut");
-    return Row{at++};
-  }
-  void rewind(std::int64_t) { at = 0; }
-};
-
-Rows rows_in(const Texts& batch) {
-  const at::Tensor numbers = batch.first.at("numbers");
-  Rows rows;
-  for (std::int64_t i = 0; i < numbers.size(0); ++i) {
-    rows.push_back(numbers[i].item<std::int64_t>());
-    require(batch.second[static_cast<std::size_t>(i)] == str("row ", rows.back()),
-            "the text of another row");
-  }
-  return rows;
-}
-
-std::vector<Rows> pass(auto& loader) {
-  std::vector<Rows> all;
-  for (auto& batch : loader) all.push_back(rows_in(batch));
-  return all;
-}
-
-AcceleratorOptions dispatch_options(std::optional<bool> dispatch, bool even = true,
-                                    bool split = false) {
-  return {.dataloader_config = {
-              .split_batches = split, .dispatch_batches = dispatch, .even_batches = even}};
-}
-
-}  // namespace
+using namespace hasten::dispatched_rows;
 
 TEST_CASE("dispatch: every process has the batches that it would have read itself") {
   for (const std::int64_t workers : {0, 3}) {
@@ -428,130 +356,6 @@ TEST_CASE("dispatch: batches smaller than the number of processes are refused wi
         require(pass(loader).size() == 1, "a batch for each");
       },
       3);
-}
-
-TEST_CASE("loader state: another number of processes continues at the same row") {
-  constexpr std::int64_t kRows = 29;
-  auto whole = make_loader(Count{kRows}, {.batch_size = 1, .shuffle = true}, AsTexts{});
-  Rows order, next;
-  for (auto& batch : whole) order.push_back(rows_in(batch).front());
-  for (auto& batch : whole) next.push_back(rows_in(batch).front());
-  // The state that each number of processes saves after some batches of 2.
-  for (const std::int64_t batches : {0, 1, 3, 4}) {
-    std::vector<LoaderState> states;
-    for (const std::int64_t world : {1, 2, 3})
-      states.push_back({.seed = 42, .epoch = 0, .batch = batches, .rows = batches * 2 * world});
-    for (const std::int64_t world : {1, 2, 3, 4}) {
-      debug_launcher(
-          [&] {
-            Accelerator accelerator(dispatch_options(batches % 2 == 0));
-            const std::int64_t count = accelerator.group().size();
-            if (count <= 3) {  // these states are saved
-              auto raw = make_loader(Count{kRows}, {.batch_size = 2, .shuffle = true}, AsTexts{});
-              auto [loader] = accelerator.prepare(raw);
-              std::int64_t seen = 0;
-              if (batches > 0) {
-                for ([[maybe_unused]] auto& batch : loader) {
-                  if (++seen == batches) break;
-                }
-              }
-              require(loader->state() == states[static_cast<std::size_t>(count - 1)], "the state");
-            }
-            for (const LoaderState& state : states) {
-              for (const bool before : {true, false}) {
-                auto raw = make_loader(Count{kRows}, {.batch_size = 2, .shuffle = true}, AsTexts{});
-                if (before) raw.load_state(state);
-                auto [loader] = accelerator.prepare(raw);
-                if (!before) raw.load_state(state);
-                Rows got;
-                std::int64_t steps = 0;
-                for (auto& batch : loader) {
-                  ++steps;
-                  const at::Tensor all = accelerator.gather_for_metrics(batch.first.at("numbers"));
-                  for (std::int64_t i = 0; i < all.size(0); ++i)
-                    got.push_back(all[i].item<std::int64_t>());
-                }
-                const Rows expected(order.begin() + state.rows, order.end());
-                require(got == expected, str("from row ", state.rows, " on ", count, " processes"));
-                require(
-                    loader->state() == LoaderState{.seed = 42, .epoch = 1, .batch = 0, .rows = 0},
-                    "and then the next epoch");
-                const auto again = pass(loader);
-                require(again.front().front() ==
-                            next[static_cast<std::size_t>(2 * accelerator.group().rank())],
-                        "from its start");
-              }
-            }
-          },
-          world);
-    }
-  }
-}
-
-TEST_CASE("loader state: streams continue at their row, and positions out of range are refused") {
-  debug_launcher([] {
-    Accelerator accelerator;
-    auto raw = make_loader(Stream{11}, {.batch_size = 2}, AsTexts{});
-    raw.load_state({.seed = 42, .epoch = 0, .batch = 1, .rows = 6});  // of three processes
-    auto [loader] = accelerator.prepare(raw);
-    const std::vector<Rows> expected = accelerator.group().rank() == 0
-                                           ? std::vector<Rows>{{6, 7}, {10, 0}}
-                                           : std::vector<Rows>{{8, 9}, {1, 2}};
-    require(pass(loader) == expected, "rows that fill up are still the epoch's first");
-    raw.load_state({.seed = 42, .epoch = 0, .batch = 1, .rows = 12});
-    require(code_of([&] { pass(loader); }) == "data.state", "past the end");
-    auto map = make_loader(Count{11}, {.batch_size = 2}, AsTexts{});
-    auto [other] = accelerator.prepare(map);
-    require(code_of([&] { map.load_state({.rows = 12}); }) == "data.state", "past the end");
-    map.load_state({.seed = 42, .epoch = 3, .rows = 11});
-    require(other->epoch() == 4, "the end of an epoch is the start of the next");
-  });
-}
-
-TEST_CASE("randomness: a row and a batch draw the same numbers in any process") {
-  struct Keys {
-    std::int64_t size() const { return 24; }
-    std::uint64_t get(std::int64_t, const RowContext& context) const { return context.key(); }
-  };
-  struct AsPairs {
-    std::pair<std::vector<std::uint64_t>, std::uint64_t> operator()(
-        std::span<const std::uint64_t> keys, const BatchContext& context) const {
-      return {{keys.begin(), keys.end()}, context.key()};
-    }
-  };
-  // One process: the keys of every batch and of its rows.
-  std::vector<std::vector<std::pair<std::vector<std::uint64_t>, std::uint64_t>>> epochs(2);
-  auto alone = make_loader(Keys{}, {.batch_size = 2, .shuffle = true}, AsPairs{});
-  for (auto& epoch : epochs) {
-    for (const auto& batch : alone) epoch.push_back(batch);
-  }
-  std::set<std::uint64_t> different;
-  for (const auto& epoch : epochs) {
-    for (const auto& [rows, own] : epoch) {
-      different.insert(rows.begin(), rows.end());
-      different.insert(own);
-    }
-  }
-  CHECK(different.size() == 2 * (24 + 12));
-  for (const bool dispatch : {false, true}) {
-    for (const std::int64_t workers : {0, 2}) {
-      debug_launcher(
-          [&] {
-            Accelerator accelerator(dispatch_options(dispatch));
-            auto raw = make_loader(
-                Keys{}, {.batch_size = 2, .shuffle = true, .num_workers = workers}, AsPairs{});
-            auto [loader] = accelerator.prepare(raw);
-            for (const auto& epoch : epochs) {
-              auto at = static_cast<std::size_t>(accelerator.group().rank());
-              for (const auto& batch : loader) {
-                require(batch == epoch[at], str("batch ", at, " of the epoch"));
-                at += 3;
-              }
-            }
-          },
-          3);
-    }
-  }
 }
 
 }  // namespace prepare_dispatch_test

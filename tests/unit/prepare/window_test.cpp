@@ -5,84 +5,20 @@
 #include <torch/torch.h>
 
 #include <algorithm>
-#include <iostream>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "hasten/accelerator.h"
 #include "prepare/accelerator_state.h"
 #include "unit/code_of.h"
+#include "unit/prepare/window_nets.h"
 
 namespace prepare_window_test {
 
 using namespace hasten;
 using torch::optim::SGDOptions;
-
-namespace {
-
-using torch::nn::Linear;
-
-// One module under two names, as in siamese networks and tied decoders.
-struct SiameseModel : torch::nn::Module {
-  SiameseModel() {
-    torch::manual_seed(1);
-    branch = register_module("left", Linear(2, 2));
-    register_module("right", branch);
-  }
-  at::Tensor forward(const at::Tensor& x) { return branch(branch(x)); }
-  std::vector<at::Tensor> each_once() const { return {branch->weight, branch->bias}; }
-  Linear branch{nullptr};
-};
-
-struct LinearNet : torch::nn::Module {
-  LinearNet(std::int64_t in, std::int64_t out) {
-    torch::manual_seed(in + 10 * out);
-    layer = register_module("layer", Linear(in, out));
-  }
-  at::Tensor forward(const at::Tensor& x) { return layer(x); }
-  Linear layer{nullptr};
-};
-
-// A loss in bfloat16 whose gradient is the factor.
-struct Scale : torch::nn::Module {
-  at::Tensor weight = register_parameter("weight", torch::ones({1}));
-  at::Tensor forward(double factor) { return (weight.to(at::kBFloat16) * factor).sum(); }
-};
-
-at::Tensor batch(int i, std::int64_t width = 3) {
-  torch::manual_seed(100 + i);
-  return torch::randn({4, width});
-}
-
-at::Tensor loss_of(const at::Tensor& out) { return out.square().mean(); }
-
-bool close(const at::Tensor& got, const at::Tensor& expected) {
-  return got.defined() && at::allclose(got, expected, 1e-5, 1e-6);
-}
-
-// Captures standard error in its scope.
-class CapturedStandardError {
- public:
-  CapturedStandardError() : before_(std::cerr.rdbuf(text_.rdbuf())) {}
-  ~CapturedStandardError() { std::cerr.rdbuf(before_); }
-  std::string text() const { return text_.str(); }
-
- private:
-  std::ostringstream text_;
-  std::streambuf* before_;
-};
-
-// The mean gradient over some batches, computed with plain LibTorch.
-at::Tensor mean_gradient(const std::vector<int>& batches) {
-  const auto net = std::make_shared<LinearNet>(3, 1);
-  for (const int i : batches)
-    (loss_of(net->forward(batch(i))) / static_cast<double>(batches.size())).backward();
-  return net->layer->weight.grad();
-}
-
-}  // namespace
+using namespace hasten::window_nets;
 
 TEST_CASE("window: a module under two names is divided, clipped and stepped once") {
   const auto reference = std::make_shared<SiameseModel>();
@@ -389,107 +325,6 @@ TEST_CASE("backward: it takes retain_graph, create_graph and inputs as LibTorch'
   CHECK(x.grad().defined());
   CHECK(net->layer->bias.grad().defined());
   CHECK_FALSE(net->layer->weight.grad().defined());
-}
-
-TEST_CASE("closure: LBFGS steps as LibTorch's does, with and without accumulation") {
-  const auto lbfgs = [](const auto& net) {
-    return torch::optim::LBFGS(
-        net->parameters(),
-        torch::optim::LBFGSOptions(0.5).max_iter(5).line_search_fn("strong_wolfe"));
-  };
-  struct Phases : StepObserver {
-    void enter(StepPhase phase) override {
-      CHECK(open == 0);
-      ++open;
-      optimizer += phase == StepPhase::optimizer ? 1 : 0;
-    }
-    void leave(StepPhase) override { --open; }
-    void on_step() override { ++steps; }
-    int open = 0, optimizer = 0, steps = 0;
-  };
-  for (const int micro_batches : {1, 2}) {
-    const auto reference = std::make_shared<LinearNet>(3, 1),
-               net = std::make_shared<LinearNet>(3, 1);
-    auto plain = lbfgs(reference), raw = lbfgs(net);
-    Accelerator accelerator({.gradient_accumulation_steps = micro_batches, .cpu = true});
-    auto [model, optimizer] = accelerator.prepare(net, raw);
-    int evaluations = 0, plain_evaluations = 0;
-    for (int step = 0; step < 2; ++step) {
-      plain.step([&] {
-        ++plain_evaluations;
-        plain.zero_grad();
-        at::Tensor loss = torch::zeros({});
-        for (int i = 0; i < micro_batches; ++i)
-          loss = loss + loss_of(reference->forward(batch(10 * step + i))) / micro_batches;
-        loss.backward();
-        return loss;
-      });
-      const at::Tensor loss = optimizer.step([&] {
-        ++evaluations;
-        optimizer.zero_grad();
-        at::Tensor mean = torch::zeros({});
-        for (int i = 0; i < micro_batches; ++i) {
-          const auto guard = accelerator.accumulate(model);
-          const at::Tensor own = loss_of(model(batch(10 * step + i)));
-          accelerator.backward(own);
-          mean += own.detach() / micro_batches;
-        }
-        return mean;
-      });
-      CHECK(loss.item<double>() > 0);
-    }
-    CHECK(optimizer.steps() == 2);
-    CHECK(evaluations > 4);
-    CHECK(evaluations == plain_evaluations);
-    CHECK(at::allclose(net->layer->weight, reference->layer->weight, 1e-4, 1e-5));
-  }
-  // Outside any scope, in a scope of one micro-batch, and in a scope that is refused.
-  const auto net = std::make_shared<LinearNet>(3, 1);
-  auto raw = lbfgs(net);
-  Accelerator accelerator({.cpu = true});
-  auto [model, optimizer] = accelerator.prepare(net, raw);
-  const auto phases = std::make_shared<Phases>();
-  const double first = loss_of(model(batch(0))).item<double>();
-  const auto closure = [&, &model = model, &optimizer = optimizer] {
-    optimizer.zero_grad();
-    const at::Tensor loss = loss_of(model(batch(0)));
-    accelerator.backward(loss);
-    return loss;
-  };
-  optimizer.step(closure);
-  {
-    const auto guard = accelerator.accumulate(model);
-    optimizer.step(closure);
-  }
-  CHECK(loss_of(model(batch(0))).item<double>() < first);
-  Accelerator windows({.gradient_accumulation_steps = 2, .cpu = true});
-  auto [other_model, other_optimizer] = windows.prepare(net, raw);
-  {
-    const auto guard = windows.accumulate(other_model);
-    CHECK(code_of([&, &other_optimizer = other_optimizer] { other_optimizer.step(closure); }) ==
-          "prepare.closure-in-window");
-  }
-  CHECK(code_of([&, &other_model = other_model, &other_optimizer = other_optimizer] {
-          other_optimizer.step([&] {
-            const auto guard = windows.accumulate(other_model);
-            const at::Tensor loss = loss_of(other_model(batch(0)));
-            windows.backward(loss);
-            return loss;
-          });
-        }) == "prepare.open-window");
-  // Phases follow each other, as in a step without a closure.
-  const auto state = std::make_shared<AcceleratorState>(Precision::no, ProcessState{});
-  state->observers.add(phases);
-  PreparedOptimizer observed(std::make_shared<torch::optim::LBFGS>(lbfgs(net)), state);
-  observed.step([&] {
-    observed->zero_grad();
-    const at::Tensor loss = loss_of(net->forward(batch(0)));
-    state->backward({.loss = loss});
-    return loss;
-  });
-  CHECK(phases->open == 0);
-  CHECK(phases->optimizer > 1);
-  CHECK(phases->steps == 1);
 }
 
 TEST_CASE("window: models that share parameters have one window at a time") {

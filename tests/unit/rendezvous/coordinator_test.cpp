@@ -1,75 +1,17 @@
-// Machines that join, leave, fail and send wrong messages, with a simulated clock.
-#include "rendezvous/coordinator.h"
-
+// Machines that join, leave, fail and contradict each other, with a simulated clock.
 #include <doctest/doctest.h>
 
-#include <map>
 #include <string>
-#include <vector>
 
-#include "unit/code_of.h"
+#include "rendezvous/coordinator.h"
+#include "unit/rendezvous/coordinator_job.h"
 
 namespace rendezvous_coordinator_test {
-
-namespace {
 
 using namespace hasten::rendezvous;
 using namespace std::chrono_literals;
 using nlohmann::json;
-
-std::string str_of(int number) { return std::to_string(number); }
-
-struct Job {
-  CoordinatorSettings settings;
-  std::map<int, std::vector<json>> sent;
-  Clock::time_point now{};
-  int rounds = 0;
-  int silent = 0;  // an agent without messages
-  Coordinator coordinator{settings,
-                          [this](int id, const json& message) { sent[id].push_back(message); },
-                          [this] { ++rounds; }};
-
-  explicit Job(CoordinatorSettings wish) : settings(wish) {}
-
-  void join(int id, json more = {}, const std::string& address = "") {
-    json message = {{"kind", "join"},
-                    {"protocol", kProtocol},
-                    {"agent", "launcher " + std::to_string(id)},
-                    {"host", "node" + std::to_string(id)},
-                    {"program", "p"},
-                    {"processes", 2},
-                    {"num_processes", 0},
-                    {"min_machines", settings.min_machines},
-                    {"max_machines", settings.max_machines},
-                    {"port", 1000 + id}};
-    if (!more.is_null()) message.update(more);
-    coordinator.receive(id, message, address.empty() ? "10.0.0." + std::to_string(id) : address,
-                        "10.0.0.9", now);
-  }
-  void send(int id, json message) { coordinator.receive(id, message, "", "", now); }
-  void advance(double seconds) {
-    const int steps = static_cast<int>(seconds * 2);
-    for (int i = 0; i < steps; ++i) {
-      now += 500ms;
-      for (const auto& [id, messages] : sent) {
-        if (id != silent) coordinator.receive(id, {{"kind", "alive"}}, "", "", now);
-      }
-      coordinator.tick(now);
-    }
-  }
-  std::string last(int id) {
-    for (auto message = sent[id].rbegin(); message != sent[id].rend(); ++message) {
-      if ((*message)["kind"] != "alive") return (*message)["kind"];
-    }
-    return "";
-  }
-  json last_of(int id, const std::string& kind) {
-    for (auto message = sent[id].rbegin(); message != sent[id].rend(); ++message) {
-      if ((*message)["kind"] == kind) return *message;
-    }
-    return {};
-  }
-};
+using namespace hasten::coordinator_job;
 
 TEST_CASE("coordinator: a fixed number of machines starts in order of rank") {
   Job job({.min_machines = 3, .max_machines = 3});
@@ -313,105 +255,6 @@ TEST_CASE("coordinator: unstable launchers restart the others less and less ofte
   CHECK(restarts <= 10);  // in an hour: after 10, 20 and 40 s, and again 20 minutes later
 }
 
-TEST_CASE("coordinator: an agent returns with another connection, and its ranks continue") {
-  Job job({.min_machines = 2, .max_machines = 2, .keep_alive_timeout = 30});
-  job.join(1, {{"serves", true}});
-  job.join(2);
-  const json back = {{"kind", "rejoin"}, {"agent", "launcher 2"}, {"attempt", 0}};
-  SUBCASE("its connection has failed") { job.coordinator.on_connection_failure(2); }
-  SUBCASE("it has given up a silent connection") {
-    job.send(2, {{"kind", "reconnecting"}});
-    job.coordinator.on_disconnect(2, "closed", job.now);
-  }
-  SUBCASE("the old connection is still open") {}
-  job.silent = 2;
-  job.advance(20);
-  job.sent[12];
-  job.send(12, back);
-  job.coordinator.on_disconnect(2, "closed", job.now);  // the old connection
-  job.advance(20);
-  CHECK(job.last(1) == "round");
-  CHECK(job.last(12) == "");
-  for (const int id : {1, 12}) job.send(id, {{"kind", "ended"}, {"attempt", 0}});
-  CHECK(job.last_of(12, "finish")["code"] == 0);
-}
-
-TEST_CASE("coordinator: a returning agent gets the messages that it missed") {
-  Job job({.min_machines = 2, .max_machines = 2, .max_restarts = 3, .keep_alive_timeout = 30});
-  job.join(1, {{"serves", true}});
-  job.join(2);
-  const json back = {{"kind", "rejoin"}, {"agent", "launcher 2"}, {"attempt", 0}};
-  SUBCASE("a stop") {
-    job.coordinator.on_connection_failure(2);
-    job.send(1, {{"kind", "failed"}, {"reason", "rank 0 failed"}});
-    job.send(12, back);
-    CHECK(job.last_of(12, "stop")["reason"] == "rank 0 failed");
-  }
-  SUBCASE("a round") {
-    job.send(1, {{"kind", "failed"}});
-    job.join(2);
-    job.join(1, {{"attempt", 0}});  // messages to machine 2 are now lost
-    REQUIRE(job.rounds == 2);
-    job.send(12, back);
-    job.send(12, {{"kind", "failed"}, {"attempt", 0}});  // in the earlier round
-    job.join(12, {{"agent", "launcher 2"}, {"attempt", 0}});
-    CHECK(job.last_of(12, "round")["attempt"] == 1);
-    CHECK(job.last_of(12, "round")["machine_rank"] == 1);
-    CHECK(job.last(1) == "round");
-  }
-  SUBCASE("the end") {
-    job.send(2, {{"kind", "ended"}});
-    job.coordinator.on_connection_failure(2);
-    job.send(1, {{"kind", "ended"}});
-    job.send(12, back);
-    CHECK(job.last_of(12, "finish")["code"] == 0);
-  }
-  SUBCASE("it was given up and has a place in the next round") {
-    job.silent = 2;
-    job.advance(32);
-    REQUIRE(job.last(1) == "stop");
-    job.join(1);
-    job.send(12, back);
-    CHECK(job.last(12) == "stop");
-    job.join(12, {{"agent", "launcher 2"}});
-    CHECK(job.last_of(12, "round")["attempt"] == 1);
-  }
-}
-
-TEST_CASE("coordinator: the machine_rank of a silent machine is free for another launcher") {
-  Job job({.min_machines = 2, .max_machines = 2, .max_restarts = 1, .keep_alive_timeout = 30});
-  job.join(1, {{"serves", true}, {"machine_rank", 0}});
-  job.join(2, {{"machine_rank", 1}});
-  job.advance(1);
-  job.join(3, {{"machine_rank", 1}});
-  CHECK(job.last(3) == "refused");
-  job.silent = 2;
-  job.advance(5);
-  job.join(3, {{"machine_rank", 1}});
-  job.join(1, {{"machine_rank", 0}, {"serves", true}});
-  CHECK(job.last_of(3, "round")["machine_rank"] == 1);
-}
-
-TEST_CASE("coordinator: its own suspension does not count as a machine's silence") {
-  Job job({.min_machines = 2, .max_machines = 2, .keep_alive_timeout = 2});
-  job.join(1);
-  job.join(2);
-  job.advance(3);
-  for (const int pause : {3, 600}) {
-    job.now += std::chrono::seconds(pause);
-    job.coordinator.tick(job.now);
-    CHECK(job.last(1) == "round");
-    job.advance(3);
-    CHECK(job.last(1) == "round");
-  }
-  Job gathers({.min_machines = 2, .max_machines = 2, .join_timeout = 60});
-  gathers.join(1);
-  gathers.advance(30);
-  gathers.now += 600s;
-  gathers.advance(20);
-  CHECK(gathers.last(1) == "waiting");
-}
-
 TEST_CASE("coordinator: the messages while machines gather grow linearly with them") {
   const auto bytes_at = [](int machines) {
     std::size_t bytes = 0;
@@ -536,85 +379,5 @@ TEST_CASE("coordinator: a machine that contradicts the others is refused, and di
   tolerant.join(2, {{"program", "q"}});
   CHECK(tolerant.rounds == 1);
 }
-
-TEST_CASE("coordinator: a message of wrong types leaves the state unchanged") {
-  const std::vector<json> wrong = {json::array(),
-                                   nullptr,
-                                   3,
-                                   "join",
-                                   {{"kind", 3}},
-                                   {{"kind", "failed"}, {"code", "x"}},
-                                   {{"kind", "failed"}, {"code", 7.5}},
-                                   {{"kind", "failed"}, {"code", 1}, {"reason", 9}},
-                                   {{"kind", "failed"}, {"code", std::uint64_t{1} << 63}},
-                                   {{"kind", "leaving"}, {"signal", "TERM"}},
-                                   {{"kind", "leaving"}, {"signal", 1e300}},
-                                   {{"kind", "ended"}, {"attempt", "0"}},
-                                   {{"kind", "rejoin"}, {"agent", 1}},
-                                   {{"kind", "join"}, {"protocol", "1"}},
-                                   {{"kind", "join"}, {"protocol", 1}, {"processes", 1e300}},
-                                   {{"kind", "join"}, {"protocol", 1}, {"serves", 1}},
-                                   {{"kind", "join"}, {"host", json::array()}}};
-  for (const json& message : wrong) {
-    CAPTURE(message.dump());
-    Job job({.min_machines = 2, .max_machines = 2, .max_restarts = 1});
-    job.join(1);
-    job.join(2);
-    CHECK(hasten::code_of([&] { job.send(1, message); }) == "rendezvous.message");
-    // Both still run: they end well, and none has been stopped.
-    CHECK(job.last(2) == "round");
-    for (const int id : {1, 2}) job.send(id, {{"kind", "ended"}});
-    CHECK(job.last_of(1, "finish")["code"] == 0);
-  }
-}
-
-TEST_CASE("coordinator: a message that is too long or too deep is not parsed") {
-  const std::string fits = R"({"kind": "failed", "reason": ")" + std::string(1000, 'a') + "\"}";
-  CHECK(agent_message_of(fits)["kind"] == "failed");
-  CHECK(agent_message_of(R"({"a": [[[1]]]})")["a"][0][0][0] == 1);
-  CHECK(hasten::code_of([] { agent_message_of(R"({"a": [[[[1]]]]})"); }) == "rendezvous.message");
-  CHECK(hasten::code_of([] { agent_message_of(std::string(1 << 20, '[')); }) ==
-        "rendezvous.message");
-  CHECK(hasten::code_of([] { agent_message_of('"' + std::string(1 << 20, 'a') + '"'); }) ==
-        "rendezvous.message");
-}
-
-TEST_CASE("coordinator: the reason of a failure is truncated between two characters") {
-  Job job({.min_machines = 2, .max_machines = 2});
-  job.join(1);
-  job.join(2);
-  std::string reason = "a";
-  while (reason.size() < 100'000) reason += "\xC3\xA4";
-  job.send(1, {{"kind", "failed"}, {"reason", reason}});
-  const std::string sent = job.last_of(2, "stop")["reason"];
-  CHECK(sent.size() == (64 << 10) - 1);
-  CHECK_NOTHROW(json(sent).dump());
-}
-
-TEST_CASE("coordinator: invalid codes and signals become valid ones") {
-  const auto code_after = [](const json& message) {
-    Job job({.min_machines = 2, .max_machines = 2});
-    job.join(1);
-    job.join(2);
-    job.send(1, message);
-    job.join(2);
-    return job.last_of(2, "finish")["code"];
-  };
-  CHECK(code_after({{"kind", "failed"}, {"code", 0}}) == 1);  // a failure is never a success
-  CHECK(code_after({{"kind", "failed"}, {"code", -5}}) == 1);
-  CHECK(code_after({{"kind", "failed"}, {"code", 1 << 30}}) == 255);
-  CHECK(code_after({{"kind", "leaving"}, {"signal", 2147483647}}) == 255);
-  CHECK(code_after({{"kind", "leaving"}, {"signal", -7}}) == 129);
-}
-
-TEST_CASE("coordinator: its messages can be sent, whatever bytes a digest contains") {
-  Job job({.min_machines = 2, .max_machines = 2});
-  job.join(1, {{"program", "eleven byte\xC3\xA4 and more"}});
-  job.join(2);
-  CHECK(job.last(2) == "refused");
-  CHECK_NOTHROW(job.last_of(2, "refused").dump());
-}
-
-}  // namespace
 
 }  // namespace rendezvous_coordinator_test

@@ -68,6 +68,13 @@ inline TrainingArguments twenty_steps(const std::filesystem::path& folder) {
   return args;
 }
 
+inline TrainingArguments three_epochs(const Folder& folder) {
+  TrainingArguments args = short_run(folder.path);
+  args.num_train_epochs = 3;
+  args.learning_rate = 1e-3;
+  return args;
+}
+
 // Returns the values that a run has logged under a name.
 inline std::vector<double> logged(const Trainer& trainer, const std::string& key = "loss") {
   std::vector<double> out;

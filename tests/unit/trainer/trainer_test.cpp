@@ -8,7 +8,6 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "hasten/anatomy/dry_run.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
@@ -26,13 +25,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-TrainingArguments arguments(const Folder& folder) {
-  TrainingArguments args = short_run(folder.path);
-  args.num_train_epochs = 3;
-  args.learning_rate = 1e-3;
-  return args;
-}
-
 void check_equal(const PreTrainedModel& a, const PreTrainedModel& b) {
   const TensorDict theirs = b.state_dict();
   for (const auto& [name, tensor] : a.state_dict()) {
@@ -46,7 +38,7 @@ void check_equal(const PreTrainedModel& a, const PreTrainedModel& b) {
 TEST_CASE("trainer: a run resumed at any step ends with the bits of an uninterrupted one") {
   for (const std::int64_t accumulation : {1, 2}) {
     const Folder whole, parts;
-    TrainingArguments args = arguments(whole);
+    TrainingArguments args = three_epochs(whole);
     args.gradient_accumulation_steps = accumulation;
     const auto straight = new_model();
     Trainer reference(straight, args, {.train_dataset = TrainerDataset(rows(22))});
@@ -78,7 +70,7 @@ TEST_CASE("trainer: a run resumed at any step ends with the bits of an uninterru
 
 TEST_CASE("trainer: resuming with true takes the newest checkpoint, which must be complete") {
   const Folder folder;
-  TrainingArguments args = arguments(folder);
+  TrainingArguments args = three_epochs(folder);
   args.save_strategy = SaveStrategy::steps;
   args.save_steps = 5;
   args.max_steps = 10;
@@ -105,7 +97,7 @@ TEST_CASE("trainer: resuming with true takes the newest checkpoint, which must b
 
 TEST_CASE("trainer: a checkpoint with another optimizer's state, or none, is refused") {
   const Folder folder;
-  TrainingArguments args = arguments(folder);
+  TrainingArguments args = three_epochs(folder);
   args.save_strategy = SaveStrategy::steps;
   args.max_steps = 2;
   Trainer(new_model(), args, {.train_dataset = TrainerDataset(rows(22))}).train();
@@ -122,7 +114,7 @@ TEST_CASE("trainer: a checkpoint with another optimizer's state, or none, is ref
 
 TEST_CASE("trainer: an output folder with another run's checkpoints is refused by default") {
   const Folder folder;
-  TrainingArguments args = arguments(folder);
+  TrainingArguments args = three_epochs(folder);
   args.save_strategy = SaveStrategy::epoch;
   args.num_train_epochs = 1;
   fs::create_directories(folder.path);  // an existing empty folder is fine
@@ -151,7 +143,7 @@ TEST_CASE("trainer: rotation keeps the newest and the best checkpoint") {
 
 TEST_CASE("trainer: the best model is kept and loaded at the end") {
   const Folder folder;
-  TrainingArguments args = arguments(folder);
+  TrainingArguments args = three_epochs(folder);
   args.eval_strategy = IntervalStrategy::steps;
   args.eval_steps = 3;
   args.save_steps = 3;
@@ -175,7 +167,7 @@ TEST_CASE("trainer: the best model is kept and loaded at the end") {
 
 TEST_CASE("trainer: a best model that was not saved loses nothing, the last step is saved") {
   const Folder folder;
-  TrainingArguments args = arguments(folder);
+  TrainingArguments args = three_epochs(folder);
   args.eval_strategy = IntervalStrategy::steps;
   args.eval_steps = 2;
   args.save_strategy = SaveStrategy::steps;
@@ -201,7 +193,7 @@ TEST_CASE("trainer: should_epoch_stop continues with the next epoch") {
     }
   };
   const Folder folder;
-  TrainingArguments args = arguments(folder);
+  TrainingArguments args = three_epochs(folder);
   Trainer trainer(
       new_model(), args,
       {.train_dataset = TrainerDataset(rows(32)), .callbacks = {std::make_shared<Stop>()}});
@@ -210,7 +202,7 @@ TEST_CASE("trainer: should_epoch_stop continues with the next epoch") {
 
 TEST_CASE("trainer: eval_strategy without evaluation data warns and trains") {
   const Folder folder;
-  TrainingArguments args = arguments(folder);
+  TrainingArguments args = three_epochs(folder);
   args.eval_strategy = IntervalStrategy::steps;
   args.num_train_epochs = 1;
   std::string log;
@@ -223,7 +215,7 @@ TEST_CASE("trainer: eval_strategy without evaluation data warns and trains") {
 
 TEST_CASE("trainer: losses that are not finite are reported, and stop the run if requested") {
   const Folder folder;
-  TrainingArguments args = arguments(folder);
+  TrainingArguments args = three_epochs(folder);
   args.num_train_epochs = 1;
   const auto broken = [] {
     const auto model = new_model();
@@ -250,16 +242,16 @@ TEST_CASE("trainer: a label outside the classes is reported before it reaches th
   ColumnDataset wrong = rows(8);
   TensorDict columns = wrong.columns();
   columns["labels"] = columns["labels"].clone().index_fill_(0, at::tensor({3}, at::kLong), 9);
-  Trainer trainer(new_model(), arguments(folder),
+  Trainer trainer(new_model(), three_epochs(folder),
                   {.train_dataset = TrainerDataset(ColumnDataset(columns))});
   CHECK_THROWS_AS(trainer.train(), DataError);
 }
 
 TEST_CASE("trainer: missing pieces and an unwritable output are refused before the first step") {
   const Folder folder;
-  CHECK_THROWS_AS(Trainer(nullptr, arguments(folder), {}), UsageError);
-  CHECK_THROWS_AS(Trainer(new_model(), arguments(folder), {}).train(), UsageError);
-  TrainingArguments args = arguments(folder);
+  CHECK_THROWS_AS(Trainer(nullptr, three_epochs(folder), {}), UsageError);
+  CHECK_THROWS_AS(Trainer(new_model(), three_epochs(folder), {}).train(), UsageError);
+  TrainingArguments args = three_epochs(folder);
   std::ofstream(folder.path.string()) << "a file, not a folder";
   CHECK_THROWS_AS(Trainer(new_model(), args, {.train_dataset = TrainerDataset(rows(8))}).train(),
                   IoError);
@@ -268,7 +260,7 @@ TEST_CASE("trainer: missing pieces and an unwritable output are refused before t
 TEST_CASE("trainer: predict gives logits and labels of every row in order") {
   const Folder folder;
   const auto model = new_model();
-  Trainer trainer(model, arguments(folder), {.compute_metrics = std::make_shared<Accuracy>()});
+  Trainer trainer(model, three_epochs(folder), {.compute_metrics = std::make_shared<Accuracy>()});
   const ColumnDataset data = rows(11);
   const PredictionOutput out = trainer.predict(TrainerDataset(data));
   CHECK(out.predictions.size(0) == 11);
@@ -285,7 +277,7 @@ TEST_CASE("trainer: predict and evaluate do not repeat the prefix of a score") {
   const auto metric = metric_from_function([](const EvalPrediction&) {
     return Metrics{{"test_f1", 0.5}, {"recall", 0.25}};
   });
-  Trainer trainer(new_model(), arguments(folder), {.compute_metrics = metric});
+  Trainer trainer(new_model(), three_epochs(folder), {.compute_metrics = metric});
   const TrainerDataset data(rows(8));
   for (const Metrics& metrics : {trainer.predict(data).metrics, trainer.evaluate(data, "test")}) {
     CHECK(metrics.count("test_test_f1") == 0);
@@ -296,7 +288,7 @@ TEST_CASE("trainer: predict and evaluate do not repeat the prefix of a score") {
 
 TEST_CASE("trainer: with prediction_loss_only, predict gives only the loss") {
   const Folder folder;
-  TrainingArguments args = arguments(folder);
+  TrainingArguments args = three_epochs(folder);
   args.prediction_loss_only = true;
   Trainer trainer(new_model(), args, {.compute_metrics = std::make_shared<Accuracy>()});
   const PredictionOutput out = trainer.predict(TrainerDataset(rows(8)));
@@ -321,7 +313,7 @@ TEST_CASE("trainer: metric_from_function passes all predictions, padded to one l
 
 TEST_CASE("trainer: early stopping ends the run after evaluations without improvement") {
   const Folder folder;
-  TrainingArguments args = arguments(folder);
+  TrainingArguments args = three_epochs(folder);
   args.learning_rate = 0.0;
   args.eval_strategy = IntervalStrategy::epoch;
   args.metric_for_best_model = "accuracy";
@@ -337,7 +329,7 @@ TEST_CASE("trainer: early stopping ends the run after evaluations without improv
 
 TEST_CASE("trainer: result files have the keys and layout of the Hugging Face Trainer") {
   const Folder folder;
-  TrainingArguments args = arguments(folder);
+  TrainingArguments args = three_epochs(folder);
   Trainer trainer(new_model(), args,
                   {.train_dataset = TrainerDataset(rows(8)),
                    .eval_dataset = TrainerDataset(rows(8)),
@@ -397,14 +389,6 @@ TEST_CASE("trainer: text files become rows, and the model's configuration has th
 
 namespace {
 
-// A model that allocates more memory than there is.
-struct OutOfMemoryModel : BertForSequenceClassification {
-  using BertForSequenceClassification::BertForSequenceClassification;
-  ModelOutput forward(const TensorDict&) override {
-    return {.loss = at::empty({std::int64_t{1} << 46})};
-  }
-};
-
 // A model whose labels have another name.
 struct RenamedLabelsModel : BertForSequenceClassification {
   using BertForSequenceClassification::BertForSequenceClassification;
@@ -417,96 +401,10 @@ struct RenamedLabelsModel : BertForSequenceClassification {
 
 }  // namespace
 
-TEST_CASE("trainer: an out-of-memory error says in which step, how much, and what to try") {
-  const Folder folder;
-  TrainingArguments args = arguments(folder);
-  args.gradient_accumulation_steps = 2;
-  Trainer trainer(std::make_shared<OutOfMemoryModel>(tiny()), args,
-                  {.train_dataset = TrainerDataset(rows(8)),
-                   .eval_dataset = TrainerDataset(rows(8)),
-                   .log_sink = [](std::string_view) {}});
-  try {
-    trainer.train();
-    FAIL("expected an error");
-  } catch (const MemoryError& error) {
-    const std::string text = error.what();
-    CHECK(error.code() == "trainer.out-of-memory");
-    CHECK_MESSAGE(text.find("out of memory in training step 1") == 0, text);
-    CHECK_MESSAGE(text.find("281474976710656 bytes") != std::string::npos, text);
-    CHECK_MESSAGE(text.find("halve per_device_train_batch_size (4) and double "
-                            "gradient_accumulation_steps (2)") != std::string::npos,
-                  text);
-  }
-  try {
-    trainer.evaluate();
-    FAIL("expected an error");
-  } catch (const MemoryError& error) {
-    const std::string text = error.what();
-    CHECK(text.find("out of memory in an evaluation batch") == 0);
-    CHECK_MESSAGE(text.find(str("per_device_eval_batch_size (", args.per_device_eval_batch_size,
-                                ")")) != std::string::npos,
-                  text);
-    CHECK_MESSAGE(text.find("per_device_train_batch_size") == std::string::npos, text);
-  }
-  args.per_device_train_batch_size = 1;
-  Trainer of_rows(std::make_shared<OutOfMemoryModel>(tiny()), args,
-                  {.train_dataset = TrainerDataset(rows(8)), .log_sink = [](std::string_view) {}});
-  try {
-    of_rows.train();
-    FAIL("expected an error");
-  } catch (const MemoryError& error) {
-    const std::string text = error.what();
-    CHECK_MESSAGE(text.find("halve") == std::string::npos, text);
-    CHECK_MESSAGE(text.find("per_device_train_batch_size is 1 already") != std::string::npos, text);
-  }
-}
-
-namespace {
-
-// A model for which memory runs out with more than two rows.
-struct LimitedModel : BertForSequenceClassification {
-  using BertForSequenceClassification::BertForSequenceClassification;
-  ModelOutput forward(const TensorDict& batch) override {
-    ModelOutput out = BertForSequenceClassification::forward(batch);
-    const std::int64_t rows = batch.at("input_ids").size(0);
-    const at::Tensor weight = named_parameters()["classifier.weight"];
-    const at::Tensor large = weight.sum() * at::ones({rows, 1 << 20});
-    // Stands for an allocator that refuses: a dry run computes only shapes and does not come here.
-    if (rows > 2 && !DryRun::active())
-      throw c10::OutOfMemoryError(
-          {"allocate", "allocator", 1},
-          str("can't allocate memory: you tried to allocate ", rows * (4 << 20), " bytes."));
-    out.loss = out.loss + large.mean();
-    return out;
-  }
-};
-
-}  // namespace
-
-TEST_CASE("trainer: an out-of-memory error names the place and a batch that would have fitted") {
-  const Folder folder;
-  TrainingArguments args = arguments(folder);
-  Trainer trainer(new_model<LimitedModel>(), args,
-                  {.train_dataset = TrainerDataset(rows(8)), .log_sink = [](std::string_view) {}});
-  try {
-    trainer.train();
-    FAIL("expected an error");
-  } catch (const MemoryError& error) {
-    const std::string text = error.what();
-    CHECK(error.code() == "trainer.out-of-memory");
-    CHECK_MESSAGE(text.find("memory runs out in the forward pass, in aten::") != std::string::npos,
-                  text);
-    CHECK_MESSAGE(text.find("of classifier, which requests 16.8 MB of ") != std::string::npos,
-                  text);
-    CHECK_MESSAGE(text.find("a batch of ") != std::string::npos, text);
-    CHECK_MESSAGE(text.find("halve per_device_train_batch_size (4)") != std::string::npos, text);
-  }
-}
-
 TEST_CASE("trainer: label_names names the column that loss and metrics use") {
   const Folder one, other;
   const auto model = new_model(0);
-  Trainer plain(model, arguments(one), {.train_dataset = TrainerDataset(rows(16))});
+  Trainer plain(model, three_epochs(one), {.train_dataset = TrainerDataset(rows(16))});
   plain.train();
 
   torch::manual_seed(7);
@@ -517,7 +415,7 @@ TEST_CASE("trainer: label_names names the column that loss and metrics use") {
   const ColumnDataset columns({{"input_ids", ids},
                                {"attention_mask", at::ones_like(ids)},
                                {"section", ids.select(1, 0).gt(30).to(at::kLong)}});
-  TrainingArguments args = arguments(other);
+  TrainingArguments args = three_epochs(other);
   args.label_names = {"section"};
   Trainer trainer(renamed, args,
                   {.train_dataset = TrainerDataset(columns),

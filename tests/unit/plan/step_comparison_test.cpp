@@ -1,0 +1,107 @@
+// A step compared with the same step with one change each.
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "device/host_traffic.h"
+#include "hasten/plan/plan.h"
+#include "plan/techniques.h"
+#include "unit/plan/planned_steps.h"
+
+namespace plan_step_comparison_test {
+
+using namespace hasten;
+using namespace hasten::planned_steps;
+
+TEST_CASE("plan: a comparison has every technique, with the needs of its own estimate") {
+  const SmallModel model;
+  PlanOptions options{.step = {.model = model.file(), .length = 64, .device = "cuda:t4"}};
+  const anatomy::StepComparison comparison = compare_changes(options);
+  REQUIRE(comparison.changes.size() == techniques().size() + 2);  // half the batch, half the length
+  CHECK(comparison.asked.bytes == needed_bytes(estimate(options.step).memory));
+  const auto needed = [&](const char* name) {
+    return needed_bytes(estimate(with_settings(options.step, find_technique(name).sets)).memory);
+  };
+  for (const char* name : {"adamw_8bit", "recompute", "offload_states"}) {
+    CAPTURE(name);
+    CHECK(change_of(comparison, name).refused.empty());
+    CHECK(change_of(comparison, name).needs.bytes == needed(name));
+  }
+  CHECK(change_of(comparison, "bf16").refused == "cuda:t4 has no bfloat16");
+  CHECK(change_of(comparison, "sdpa").refused == "the step has it already");
+  CHECK(change_of(comparison, "step_in_backward").refused.find("max_grad_norm") !=
+        std::string::npos);
+  CHECK(change_of(comparison, "lion_8bit").exactness == Exactness::other);
+  const nlohmann::json json = nlohmann::json::parse(to_json(comparison));
+  CHECK(json["changes"].size() == comparison.changes.size());
+  CHECK(json["bytes"] == comparison.asked.bytes);
+  options.step.device = "cpu";
+  options.budget = 0;
+  CHECK(change_of(compare_changes(options), "offload_activations").refused ==
+        "the CPU has no memory but the host's");
+}
+
+TEST_CASE("plan: a comparison has half the batch and half the length, if they can change") {
+  const SmallModel model;
+  PlanOptions options{.step = {.model = model.file(),
+                               .length = 64,
+                               .arguments = {.per_device_train_batch_size = 4},
+                               .device = "cuda:t4"}};
+  const anatomy::StepComparison comparison = compare_changes(options);
+  EstimateOptions half = options.step;
+  half.arguments.per_device_train_batch_size = 2;
+  half.arguments.gradient_accumulation_steps = 2;
+  CHECK(change_of(comparison, "batches of 2 rows, 2 in a step").needs.bytes ==
+        needed_bytes(estimate(half).memory));
+  EstimateOptions shorter = options.step;
+  shorter.length = 32;
+  CHECK(change_of(comparison, "rows of 32 tokens").needs.bytes ==
+        needed_bytes(estimate(shorter).memory));
+  CHECK(change_of(comparison, "rows of 32 tokens").exactness == Exactness::other);
+  options.step.length = 1;
+  options.step.arguments.per_device_train_batch_size = 1;
+  CHECK(compare_changes(options).changes.size() == techniques().size());
+}
+
+TEST_CASE("plan: a comparison takes away what the step has and what is not a default") {
+  const SmallModel model;
+  PlanOptions options{.step = {.model = model.file(), .length = 64, .device = "cuda:a100-40gb"}};
+  const EstimateOptions plain = options.step;
+  options.step.arguments.bf16 = true;
+  options.step.arguments.activation_checkpointing = true;
+  options.step.arguments.activation_checkpointing_kwargs.set("policy", "selective");
+  const anatomy::StepComparison comparison = compare_changes(options);
+  EstimateOptions in_float = options.step, kept = options.step;
+  in_float.arguments.bf16 = false;
+  kept.arguments.activation_checkpointing = false;
+  kept.arguments.activation_checkpointing_kwargs = {};
+  CHECK(change_of(comparison, "without bf16").needs.bytes ==
+        needed_bytes(estimate(in_float).memory));
+  CHECK(change_of(comparison, "without recompute_cheap").needs.bytes ==
+        needed_bytes(estimate(kept).memory));
+  CHECK(change_of(comparison, "recompute").refused == "the step has it already");
+  CHECK_FALSE(has_change(comparison, "without sdpa"));
+  // Its options go with a recomputation, also if no technique has them.
+  options.step.arguments.activation_checkpointing_kwargs = {{"every_n_layers", 3}};
+  CHECK(change_of(compare_changes(options), "without recompute").needs.bytes ==
+        needed_bytes(estimate(kept).memory));
+}
+
+TEST_CASE("plan: a comparison of inferences has what changes the forward pass") {
+  const SmallModel model;
+  const PlanOptions options{.step = {.model = model.file(),
+                                     .length = 64,
+                                     .mode = EstimateMode::inference,
+                                     .arguments = {.per_device_train_batch_size = 4},
+                                     .device = "cuda:t4"}};
+  const anatomy::StepComparison comparison = compare_changes(options);
+  CHECK(comparison.asked.bytes == needed_bytes(estimate(options.step).memory));
+  CHECK(change_of(comparison, "fp16").refused.empty());
+  CHECK(change_of(comparison, "sgd").refused == "it changes the training only");
+  EstimateOptions half = options.step;
+  half.arguments.per_device_train_batch_size = 2;
+  CHECK(change_of(comparison, "batches of 2 rows, 1 in a step").needs.bytes ==
+        needed_bytes(estimate(half).memory));
+}
+
+}  // namespace plan_step_comparison_test

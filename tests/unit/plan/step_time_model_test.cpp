@@ -1,0 +1,88 @@
+// The model of a step's time: products, copies, and a program's report.
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "device/host_traffic.h"
+#include "hasten/machine/gpus.h"
+#include "hasten/plan/plan.h"
+#include "machine/host_links.h"
+#include "plan/step_time_model.h"
+#include "unit/code_of.h"
+#include "unit/plan/planned_steps.h"
+
+namespace plan_step_time_model_test {
+
+using namespace hasten;
+using namespace hasten::planned_steps;
+
+TEST_CASE("plan: products of float16 are faster on a GPU that has no bfloat16") {
+  const SmallModel model(/*width=*/512);
+  const PlanOptions options{.step = {.model = model.file(),
+                                     .length = 64,
+                                     .arguments = {.per_device_train_batch_size = 256},
+                                     .device = "cuda:t4"}};
+  const anatomy::StepComparison comparison = compare_changes(options);
+  CHECK(change_of(comparison, "fp16").needs.seconds < 0.7 * comparison.asked.seconds);
+}
+
+TEST_CASE("plan: what is offloaded takes the time of the link") {
+  const SmallModel model(/*width=*/256);
+  PlanOptions options{.step = {.model = model.file(),
+                               .length = 64,
+                               .arguments = {.per_device_train_batch_size = 64},
+                               .device = "cuda:t4"}};
+  const auto seconds = [&](const char* name) {
+    const anatomy::StepComparison comparison = compare_changes(options);
+    const anatomy::StepChange effect = change_of(comparison, name);
+    CHECK(effect.needs.bytes < comparison.asked.bytes);
+    CHECK(effect.exactness == Exactness::exact);
+    return effect.needs.seconds - comparison.asked.seconds;
+  };
+  // The gradients in float and the weights, each in one direction.
+  const auto weights = 4.0 * static_cast<double>(estimate(options.step).memory.parameters);
+  CHECK(seconds("offload_states") > weights / host_link_bytes_per_second(find_gpu("cuda:t4")) / 2);
+  const double by_pcie = seconds("offload_activations");
+  CHECK(by_pcie > 0);
+  options.step.device = "cuda:gh200";
+  CHECK(seconds("offload_activations") < by_pcie);  // NVLink-C2C
+}
+
+TEST_CASE("plan: the copies of a step are counted, and each activation returns once") {
+  const SmallModel model(/*width=*/256);
+  EstimateOptions step{.model = model.file(), .length = 64, .device = "cuda:a100-40gb"};
+  step.arguments.per_device_train_batch_size = 64;
+  step.arguments.optim = OptimizerName::sgd;  // has no sparse gradients
+  using Purpose = HostTraffic::Purpose;
+  {
+    const HostTraffic traffic;
+    const std::int64_t numbers = estimate(step).memory.parameters;
+    CHECK(traffic.bytes(Purpose::activations).to_host == 0);
+    CHECK(traffic.bytes(Purpose::optimizer_states).to_host == 0);
+    step.arguments.offload_optimizer_states = true;
+    estimate(step);
+    CHECK(traffic.bytes(Purpose::optimizer_states).to_host == step.steps * 4 * numbers);
+    CHECK(traffic.bytes(Purpose::optimizer_states).to_device == step.steps * 4 * numbers);
+    CHECK(traffic.bytes(Purpose::activations).to_host == 0);
+  }
+  step.arguments.activation_offloading = true;
+  const HostTraffic traffic;
+  estimate(step);
+  const HostTraffic::Bytes activations = traffic.bytes(Purpose::activations);
+  CHECK(activations.to_host > 0);
+  CHECK(activations.to_device == activations.to_host);
+}
+
+TEST_CASE("plan: a program's report has the time of the estimate that it was made of") {
+  const SmallModel model;
+  EstimateOptions step{.model = model.file(), .length = 64, .device = "cuda:v100-16gb"};
+  step.arguments.fp16 = true;
+  const anatomy::Report report = estimate(step);
+  REQUIRE(report.half_is_float16);
+  const StepNeeds needs = read_step_needs(to_json(report));
+  CHECK(needs.bytes == needed_bytes(report.memory));
+  CHECK(needs.seconds == doctest::Approx(reported_seconds(report)));
+  CHECK(code_of([] { read_step_needs("{}"); }) == "plan.report");
+}
+
+}  // namespace plan_step_time_model_test

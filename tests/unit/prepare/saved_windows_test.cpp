@@ -1,0 +1,122 @@
+// save_state and load_state inside an accumulation window.
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include <filesystem>
+
+#include "hasten/accelerator.h"
+#include "hasten/base/files.h"
+#include "hasten/base/text.h"
+#include "hasten/checkpoint/checkpoint_folders.h"
+#include "hasten/checkpoint/manifest.h"
+#include "hasten/data/loader.h"
+#include "hasten/formats/safetensors.h"
+#include "hasten/optim/adamw.h"
+#include "hasten/optim/metric_scheduler.h"
+#include "hasten/process/notebook_launcher.h"
+#include "unit/code_of.h"
+#include "unit/prepare/save_state_loop.h"
+
+namespace prepare_saved_windows_test {
+
+using namespace hasten;
+namespace fs = std::filesystem;
+namespace optim = torch::optim;
+using namespace hasten::save_state_loop;
+
+TEST_CASE("save_state: a run that stops after any micro-batch of a window continues bit for bit") {
+  // Epochs of 11 micro-batches: three windows of 3, and one of 2.
+  const Steps all = {1, 2, 3, 4, 8, 10, 11, 12, 13, 21, 22, 23, 25};
+  CHECK(stops_that_differ({.accumulation = 3, .workers = 2, .stops_at_micro_batch = true}, all) ==
+        Steps{});
+  CHECK(stops_that_differ({.foreign_loader = true, .accumulation = 4, .stops_at_micro_batch = true},
+                          {1, 6, 11, 14}) == Steps{});
+}
+
+TEST_CASE("save_state: a window keeps the gradients of each kind of parameter") {
+  const TemporaryDirectory folder;
+  const auto make = [](torch::nn::Embedding& table, torch::nn::Linear& head) {
+    torch::manual_seed(1);
+    table = torch::nn::Embedding(torch::nn::EmbeddingOptions(9, 3).sparse(true));
+    head = torch::nn::Linear(3, 1);
+  };
+  const auto pass = [](Accelerator& accelerator, auto& table, auto& head, std::int64_t word) {
+    const auto guard = accelerator.accumulate(table, head);
+    accelerator.backward(head(table(at::tensor({word, word + 1}))).sum());
+  };
+  torch::nn::Embedding table{nullptr}, other_table{nullptr};
+  torch::nn::Linear head{nullptr}, other_head{nullptr};
+  make(table, head);
+  Accelerator first({.gradient_accumulation_steps = 3, .cpu = true});
+  auto [a, b] = first.prepare(table, head);
+  pass(first, a, b, 1);
+  pass(first, a, b, 2);
+  first.save_state(folder.path() / "state");
+  pass(first, a, b, 3);
+  make(other_table, other_head);
+  other_head->weight.mutable_grad() = at::ones_like(other_head->weight);  // is replaced
+  Accelerator second({.gradient_accumulation_steps = 3, .cpu = true});
+  auto [c, d] = second.prepare(other_table, other_head);
+  second.load_state(folder.path() / "state");
+  CHECK(other_table->weight.grad().is_sparse());
+  CHECK_FALSE(other_table->weight.grad().is_coalesced());
+  pass(second, c, d, 3);
+  CHECK(second.sync_gradients());
+  CHECK(at::equal(head->weight.grad(), other_head->weight.grad()));
+  CHECK(at::equal(head->bias.grad(), other_head->bias.grad()));
+  CHECK(at::equal(table->weight.grad().to_dense(), other_table->weight.grad().to_dense()));
+}
+
+TEST_CASE("save_state: a call between the last micro-batch's begin and its step is refused") {
+  const TemporaryDirectory folder;
+  Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
+  Net net;
+  AdamW adamw(net->parameters());
+  auto [model, optimizer] = accelerator.prepare(net, adamw);
+  {
+    const auto guard = accelerator.accumulate(model);
+    accelerator.backward(model(at::ones({4, kWidth})).mean());
+  }
+  const auto guard = accelerator.accumulate(model);  // and no backward pass
+  CHECK(code_of([&] { accelerator.save_state(folder.path() / "state"); }) ==
+        "checkpoint.open-window");
+  CHECK_FALSE(fs::exists(folder.path() / "state"));
+  optimizer.step();
+  accelerator.save_state(folder.path() / "state");
+  CHECK_FALSE(fs::exists(folder.path() / "state" / "gradients_0.safetensors"));
+}
+
+TEST_CASE("load_state: gradients that do not fit are refused before anything changes") {
+  const TemporaryDirectory folder;
+  const fs::path state = folder.path() / "state";
+  Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
+  Net net;
+  auto [model] = accelerator.prepare(net);
+  {
+    const auto guard = accelerator.accumulate(model);
+    accelerator.backward(model(at::ones({4, kWidth})).mean());
+  }
+  accelerator.save_state(state);
+  const auto code_with = [&](const TensorDict& gradients) {
+    save_safetensors(state / "gradients_0.safetensors", gradients);
+    write_manifest(state);
+    return code_of([&] { accelerator.load_state(state); });
+  };
+  const at::Tensor before = net->second->weight.grad().clone();
+  CHECK(code_with({{"second.weight", at::ones({2, 2})}}) == "checkpoint.gradients");
+  CHECK(code_with({{"third.weight", at::ones({2, 2})}}) == "checkpoint.gradients");
+  CHECK(code_with({{"second.weight:indices", at::full({2, 1}, 99, at::kLong)},
+                   {"second.weight:values", at::ones({1})},
+                   {"second.weight:is_coalesced", at::scalar_tensor(true, at::kBool)}}) ==
+        "checkpoint.gradients");
+  CHECK(at::equal(before, net->second->weight.grad()));
+}
+
+TEST_CASE("load_state: a window of two processes is not the window of one") {
+  const TemporaryDirectory project;
+  const Loop loop{.batch_size = 2, .stops_at_micro_batch = true};
+  debug_launcher([&] { train(loop, project.path(), 5); });
+  CHECK(code_of([&] { train(loop, project.path()); }) == "checkpoint.window");
+}
+
+}  // namespace prepare_saved_windows_test

@@ -1,0 +1,175 @@
+// Jobs that are restarted continue their own run, and no other.
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+
+#include "hasten/base/files.h"
+#include "hasten/checkpoint/checkpoint_folders.h"
+#include "hasten/process/notebook_launcher.h"
+#include "hasten/trainer/trainer.h"
+#include "unit/code_of.h"
+#include "unit/trainer/resumed_runs.h"
+#include "unit/trainer/tiny.h"
+#include "unit/variable.h"
+
+namespace trainer_restarted_job_test {
+
+using namespace hasten;
+using namespace hasten::tiny_runs;
+namespace fs = std::filesystem;
+using namespace hasten::resumed_runs;
+
+TEST_CASE("resume: a job that is restarted continues, and never the run of another job") {
+  struct Killed : TrainerCallback {
+    void on_step_end(const TrainerEvent& event, TrainerControl&, double) override {
+      const std::string restarts = std::getenv("TORCHELASTIC_RESTART_COUNT");
+      if (event.state.global_step == 5 && restarts == "0") ::kill(::getpid(), SIGKILL);
+    }
+  };
+  const auto job = [](const Folder& folder, bool dies) {
+    return [&folder, dies] {
+      const fs::path log = folder.directory.path() / "log";
+      TrainerParts parts{.train_dataset = TrainerDataset(rows(40)),
+                         .log_sink = [log](std::string_view line) {
+                           std::ofstream(log, std::ios::app) << line << '\n';
+                         }};
+      if (dies) parts.callbacks = {std::make_shared<Killed>()};
+      TrainingArguments args = ten_steps(folder.path);
+      args.log_level = LogLevel::info;
+      args.async_save = false;
+      Trainer trainer(new_model(), args, parts);
+      trainer.train();
+      trainer.save_model(folder.directory.path() / "model");
+    };
+  };
+  const NotebookLauncherOptions options{.num_processes = 2, .use_cpu = true, .max_restarts = 1};
+  const auto read = [](const Folder& folder, const char* name) {
+    return read_file(folder.directory.path() / name);
+  };
+  const Folder straight, folder;
+  notebook_launcher(job(straight, false), options);
+  notebook_launcher(job(folder, true), options);
+  CHECK(contains(read(folder, "log"), "checkpoint-4 at step 4"));
+  CHECK(read(folder, "model/model.safetensors") == read(straight, "model/model.safetensors"));
+  // Another job fails twice because the folder is in use. Its second attempt does not resume.
+  write_file_atomically(folder.directory.path() / "log", "");
+  CHECK_THROWS(notebook_launcher(job(folder, false), options));
+  CHECK(read(folder, "log").empty());
+}
+
+TEST_CASE("resume: a new job with the name of an earlier one does not continue its run") {
+  const Folder folder;
+  const auto attempt = [&](const char* restarts) {
+    const AttemptOfJob job("nightly", restarts);
+    return code_of([&] { run(ten_steps(folder.path)); });
+  };
+  CHECK(attempt("0") == "none");
+  CHECK(attempt("1") == "none");  // it continues its own run
+  CHECK(attempt("0") == "trainer.output-in-use");
+  CHECK(attempt("1") == "trainer.output-in-use");
+}
+
+TEST_CASE("resume: a restarted job that saves only its weights starts over, if it may") {
+  const Folder folder;
+  TrainingArguments args = ten_steps(folder.path);
+  args.save_only_model = true;
+  std::size_t steps = 0;
+  const auto attempt = [&](const char* restarts) {
+    const AttemptOfJob job("nightly", restarts);
+    return code_of([&] { steps = run(args).losses.size(); });
+  };
+  CHECK(attempt("0") == "none");
+  CHECK(attempt("1") == "trainer.no-training-state");
+  args.overwrite_output_dir = true;
+  steps = 0;
+  CHECK(attempt("1") == "none");
+  CHECK(steps == 10);
+}
+
+TEST_CASE("resume: a restarted job starts again beside damaged checkpoints of an earlier run") {
+  struct Failing : TrainerCallback {
+    void on_step_end(const TrainerEvent&, TrainerControl&, double) override {
+      throw std::domain_error("the first attempt fails");
+    }
+  };
+  const Folder folder;
+  fs::create_directories(folder.path / "checkpoint-4.damaged");
+  const auto attempt = [&](const char* restarts) {
+    const AttemptOfJob job("nightly", restarts);
+    TrainerParts parts{.train_dataset = TrainerDataset(rows(20)),
+                       .log_sink = [](std::string_view) {}};
+    if (*restarts == '0') parts.callbacks = {std::make_shared<Failing>()};
+    Trainer(new_model(), ten_steps(folder.path), parts).train();
+  };
+  CHECK_THROWS_AS(attempt("0"), std::domain_error);
+  CHECK_NOTHROW(attempt("1"));
+  // The run's own damaged checkpoints are an error, and never a new start.
+  for (const fs::path& each : checkpoints(folder.path))
+    fs::rename(each, each.string() + ".damaged.2");
+  CHECK(code_of([&] { attempt("2"); }) == "trainer.no-checkpoint");
+}
+
+TEST_CASE("resume: a restarted job continues what it saved, not the checkpoint that it was given") {
+  struct Killed : TrainerCallback {
+    Killed(std::int64_t step, bool damages) : step(step), damages(damages) {}
+    void on_step_end(const TrainerEvent& event, TrainerControl&, double) override {
+      const std::string restarts = std::getenv("TORCHELASTIC_RESTART_COUNT");
+      if (event.state.global_step != step || restarts != "0") return;
+      const fs::path newest = fs::path(event.args.output_dir) / "checkpoint-4";
+      if (damages) write_file_atomically(newest / "config.json", "");
+      ::kill(::getpid(), SIGKILL);
+    }
+    std::int64_t step;
+    bool damages;
+  };
+  const auto job = [](const Folder& folder, std::int64_t dies, const std::string& from,
+                      bool damages = false) {
+    return [&folder, dies, from, damages] {
+      const fs::path log = folder.directory.path() / "log";
+      TrainingArguments args = ten_steps(folder.path);
+      args.resume_from_checkpoint = from;
+      args.log_level = LogLevel::info;
+      args.async_save = false;
+      Trainer trainer(new_model(), args,
+                      {.train_dataset = TrainerDataset(rows(40)),
+                       .callbacks = {std::make_shared<Killed>(dies, damages)},
+                       .log_sink = [log](std::string_view line) {
+                         std::ofstream(log, std::ios::app) << line << '\n';
+                       }});
+      trainer.train();
+      trainer.save_model(folder.directory.path() / "model");
+    };
+  };
+  const NotebookLauncherOptions options{.num_processes = 2, .use_cpu = true, .max_restarts = 1};
+  const Folder folder;
+  const fs::path log = folder.directory.path() / "log",
+                 weights = folder.directory.path() / "model" / "model.safetensors",
+                 given = folder.path / "checkpoint-2";
+  notebook_launcher(job(folder, -1, ""), options);
+  const std::string expected = read_file(weights);
+  // Before its first save, the later checkpoints are those of the first job.
+  for (const std::int64_t dies : {3, 5}) {
+    fs::remove(log);
+    notebook_launcher(job(folder, dies, given.string()), options);
+    const std::string text = read_file(log), first = "checkpoint-2 at step 2";
+    CHECK(contains(text, first));
+    CHECK(contains(text.substr(text.find(first) + 1), first) == (dies == 3));
+    CHECK(contains(text, "checkpoint-4 at step 4") == (dies == 5));
+    CHECK(read_file(weights) == expected);
+  }
+  // If what it has saved is damaged, it begins with the checkpoint that it was given.
+  fs::remove(log);
+  notebook_launcher(job(folder, 5, given.string(), /*damages=*/true), options);
+  CHECK(contains(read_file(log), "checkpoint-4.damaged"));
+  CHECK_FALSE(contains(read_file(log), "checkpoint-4 at step 4"));
+  CHECK(read_file(weights) == expected);
+}
+
+}  // namespace trainer_restarted_job_test

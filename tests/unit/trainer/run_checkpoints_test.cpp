@@ -1,0 +1,193 @@
+// Checkpoints inside an accumulation window, and those that cannot be written.
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "hasten/base/files.h"
+#include "hasten/checkpoint/checkpoint_folders.h"
+#include "hasten/checkpoint/manifest.h"
+#include "hasten/trainer/trainer.h"
+#include "unit/code_of.h"
+#include "unit/trainer/resumed_runs.h"
+#include "unit/trainer/tiny.h"
+
+namespace trainer_run_checkpoints_test {
+
+using namespace hasten;
+using namespace hasten::tiny_runs;
+namespace fs = std::filesystem;
+using namespace hasten::resumed_runs;
+
+namespace {
+
+// Runs the Trainer with callbacks. The model is BERT with dropout.
+ResumedRun run_with(const TrainingArguments& args,
+                    const std::vector<std::shared_ptr<TrainerCallback>>& callbacks) {
+  ResumedRun run;
+  const auto model = new_model(0.1);
+  Trainer trainer(model, args,
+                  {.train_dataset = TrainerDataset(rows(20)),
+                   .callbacks = callbacks,
+                   .log_sink = [&](std::string_view line) { run.log += line; }});
+  run.out = trainer.train();
+  for (const LogEntry& entry : trainer.state().log_history) {
+    if (entry.count("loss")) run.losses.push_back(entry.at("loss"));
+  }
+  for (const auto& [name, tensor] : model->state_dict()) run.weights[name] = tensor.clone();
+  return run;
+}
+
+// Counts the micro-batches that end inside of a window, and asks for something at one of them.
+struct InWindow : TrainerCallback {
+  InWindow(int at, bool stops) : at(at), stops(stops) {}
+  void on_substep_end(const TrainerEvent&, TrainerControl& control) override {
+    if (++seen != at) return;
+    if (stops) {
+      control.should_training_stop = true;
+      control.stop_signal = SIGTERM;
+    } else {
+      control.should_save = true;
+    }
+  }
+  void on_step_begin(const TrainerEvent&, TrainerControl&) override { ++begun; }
+  int at, seen = 0, begun = 0;
+  bool stops;
+};
+
+// Five micro-batches an epoch: a window of three, and one of two.
+TrainingArguments windows_of_three(const fs::path& folder) {
+  TrainingArguments args = ten_steps(folder);
+  args.gradient_accumulation_steps = 3;
+  args.max_steps = 7;
+  args.save_strategy = SaveStrategy::no;
+  args.dataloader_num_workers = 2;
+  args.max_grad_norm = 0.1;
+  return args;
+}
+
+void check_same(const ResumedRun& a, const ResumedRun& b) {
+  CHECK(a.losses == b.losses);
+  CHECK(a.out.training_loss == b.out.training_loss);
+  for (const auto& [name, tensor] : a.weights) {
+    CAPTURE(name);
+    CHECK(at::equal(tensor, b.weights.at(name)));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("resume: a signal inside an accumulation window stops there, and loses nothing") {
+  const Folder none;
+  const ResumedRun straight = run_with(windows_of_three(none.path), {});
+  for (const int micro_batch : {1, 2, 3, 5, 7}) {
+    CAPTURE(micro_batch);
+    const Folder folder;
+    TrainingArguments args = windows_of_three(folder.path);
+    args.enable_jit_checkpoint = true;
+    const auto stop = std::make_shared<InWindow>(micro_batch, true);
+    const ResumedRun stopped = run_with(args, {stop});
+    CHECK(stopped.out.stop_signal == SIGTERM);
+    CHECK(stop->seen == micro_batch);
+    args.resume_from_checkpoint = "true";
+    const auto counts = std::make_shared<InWindow>(-1, false);
+    const ResumedRun resumed = run_with(args, {counts});
+    check_same(straight, resumed);
+    // The step in which the run stopped had begun before.
+    CHECK(counts->begun == straight.out.global_step - stopped.out.global_step - 1);
+  }
+}
+
+TEST_CASE("resume: a callback saves inside an accumulation window") {
+  for (const bool asynchronous : {false, true}) {
+    CAPTURE(asynchronous);
+    const Folder none, folder;
+    TrainingArguments args = windows_of_three(none.path);
+    args.async_save = asynchronous;
+    const ResumedRun straight = run_with(args, {});
+    args.output_dir = folder.path.string();
+    check_same(straight, run_with(args, {std::make_shared<InWindow>(4, false)}));
+    const fs::path saved = last_checkpoint(folder.path);
+    REQUIRE(saved.filename() == "checkpoint-2");
+    CHECK(fs::exists(saved / "gradients_0.safetensors"));
+    args.resume_from_checkpoint = "true";
+    check_same(straight, run_with(args, {}));
+    args.gradient_accumulation_steps = 6;
+    args.per_device_train_batch_size = 2;
+    CHECK(code_of([&] { run_with(args, {}); }) == "trainer.batch-size-changed");
+    args.ignore_data_skip = true;  // starts the epoch and its window again
+    run_with(args, {});
+  }
+}
+
+namespace {
+
+// Puts a file in the place of output_dir after the first save, and puts the folder back at step 5.
+struct LostFolder : TrainerCallback {
+  explicit LostFolder(fs::path folder) : folder(std::move(folder)) {}
+  fs::path away() const { return folder.string() + ".away"; }
+  void on_save(const TrainerEvent& event, TrainerControl&) override {
+    saved.push_back(event.state.global_step);
+    if (saved.size() > 1) return;
+    fs::rename(folder, away());
+    std::ofstream(folder) << "a file";
+  }
+  void on_step_end(const TrainerEvent& event, TrainerControl&, double) override {
+    if (event.state.global_step != 5) return;
+    fs::remove(folder);
+    fs::rename(away(), folder);
+  }
+  fs::path folder;
+  std::vector<std::int64_t> saved;
+};
+
+}  // namespace
+
+TEST_CASE("Trainer: a checkpoint that cannot be written is reported, and training goes on") {
+  const Folder none;
+  TrainingArguments args = ten_steps(none.path);
+  const ResumedRun straight = run_with(args, {});
+  for (const bool asynchronous : {false, true}) {
+    CAPTURE(asynchronous);
+    const Folder folder;
+    args.output_dir = folder.path.string();
+    args.async_save = asynchronous;
+    const auto lost = std::make_shared<LostFolder>(folder.path);
+    const ResumedRun disturbed = run_with(args, {lost});
+    check_same(straight, disturbed);
+    CHECK(contains(disturbed.log, "was not saved"));
+    CHECK(contains(disturbed.log, folder.path.string()));
+    CHECK(lost->saved == std::vector<std::int64_t>{2, 6, 8, 10});
+    CHECK(names_of_folders(checkpoints(folder.path)) ==
+          FolderNames{"checkpoint-2", "checkpoint-6", "checkpoint-8", "checkpoint-10"});
+    for (const fs::path& each : checkpoints(folder.path)) verify_checkpoint(each);
+  }
+}
+
+TEST_CASE("Trainer: asynchronous checkpoints have the files of synchronous ones") {
+  const Folder first, second;
+  TrainingArguments args = ten_steps(first.path);
+  args.async_save = false;
+  run_with(args, {});
+  args.output_dir = second.path.string();
+  args.async_save = true;
+  run_with(args, {});
+  for (const fs::path& each : checkpoints(first.path)) {
+    for (const auto& entry : fs::directory_iterator(each)) {
+      const std::string name = entry.path().filename().string();
+      CAPTURE(name);
+      if (name == "training_args.json" || name == kManifestFile) continue;  // they name the run
+      if (name == "trainer_state.json") continue;                           // it has times
+      CHECK(read_file(entry.path()) == read_file(second.path / each.filename() / name));
+    }
+  }
+}
+
+}  // namespace trainer_run_checkpoints_test
