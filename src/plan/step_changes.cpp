@@ -57,7 +57,7 @@ class Comparison {
  private:
   StepChange change_of(const Technique& technique) {
     if (is_set(options_.step, technique)) return removal_of(technique);
-    StepChange change = begin(technique);
+    StepChange change = described(technique);
     change.refused = obstacle_to(options_, technique);
     if (change.refused.empty())
       change.refused = contradiction_of(with_settings(options_.step, technique.sets).arguments);
@@ -67,12 +67,12 @@ class Comparison {
   // A technique that the step has is taken away, unless it is the default.
   StepChange removal_of(const Technique& technique) {
     if (!is_most_specific(technique)) {
-      StepChange change = begin(technique);
+      StepChange change = described(technique);
       change.refused = "the step has it already";
       return change;
     }
     const Technique& without = keep(without_technique(technique));
-    return predicted(begin(without), {&without}, asked_);
+    return predicted(described(without), {&without}, asked_);
   }
 
   // True if taking the technique away changes the step, and no technique of its group that the step
@@ -90,19 +90,19 @@ class Comparison {
     const StepBatch half{.rows = asked_.rows / 2,
                          .accumulation = trains ? 2 * asked_.accumulation : asked_.accumulation};
     const char* const effect = trains ? kSameRowsEffect : "A batch has half the rows.";
-    return predicted(begin({.name = to_text(half), .group = "batch", .effect = effect}), {}, half);
+    return predicted(described({.name = to_text(half), .group = "batch", .effect = effect}), {},
+                     half);
   }
 
   StepChange half_length() {
     const Technique& shorter = keep(rows_of_length(options_.step.length / 2));
-    return predicted(begin(shorter), {&shorter}, asked_);
+    return predicted(described(shorter), {&shorter}, asked_);
   }
 
   // Predictions know a technique by its address.
   const Technique& keep(Technique technique) { return own_.emplace_back(std::move(technique)); }
 
-  StepChange begin(const Technique& technique) const {
-    if (on_begin_) on_begin_(technique.name);
+  StepChange described(const Technique& technique) const {
     return {.name = technique.name,
             .effect = technique.effect,
             .exactness = exactness_of(options_.step, technique)};
@@ -110,6 +110,7 @@ class Comparison {
 
   StepChange predicted(StepChange change, const TechniqueSet& set, const StepBatch& batch) {
     if (!change.refused.empty()) return change;
+    if (on_begin_) on_begin_(change.name);
     const StepNeeds needs = predictions_.of(set, batch);
     if (is_impossible(needs)) {
       change.refused = predictions_.refusal(set, batch);

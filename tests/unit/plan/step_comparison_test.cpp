@@ -1,7 +1,10 @@
 // A step compared with the same step with one change each.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "device/host_traffic.h"
 #include "hasten/plan/plan.h"
@@ -61,6 +64,27 @@ TEST_CASE("plan: a comparison has half the batch and half the length, if they ca
   options.step.length = 1;
   options.step.arguments.per_device_train_batch_size = 1;
   CHECK(compare_changes(options).changes.size() == techniques().size());
+}
+
+TEST_CASE("plan: a comparison announces the changes that it predicts, and no others") {
+  const SmallModel model;
+  const PlanOptions options{.step = {.model = model.file(), .length = 64, .device = "cuda:t4"}};
+  std::vector<std::string> announced;
+  const anatomy::StepComparison comparison =
+      compare_changes(options, [&](const std::string& name) { announced.push_back(name); });
+  const auto is_announced = [&](const std::string& name) {
+    return std::find(announced.begin(), announced.end(), name) != announced.end();
+  };
+  CHECK(is_announced("adamw_8bit"));
+  CHECK(is_announced("rows of 32 tokens"));
+  for (const anatomy::StepChange& each : comparison.changes) {
+    CAPTURE(each.name);
+    if (each.refused.empty()) CHECK(is_announced(each.name));
+  }
+  for (const char* refused : {"bf16", "sdpa", "step_in_backward"}) {
+    CAPTURE(refused);
+    CHECK_FALSE(is_announced(refused));
+  }
 }
 
 TEST_CASE("plan: a comparison takes away what the step has and what is not a default") {
