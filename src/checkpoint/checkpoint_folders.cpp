@@ -1,8 +1,10 @@
 #include "hasten/checkpoint/checkpoint_folders.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
+#include "base/parse_number.h"
 #include "checkpoint/damaged_checkpoint.h"
 #include "formats/model_files.h"
 #include "hasten/base/error.h"
@@ -23,10 +25,8 @@ std::int64_t number_after_prefix(const std::string& name, const std::string& pre
   if (!starts_with(name, prefix)) return -1;
   const std::string rest = name.substr(prefix.size());
   const std::string digits = end == '\0' ? rest : rest.substr(0, rest.find(end));
-  const bool number =
-      !digits.empty() && digits.size() < 19 &&
-      std::all_of(digits.begin(), digits.end(), [](unsigned char c) { return std::isdigit(c); });
-  return number ? std::stoll(digits) : -1;
+  const auto number = parse_number<std::uint64_t>(digits);
+  return number && digits.size() < 19 ? static_cast<std::int64_t>(*number) : -1;
 }
 
 std::int64_t abandoned_step(const fs::path& folder, const std::string& prefix) {

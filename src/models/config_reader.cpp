@@ -1,10 +1,11 @@
 #include "models/config_reader.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
+#include <cstdint>
 
 #include "base/json_number.h"
+#include "base/parse_number.h"
 #include "base/strict_json.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -159,12 +160,10 @@ void ConfigReader::read_labels(std::int64_t& count, std::map<std::int64_t, std::
     if (!value.is_object())
       refuse_config(where_, "id2label", value.dump(), "an object of number to name");
     for (const auto& [id, name] : value.items()) {
-      const bool number = !id.empty() && std::all_of(id.begin(), id.end(), [](unsigned char c) {
-        return std::isdigit(c);
-      });
+      const auto number = parse_number<std::uint32_t>(id);
       if (!number || id.size() > 9 || !name.is_string())
         refuse_config(where_, "id2label", "\"" + id + "\": " + name.dump(), "a number and a name");
-      names[std::stoll(id)] = name.get<std::string>();
+      names[*number] = name.get<std::string>();
     }
     count = static_cast<std::int64_t>(names.size());
   });

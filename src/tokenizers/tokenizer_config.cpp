@@ -1,8 +1,8 @@
 // Reads tokenizer_config.json and special_tokens_map.json.
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
+#include "base/parse_number.h"
 #include "definition.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -48,12 +48,9 @@ bool has(const std::vector<AddedToken>& tokens, const std::string& content) {
 
 // Reads an id that is written as a string.
 std::int32_t id_of_key(const std::string& key, const std::string& where) {
-  std::int64_t id = -1;
-  const char* const end = key.data() + key.size();
-  const auto [last, error] = std::from_chars(key.data(), end, id);
-  const bool is_number = error == std::errc() && last == end;
+  const auto id = parse_number<std::int64_t>(key);
   return static_cast<std::int32_t>(
-      Fields::integer_of(is_number ? Json(id) : Json(key), 0, kLargestId, where));
+      Fields::integer_of(id ? Json(*id) : Json(key), 0, kLargestId, where));
 }
 
 // Reads added_tokens_decoder: {"100": {"content": "[UNK]", "special": true, ...}, ...}.
