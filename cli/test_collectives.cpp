@@ -6,6 +6,8 @@
 #include <functional>
 #include <span>
 
+#include "base/count_text.h"
+
 namespace hasten::cli {
 namespace {
 
@@ -154,7 +156,7 @@ CheckOutcome evaluate_reduce(RankContext&, const std::vector<Json>&) {
   return {"sum, mean, max of " + types_text(kNumbers), {}};
 }
 CheckOutcome evaluate_broadcast(RankContext&, const std::vector<Json>& facts) {
-  return {str("from each of ", plural(facts.size(), "rank"), ": ", types_text(kAll)), {}};
+  return {str("from each of ", count_text(std::ssize(facts), "rank"), ": ", types_text(kAll)), {}};
 }
 CheckOutcome evaluate_barrier(RankContext&, const std::vector<Json>& facts) {
   return {str("no rank passes it before all ", facts.size(), " have arrived"), {}};

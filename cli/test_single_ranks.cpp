@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 
+#include "base/count_text.h"
 #include "base/environment_variable.h"
 #include "base/process_state.h"
 #include "launch/topology.h"
@@ -128,9 +129,9 @@ CheckOutcome evaluate_threads(RankContext&, const std::vector<Json>& facts) {
   std::vector<std::string> texts;
   for (const auto& [number, machine] : machines) {
     const auto cores = static_cast<std::int64_t>(machine.cores.size());
-    const std::string text =
-        str("OMP_NUM_THREADS ", machine.omp, " per rank, ", plural(machine.cores.size(), "core"),
-            machine.threads > cores ? ": more threads than cores" : "");
+    const std::string text = str("OMP_NUM_THREADS ", machine.omp, " per rank, ",
+                                 count_text(std::ssize(machine.cores), "core"),
+                                 machine.threads > cores ? ": more threads than cores" : "");
     if (std::find(texts.begin(), texts.end(), text) == texts.end()) texts.push_back(text);
   }
   return {join(texts, "; "), {{"threads", values_of(facts, "omp")}}};

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include "base/count_text.h"
 #include "hasten/base/text.h"
 
 namespace hasten::anatomy {
@@ -57,7 +58,7 @@ std::string fit_text(std::int64_t bytes, std::int64_t memory) {
 }
 
 std::string batches_text(std::int64_t rows, std::int64_t accumulation) {
-  return str("batches of ", rows, rows == 1 ? " row, " : " rows, ", accumulation, " in a step");
+  return str("batches of ", count_text(rows, "row"), ", ", accumulation, " in a step");
 }
 
 std::string to_text(const StepComparison& comparison) {

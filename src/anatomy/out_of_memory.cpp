@@ -22,6 +22,7 @@
 #include "anatomy/step_mark.h"
 #include "autograd/engine.h"
 #include "base/child_process.h"
+#include "base/count_text.h"
 #include "device/device.h"
 #include "hasten/anatomy/dry_run.h"
 #include "hasten/base/error.h"
@@ -170,9 +171,8 @@ class Explanation {
         [end] { return SteadyClock::now() < end; });
     const std::string available = human_bytes(capacity);
     if (found.rows > 0) {
-      return str("a batch of ", found.rows, found.rows == 1 ? " row" : " rows",
-                 " would have fitted (", human_bytes(found.bytes), " of the ", available,
-                 " that were available)");
+      return str("a batch of ", count_text(found.rows, "row"), " would have fitted (",
+                 human_bytes(found.bytes), " of the ", available, " that were available)");
     }
     return found.is_complete()
                ? str("not even one row fits the ", available, " that were available")

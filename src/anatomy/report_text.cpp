@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include "base/count_text.h"
 #include "hasten/base/text.h"
 
 #include "hasten/anatomy/report.h"
@@ -239,9 +240,9 @@ std::string expected_text(const StepTime& expected, double rows) {
 }
 
 std::string headline(const Report& report) {
-  std::string text = str(report.dry ? "Predicted" : "Measured", " on ", report.device, ": ",
-                         report.steps, report.steps == 1 ? " step" : " steps", ", ",
-                         grouped(report.memory.parameters), " parameters");
+  std::string text =
+      str(report.dry ? "Predicted" : "Measured", " on ", report.device, ": ",
+          count_text(report.steps, "step"), ", ", grouped(report.memory.parameters), " parameters");
   if (!report.dry && report.seconds > 0 && report.samples > 0) {
     text += ", " + per_second(static_cast<double>(report.samples) / report.seconds, "samples");
     if (report.tokens > 0)

@@ -1,5 +1,6 @@
 #include "hasten/options/launch_options.h"
 
+#include "base/count_text.h"
 #include "base/parse_number.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -83,8 +84,8 @@ void check_rank(const Machines& machines, const LaunchOptions& options) {
   const bool by_endpoint =
       !options.rdzv_endpoint.empty() || options.rdzv_backend == RendezvousBackend::c10d;
   if (options.machine_rank && *options.machine_rank >= machines.max_count)
-    throw_conflict(str("machine_rank is ", *options.machine_rank, " with ", machines.max_count,
-                       machines.max_count == 1 ? " machine" : " machines"),
+    throw_conflict(str("machine_rank is ", *options.machine_rank, " with ",
+                       count_text(machines.max_count, "machine")),
                    str("use a rank from 0 to ", machines.max_count - 1));
   if (options.machine_rank && machines.min_count != machines.max_count && *options.machine_rank > 0)
     throw_conflict("machine_rank with a range of machines",

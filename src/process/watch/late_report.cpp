@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/count_text.h"
 #include "base/json_line.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -16,9 +17,6 @@ using Json = nlohmann::json;
 constexpr std::size_t kShownFrames = 10, kShownLate = 3, kShownWaits = 4;
 
 std::string seconds_text(double seconds) { return fixed(seconds, 1) + " s"; }
-std::string plural(std::int64_t count, const char* word) {
-  return str(count, " ", word, count == 1 ? "" : "s");
-}
 
 // The ranks that keep the others waiting, and what they have done or not done.
 struct Cause {
@@ -112,7 +110,7 @@ class CauseFinder {
 };
 
 std::string doing_text(const RankRecord& record) {
-  const std::string steps = plural(record.step, "step") + " done, ";
+  const std::string steps = count_text(record.step, "step") + " done, ";
   if (const auto* const call = record.current_call())
     return str(steps, "in its ", ordinal(call->number), " collective, ", call->purpose, ", for ",
                seconds_text(call->seconds));
@@ -144,8 +142,8 @@ void append_waiting(std::string& text, const std::vector<std::optional<RankRecor
   for (const std::int64_t rank : waiting) {
     const RankRecord& record = *records[static_cast<std::size_t>(rank)];
     const auto& call = *record.current_call();
-    const std::string key = str(plural(record.step, "step"), " done, in the ", ordinal(call.number),
-                                " collective, ", call.purpose, ", for ");
+    const std::string key = str(count_text(record.step, "step"), " done, in the ",
+                                ordinal(call.number), " collective, ", call.purpose, ", for ");
     same[key].push_back(rank);
     longest[key] = std::max(longest[key], call.seconds);
   }

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "anatomy/comparison_text.h"
+#include "base/count_text.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 
@@ -202,8 +203,8 @@ TpuPrediction read_prediction(const std::string& report_json) {
 
 std::string to_text(const TpuAccount& account, const TpuPrediction* prediction) {
   std::string text = str("Predicted for tpu:", account.topology, ", one device of ",
-                         account.devices, " (", account.compiled_for, "), ", account.steps,
-                         account.steps == 1 ? " step" : " steps", ": compiled, not run\n\n");
+                         account.devices, " (", account.compiled_for, "), ",
+                         count_text(account.steps, "step"), ": compiled, not run\n\n");
   text += components_text(account, prediction) + "\n" + peak_text(account, prediction) + "\n" +
           phases_text(account) + "\n";
   text += str("Programs: ", grouped(account.programs), " compiled in ",
