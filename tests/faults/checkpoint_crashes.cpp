@@ -4,17 +4,17 @@
 //   checkpoint_crashes [STRIDE [STRIDE-OF-TWO-RANKS]]
 //   checkpoint_crashes errors [STRIDE]
 //
-// It first counts the calls of an undisturbed run (watched_calls.h). Then, for every STRIDE-th of them (1: all),
-// a process runs up to that call and is killed there; a write is cut in half first. A second process
-// continues the run as a user would, without saying where. It must
+// It first counts the calls of an undisturbed run (watched_calls.h). Then, for every STRIDE-th of
+// them (1: all), a process runs up to that call and is killed there; a write is cut in half first.
+// A second process continues the run as a user would, without saying where. It must
 // - continue from the newest checkpoint whose save had returned, or from a later one,
 // - find no damaged folder, as nothing incomplete ever has the name of a checkpoint,
 // - end with the weights of the undisturbed run, to the bit.
 // The runs use dropout, shuffling and accumulation, and some save inside an accumulation window.
 //
-// A run whose call fails (I/O error, full disk, read-only folder, short write) must end with the weights
-// of the undisturbed run, its newest checkpoint must be whole, and the error must name the path and, of
-// a write, the bytes.
+// A run whose call fails (I/O error, full disk, read-only folder, short write) must end with the
+// weights of the undisturbed run, its newest checkpoint must be whole, and the error must name the
+// path and, of a write, the bytes.
 #include <sys/wait.h>
 #include <torch/torch.h>
 #include <unistd.h>
@@ -228,8 +228,8 @@ void run_trainer(const fs::path& folder, const Journal& journal, bool asynchrono
   note_end(journal, *net);
 }
 
-// Runs the function in a fork, in which this call is disturbed. Returns how it ended, and leaves the
-// number of calls or the error in the file `result`.
+// Runs the function in a fork, in which this call is disturbed. Returns how it ended, and leaves
+// the number of calls or the error in the file `result`.
 int run_in_fork(const fs::path& folder, long fault_at, Fault fault, const fs::path& result,
                 const std::function<void()>& function) {
   const pid_t child = fork();
@@ -252,6 +252,22 @@ int run_in_fork(const fs::path& folder, long fault_at, Fault fault, const fs::pa
 
 using Run = std::function<void(const fs::path& folder, const Journal& journal)>;
 
+// A folder in which a run is started in forks of this process.
+struct RunFolder {
+  explicit RunFolder(const Run& run) : run(run) { fs::create_directory(folder); }
+  // Starts the run, in which this call is disturbed. Returns how it ended.
+  int start(long fault_at = kNever, Fault fault = Fault::kill) const {
+    return run_in_fork(folder, fault_at, fault, result_file, [&] { run(folder, journal); });
+  }
+  // Returns the number of calls of the latest start, or its error.
+  std::string result() const { return read_file(result_file); }
+
+  const Run& run;
+  const TemporaryDirectory home;
+  const fs::path folder = home.path() / "run", result_file = home.path() / "result";
+  const Journal journal{home.path() / "journal"};
+};
+
 int failures = 0;
 
 void report_failure(const std::string& run, long call, const std::string& what) {
@@ -268,38 +284,31 @@ bool has_damage(const fs::path& folder) {
 
 // Kills the run at the call and continues it.
 void check_call(const std::string& name, const Run& run, long call, const std::string& digest) {
-  const TemporaryDirectory home;
-  const fs::path folder = home.path() / "run", result = home.path() / "result";
-  const Journal journal{home.path() / "journal"};
-  fs::create_directory(folder);
-  const int killed = run_in_fork(folder, call, Fault::kill, result, [&] { run(folder, journal); });
-  // The launcher of two ranks reports the death of one.
-  if (killed == 0) return report_failure(name, call, "the run was not killed");
-  const std::int64_t saved = std::max<std::int64_t>(0, journal.last("saved"));
-  const int ended = run_in_fork(folder, kNever, Fault::kill, result, [&] { run(folder, journal); });
-  if (ended != 0) return report_failure(name, call, "it did not continue: " + read_file(result));
-  if (journal.last("resumed") < saved)
+  const RunFolder place(run);
+  // The launcher of two ranks reports that one was killed.
+  if (place.start(call) == 0) return report_failure(name, call, "the run was not killed");
+  const std::int64_t saved = std::max<std::int64_t>(0, place.journal.last("saved"));
+  if (place.start() != 0)
+    return report_failure(name, call, "it did not continue: " + place.result());
+  if (place.journal.last("resumed") < saved)
     report_failure(name, call,
-                   str("it continued from step ", journal.last("resumed"), ", although step ",
+                   str("it continued from step ", place.journal.last("resumed"), ", although step ",
                        saved, " was saved"));
-  if (has_damage(folder)) report_failure(name, call, "a damaged checkpoint was found");
-  if (journal.digest() != digest) report_failure(name, call, "it ended with other weights");
+  if (has_damage(place.folder)) report_failure(name, call, "a damaged checkpoint was found");
+  if (place.journal.digest() != digest) report_failure(name, call, "it ended with other weights");
 }
 
 void check_run(const std::string& name, const Run& run, long stride) {
-  const TemporaryDirectory home;
-  const fs::path folder = home.path() / "run", result = home.path() / "result";
-  const Journal journal{home.path() / "journal"};
-  fs::create_directory(folder);
-  if (run_in_fork(folder, kNever, Fault::kill, result, [&] { run(folder, journal); }) != 0)
-    return report_failure(name, 0, "the undisturbed run failed: " + read_file(result));
+  const RunFolder place(run);
+  if (place.start() != 0)
+    return report_failure(name, 0, "the undisturbed run failed: " + place.result());
   // A launcher's ranks count for themselves, and leave their number in the journal.
-  const long calls = std::max<long>(std::stol(read_file(result)), journal.last("calls"));
+  const long calls = std::max<long>(std::stol(place.result()), place.journal.last("calls"));
   if (calls < 60) return report_failure(name, 0, str("there are only ", calls, " calls"));
   long checked = 0;
   const int before = failures;
   for (long call = 1; call <= calls; call += stride, ++checked)
-    check_call(name, run, call, journal.digest());
+    check_call(name, run, call, place.journal.digest());
   std::cout << (failures == before ? "ok      " : "FAILED  ") << name << ": killed at " << checked
             << " of " << calls << " calls, continued each time" << std::endl;
 }
@@ -325,20 +334,19 @@ const char* name_of(Fault fault) {
 // Lets the call fail, and checks how the run ends.
 void check_error(const std::string& name, const Run& run, long call, Fault fault,
                  const std::string& digest, long& failed_saves) {
-  const TemporaryDirectory home;
-  const fs::path folder = home.path() / "run", result = home.path() / "result";
-  const Journal journal{home.path() / "journal"};
-  fs::create_directory(folder);
+  const RunFolder place(run);
   const std::string run_name = str(name, ", ", name_of(fault));
-  if (run_in_fork(folder, call, fault, result, [&] { run(folder, journal); }) != 0) {
-    const std::string reason = read_file(result);
+  if (place.start(call, fault) != 0) {
+    const std::string reason = place.result();
     // The Trainer refuses a folder in which it cannot create files before it trains.
     if (!starts_with(reason, "cannot create files in"))
       report_failure(run_name, call, "the run ended: " + reason);
     return;
   }
-  if (journal.digest() != digest) report_failure(run_name, call, "it ended with other weights");
-  if (journal.last("failed") > 0) ++failed_saves;
+  if (place.journal.digest() != digest)
+    report_failure(run_name, call, "it ended with other weights");
+  if (place.journal.last("failed") > 0) ++failed_saves;
+  const fs::path& folder = place.folder;
   const fs::path state = folder / "state";
   const bool is_one = fs::exists(state);
   const fs::path all = fs::exists(folder / "checkpoints") ? folder / "checkpoints" : folder;
@@ -352,18 +360,15 @@ void check_error(const std::string& name, const Run& run, long call, Fault fault
     }
   }
   // One that has been saved stays until a later one has been.
-  if (found.empty() && journal.last("saved") >= 0)
+  if (found.empty() && place.journal.last("saved") >= 0)
     report_failure(run_name, call, "no checkpoint is left");
 }
 
 void check_errors(const std::string& name, const Run& run, long stride) {
-  const TemporaryDirectory home;
-  const fs::path folder = home.path() / "run", result = home.path() / "result";
-  const Journal journal{home.path() / "journal"};
-  fs::create_directory(folder);
-  if (run_in_fork(folder, kNever, Fault::kill, result, [&] { run(folder, journal); }) != 0)
-    return report_failure(name, 0, "the undisturbed run failed: " + read_file(result));
-  const long calls = std::stol(read_file(result));
+  const RunFolder place(run);
+  if (place.start() != 0)
+    return report_failure(name, 0, "the undisturbed run failed: " + place.result());
+  const long calls = std::stol(place.result());
   constexpr Fault kFaults[] = {Fault::io_error, Fault::disk_full, Fault::read_only,
                                Fault::short_write, Fault::stays_full};
   long checked = 0, failed_saves = 0;
@@ -371,7 +376,7 @@ void check_errors(const std::string& name, const Run& run, long stride) {
   // The stride is one of all pairs of a call and a fault, so a stride of 6 takes each kind in turn.
   for (long pair = 0; pair < calls * std::ssize(kFaults); pair += stride, ++checked)
     check_error(name, run, pair / std::ssize(kFaults) + 1, kFaults[pair % std::ssize(kFaults)],
-                journal.digest(), failed_saves);
+                place.journal.digest(), failed_saves);
   if (failed_saves == 0) report_failure(name, 0, "no save has failed");
   std::cout << (failures == before ? "ok      " : "FAILED  ") << name << ": " << checked
             << " errors at " << calls << " calls, " << failed_saves

@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "../unit/ops/adamw_options.h"
+
 using namespace hasten::ops;
 
 namespace {
@@ -338,14 +340,7 @@ TEST_CASE("kernels: sums of squares and a step of AdamW") {
     for (const float g : gradient) expected += double{g} * g;
     CHECK(kernels().sum_of_squares(gradient.data(), count) ==
           doctest::Approx(expected).epsilon(1e-6));
-    const AdamW options{.learning_rate = 0.01,
-                        .beta1 = 0.9,
-                        .beta2 = 0.999,
-                        .epsilon = 1e-8,
-                        .weight_decay = 0.1,
-                        .bias_correction1 = 0.19,
-                        .bias_correction2 = 0.001999,
-                        .gradient_scale = 0.5f};
+    const AdamW options = adamw_options({.step = 2, .gradient_scale = 0.5f});
     for (const bool has_gradient : {true, false}) {
       auto parameter = numbers.many<float>(count), m = numbers.many<float>(count),
            v = numbers.many<float>(count);

@@ -1,5 +1,5 @@
-// The steps with moments of 8 bits: the nearest code, the same bits with every instruction set, and a
-// dry run that allocates nothing.
+// The steps with moments of 8 bits: the nearest code, the same bits with every instruction set, and
+// a dry run that allocates nothing.
 #include "ops/moment_steps.h"
 
 #include <doctest/doctest.h>
@@ -10,6 +10,7 @@
 
 #include "hasten/anatomy/dry_run.h"
 #include "ops/codebook.h"
+#include "unit/ops/adamw_options.h"
 
 namespace ops_moment_steps_test {
 
@@ -37,18 +38,6 @@ struct Buffers {
   std::vector<std::uint8_t> codes, codes_sq;
   std::vector<float> scales, scales_sq;
 };
-
-// The first step of AdamW with its usual options.
-AdamW first_step(float gradient_scale) {
-  return {.learning_rate = 0.01,
-          .beta1 = 0.9,
-          .beta2 = 0.999,
-          .epsilon = 1e-8,
-          .weight_decay = 0.1,
-          .bias_correction1 = 0.1,
-          .bias_correction2 = 0.001,
-          .gradient_scale = gradient_scale};
-}
 
 // The largest number below 1 that Lion's step encodes as itself: moments are the gradients.
 std::vector<std::uint8_t> codes_of(const Kernels& kernels, std::vector<float> numbers) {
@@ -110,7 +99,7 @@ TEST_CASE("moments: every number gets the nearest code, with every instruction s
 
 TEST_CASE("moments: a step has the same bits with every instruction set") {
   constexpr Index kCount = 1000;  // the last block is shorter
-  const AdamW options = first_step(0.7f);
+  const AdamW options = adamw_options({.gradient_scale = 0.7f});
   const auto stepped = [&](const Kernels& kernels) {
     Buffers x(kCount);
     for (int step = 0; step < 3; ++step)
@@ -141,7 +130,7 @@ TEST_CASE("moments: a block of zeros stays one, and a missing gradient is one of
       std::fill_n(each->codes_sq.begin(), kMomentBlock, std::uint8_t{100});
       each->scales[0] = each->scales_sq[0] = 0.5f;
     }
-    const AdamW options = first_step(1);
+    const AdamW options = adamw_options({.gradient_scale = 1});
     kernels->f32_moments.adamw(missing.parameter.data(), nullptr, missing.mean(), missing.square(),
                                options, 700);
     kernels->f32_moments.adamw(zeros.parameter.data(), zeros.gradient.data(), zeros.mean(),

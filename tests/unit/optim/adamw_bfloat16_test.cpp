@@ -9,6 +9,7 @@
 #include "hasten/optim/adamw.h"
 #include "ops/kernels/kernels.h"
 #include "unit/code_of.h"
+#include "unit/ops/adamw_options.h"
 
 namespace optim_adamw_bfloat16_test {
 
@@ -201,14 +202,7 @@ TEST_CASE("adamw bfloat16: every set of instructions gives the same bits") {
   constexpr ops::Index kCount = 1000, kFirst = 77;  // neither is a multiple of a vector
   torch::manual_seed(2);
   const Tensor start = at::randn({kCount}), gradient = at::randn({kCount});
-  const ops::AdamW how = {.learning_rate = 1e-2,
-                          .beta1 = 0.9,
-                          .beta2 = 0.999,
-                          .epsilon = 1e-8,
-                          .weight_decay = 0.1,
-                          .bias_correction1 = 0.1,
-                          .bias_correction2 = 0.001,
-                          .gradient_scale = 0.7f};
+  const ops::AdamW how = ops::adamw_options({.gradient_scale = 0.7f});
   const ops::Rounding rounding = {.stochastic = true, .seed = 3, .step = 4};
   std::vector<std::vector<Tensor>> results;
   for (const ops::Kernels* const set : ops::runnable_kernels()) {

@@ -11,6 +11,7 @@
 
 #include <utility>
 
+#include "base/hexadecimal.h"
 #include "base/process_state.h"
 #include "hasten/base/text.h"
 #include "process/consensus/store_exchange.h"
@@ -45,13 +46,7 @@ struct MarkedFile {
 };
 
 std::string hexadecimal(const std::string& bytes) {
-  std::string text;
-  for (const char byte : bytes) {
-    constexpr char kDigits[] = "0123456789abcdef";
-    text += kDigits[static_cast<unsigned char>(byte) >> 4];
-    text += kDigits[byte & 15];
-  }
-  return text;
+  return to_hex({reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size()});
 }
 
 // A control group of this process with a memory limit, if the system allows one.

@@ -40,6 +40,11 @@ struct NormsByManyNames : torch::nn::Module {
   }
 };
 
+bool has_parameter(const torch::optim::OptimizerParamGroup& group, const at::Tensor& parameter) {
+  return std::any_of(group.params().begin(), group.params().end(),
+                     [&](const at::Tensor& each) { return each.is_same(parameter); });
+}
+
 std::set<std::string> decaying(const torch::nn::Module& module) {
   ParameterNames names;
   for (const auto& item : module.named_parameters()) names[item.key()] = item.value();
@@ -52,10 +57,7 @@ std::set<std::string> decaying(const torch::nn::Module& module) {
     const auto& options = static_cast<const torch::optim::AdamWOptions&>(group.options());
     grouped += group.params().size();
     for (const auto& [name, parameter] : names) {
-      const bool in_group =
-          std::any_of(group.params().begin(), group.params().end(),
-                      [&](const at::Tensor& each) { return each.is_same(parameter); });
-      if (in_group && options.weight_decay() > 0) out.insert(name);
+      if (has_parameter(group, parameter) && options.weight_decay() > 0) out.insert(name);
     }
   }
   CHECK(grouped == names.size());
@@ -188,10 +190,7 @@ TEST_CASE("optimizer: Muon steps the matrices of hidden layers, and AdamW all ot
     const auto& options = static_cast<const MuonAdamWOptions&>(group.options());
     CHECK(options.ns_steps() == 3);
     for (const auto& [name, parameter] : parameters_of(*model)) {
-      const bool in_group =
-          std::any_of(group.params().begin(), group.params().end(),
-                      [&](const at::Tensor& each) { return each.is_same(parameter); });
-      if (in_group && options.use_muon()) by_muon.insert(name);
+      if (has_parameter(group, parameter) && options.use_muon()) by_muon.insert(name);
     }
   }
   CHECK(by_muon.count("bert.encoder.layer.0.attention.self.query.weight") == 1);
