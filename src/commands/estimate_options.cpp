@@ -195,11 +195,10 @@ std::string estimate_help(int width) {
          "       hasten estimate [--NAME VALUE ...] -- PROGRAM [ARGUMENT ...]\n\n"
          "Predicts what a training step needs, without running it: memory at its peak by\n"
          "component and by layer, and operations by group. MODEL is a folder with config.json, a\n"
-         "config.json, ORG/NAME in the Hugging Face cache, a .pt2 file of torch.export, or a "
-         "built-in\n"
-         "name such as bert-base, gpt2 or llama-3.2-1b. Nothing is computed, and no memory of the "
-         "model's size is allocated. `hasten estimate --help --`\n"
-         "lists the options for a PROGRAM.\n\n" +
+         "config.json, ORG/NAME in the Hugging Face cache, a .pt2 file of torch.export, or a\n"
+         "built-in name such as bert-base, gpt2 or llama-3.2-1b. Nothing is computed, and no\n"
+         "memory of the model's size is allocated. `hasten estimate --help --` lists the options\n"
+         "for a PROGRAM.\n\n" +
          config::help_text(table, width) +
          "\nEvery option of `hasten train` that changes a step is accepted too, for example\n"
          "--gradient_accumulation_steps 4.\n";

@@ -94,9 +94,8 @@ std::string generate_help(int width) {
   describe_generate(table, command);
   return "usage: hasten generate --model FOLDER --prompt TEXT [--NAME VALUE ...]\n\n"
          "Continues texts with a GPT-2 or a Llama. Options have the names of transformers'\n"
-         "GenerationConfig; those that are not set are as generation_config.json of the model "
-         "says.\n"
-         "The text of a single prompt appears while it grows.\n\n" +
+         "GenerationConfig. An option that is not set has the value in the model's\n"
+         "generation_config.json. The text of a single prompt appears while it grows.\n" +
          config::help_text(table, width);
 }
 

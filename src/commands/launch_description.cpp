@@ -173,7 +173,7 @@ std::string launch_help(int width) {
          "environment (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, as torchrun sets\n"
          "them), and supervises them: if one fails, the others are stopped, the first failure is\n"
          "reported with its last lines of output, and all are restarted if --max_restarts allows\n"
-         "it.\n\n" +
+         "it.\n" +
          config::help_text(table, width);
 }
 

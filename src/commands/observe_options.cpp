@@ -81,9 +81,9 @@ std::string observe_help(const std::string& command, int width) {
   const std::string usage =
       command == "estimate"
           ? "usage: hasten estimate [--NAME VALUE ...] -- PROGRAM [ARGUMENT ...]\n\n"
-            "Runs an unchanged program that trains with a hasten::Accelerator dry for a few\n"
-            "optimizer steps, reports where memory and operations would go, and stops it. Nothing\n"
-            "is computed, and no memory of the model's size is allocated.\n\n"
+            "Makes a dry run of a few optimizer steps of an unchanged program that trains with a\n"
+            "hasten::Accelerator, reports where memory and operations would go, and stops it.\n"
+            "Nothing is computed, and no memory of the model's size is allocated.\n\n"
           : "usage: hasten anatomy [--NAME VALUE ...] PROGRAM [ARGUMENT ...]\n\n"
             "Runs an unchanged program that trains with a hasten::Accelerator for a few optimizer\n"
             "steps, reports where memory and operations went, and stops it. `hasten estimate --\n"
