@@ -163,7 +163,7 @@ double measured_seconds(const CollectedCall& call, double budget) {
       least = i == 0 ? took : std::min(least, took);
       all += took;
     }
-  } catch (const std::exception&) {  // zeros are no valid operands, or there is too little memory
+  } catch (const std::exception&) {  // zeros are not valid operands, or there is too little memory
     return 0;
   }
   const double measured_bytes = bytes_of(arguments);

@@ -17,7 +17,7 @@ std::string text_of(const std::exception_ptr& error) {
   } catch (const std::exception& exception) {
     return exception.what();
   } catch (...) {
-    return "an exception that is no std::exception";
+    return "an object that is not a std::exception";
   }
 }
 

@@ -29,8 +29,8 @@ std::unique_ptr<JobController> make_controller(const LaunchConfiguration& run, C
 int code_after_output(const JobEnd& end, Console& console, Signals& signals) {
   if (!end.reason.empty()) console.print_message(end.reason);
   const auto policy = end.code == 0 ? FinishPolicy::until_read : FinishPolicy::brief;
-  const auto asked = console.finish(signals, policy);
-  return asked && end.code == 0 ? 128 + *asked : end.code;
+  const auto signal = console.finish(signals, policy);
+  return signal && end.code == 0 ? 128 + *signal : end.code;
 }
 
 // Runs the ranks of a round. If they cannot be started, reports the reason to the other machines.

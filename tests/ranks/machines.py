@@ -278,7 +278,7 @@ def leaving(machines):
     launches = [Launch(machines, rank, *static(2, rank), program("exec sleep 60\n")) for rank in range(2)]
     time.sleep(1)
     launches[1].process.send_signal(signal.SIGINT)
-    check([launch.end() for launch in launches] == [130, 130], "of a fixed number of machines none continues", *(l.text for l in launches))
+    check([launch.end() for launch in launches] == [130, 130], "with a fixed number of machines, no machine continues", *(l.text for l in launches))
 
 
 def preempted(machines):
@@ -332,7 +332,7 @@ def saving_while_leaving(machines):
     def job(seconds, words):
         ranks = saver()
         return [Launch(machines, i, *words(i), "--grace_period", 20, ranks, SAVES=str(seconds[i])) for i in range(2)]
-    # The ranks of node1 save for three times keep_alive_timeout. A busy machine may keep a launcher from its turn for more than a second.
+    # The ranks of node1 save for three times keep_alive_timeout. On a busy machine a launcher may not run for more than a second.
     one = job((0, 9), lambda _: [*elastic("1:2"), "--rdzv_conf", "last_call_timeout=1,keep_alive_timeout=3"])
     both = job((0, 3), lambda i: static(2, i, "--main_process_port", 29600))
     later = job((4, 4), lambda i: static(2, i, "--main_process_port", 29601))
@@ -649,9 +649,9 @@ def hasten_test(machines):
     check("missing: machine_rank 1" in tests[0].text and "FAIL start" in tests[0].text, "the other one names the missing machine", tests[0].text)
 
 
-CASES = [static_machines, collectives_over_machines, strangers, another_program_first, failure, restart, elastic_machines, leaving, preempted,
-         saving_while_leaving, silent_while_leaving, cannot_start, reason_at_once, spare_machine, cut_off, cut_and_back, suspended, killed_host, dead_name_server, all_places_held, wrong_places, nothing_readable,
-         ten_thousand_strangers, hasten_test]
+CASES = [static_machines, collectives_over_machines, strangers, another_program_first, failure, restart, elastic_machines, leaving,
+         preempted, saving_while_leaving, silent_while_leaving, cannot_start, reason_at_once, spare_machine, cut_off, cut_and_back,
+         suspended, killed_host, dead_name_server, all_places_held, wrong_places, nothing_readable, ten_thousand_strangers, hasten_test]
 
 
 def main():

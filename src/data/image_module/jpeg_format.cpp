@@ -9,7 +9,6 @@
 #include "data/image_module/formats.h"
 
 namespace hasten::images {
-
 namespace {
 
 // A block of 64 pixels takes a bit or more. Chroma may have fewer blocks.

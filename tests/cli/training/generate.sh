@@ -21,7 +21,7 @@ hasten generate --model words --prompts prompts.txt --max_new_tokens 3 --json --
 # Batches draw different samples.
 printf 'w9\nw9\n' > twice.txt
 hasten generate --model words --prompts twice.txt --max_new_tokens 6 --do_sample --seed 4 --batch_size 1
-# A byte that is no character at the end of a text is held back until then.
+# Bytes at the end of a text that are not a whole character yet are held back until the text ends.
 cp -r words bytes
 python3 -c '
 import json

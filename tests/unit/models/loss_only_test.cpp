@@ -173,7 +173,7 @@ TEST_CASE("loss only: causal language modelling computes the same loss and gradi
   }
 }
 
-TEST_CASE("loss only: the first label of a text is nobody's target, whatever it is") {
+TEST_CASE("loss only: the first label of a text is not a target, whatever its value is") {
   GPT2LMHeadModel model(GPT2Config{.vocab_size = 40,
                                    .n_positions = 32,
                                    .n_embd = 16,

@@ -9,13 +9,11 @@
 
 namespace rendezvous_connect_attempt_test {
 
-namespace {
-
 using namespace hasten;
 using namespace hasten::rendezvous;
 using namespace std::chrono_literals;
 
-TEST_CASE("dial: a numeric address needs no name server") {
+TEST_CASE("connect attempt: a numeric address needs no name server") {
   const Lookup four({.host = "127.0.0.1", .port = 1}), six({.host = "::1", .port = 1});
   CHECK(four.done());
   CHECK(six.done());
@@ -25,14 +23,14 @@ TEST_CASE("dial: a numeric address needs no name server") {
   CHECK(is_this_machine(four.result()));
 }
 
-TEST_CASE("dial: a lookup that takes too long finds nothing, and may be given up") {
+TEST_CASE("connect attempt: a lookup that takes too long finds nothing, and may be given up") {
   const LookupResult found = look_up({.host = "no.such.host.invalid", .port = 1}, 0);
   CHECK(found.addresses.empty());
   CHECK_FALSE(found.why.empty());
   { const Lookup given_up({.host = "no.such.host.invalid", .port = 1}); }
 }
 
-TEST_CASE("dial: a port with a listener connects, and one without a listener refuses") {
+TEST_CASE("connect attempt: a port with a listener connects, and one without a listener refuses") {
   const int listener = listen_on(/*loopback_only=*/true, 0);
   const Endpoint endpoint{.host = "127.0.0.1", .port = port_of(listener)};
   const ConnectResult result = connect_to(endpoint, 10);
@@ -45,14 +43,14 @@ TEST_CASE("dial: a port with a listener connects, and one without a listener ref
   CHECK(refused.why == "Connection refused");
 }
 
-TEST_CASE("dial: the deadline covers all addresses together") {
+TEST_CASE("connect attempt: the deadline covers all addresses together") {
   const auto began = ConnectAttempt::Clock::now();
   ConnectAttempt attempt({.host = "127.0.0.1", .port = 1}, began);
   CHECK(attempt.done());
   CHECK(attempt.take().socket < 0);
 }
 
-TEST_CASE("dial: pauses grow up to the longest, and have random lengths") {
+TEST_CASE("connect attempt: pauses grow up to the longest, and have random lengths") {
   Backoff backoff(100ms, 1000ms);
   auto longest = 100ms;
   for (int i = 0; i < 10; ++i) {
@@ -62,7 +60,5 @@ TEST_CASE("dial: pauses grow up to the longest, and have random lengths") {
     longest = std::min(longest * 2, 1000ms);
   }
 }
-
-}  // namespace
 
 }  // namespace rendezvous_connect_attempt_test
