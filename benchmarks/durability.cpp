@@ -1,13 +1,13 @@
-// Measures checkpoints of a state of some size: a model and AdamW's moments, three times the weights.
-// Prints one JSON line.
+// Measures checkpoints of a state of some size: a model and AdamW's moments, three times the
+// weights. Prints one JSON line.
 //
 //   $ durability FOLDER [--mb MEGABYTES] [--rounds N]
 //
-// save_mb_s: save_state with checksums and fsync, to a new folder each time. disk_mb_s: the same bytes
-// by write and one fsync, in turn with it, as `dd conv=fsync` does. stall_ms: how long an asynchronous
-// save_state keeps the training thread; copy_ms: a copy of the same tensors. load_mb_s: load_state of
-// a folder that is in memory; verify_mb_s: its checksums alone. hash_mb_s: the hashes of a link of the
-// hash chain.
+// save_mb_s: save_state with checksums and fsync, to a new folder each time. disk_mb_s: the same
+// bytes by write and one fsync, in turn with it, as `dd conv=fsync` does. stall_ms: how long an
+// asynchronous save_state keeps the training thread; copy_ms: a copy of the same tensors.
+// load_mb_s: load_state of a folder that is in memory; verify_mb_s: its checksums alone. hash_mb_s:
+// the hashes of a link of the hash chain.
 #include <fcntl.h>
 #include <torch/torch.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-// Lists the kernels of the forward and the backward pass of models as Hugging Face Transformers runs
-// them in eager mode in float, and as Megatron-LM does, and adds up their predicted times.
+// Lists the kernels of the forward and the backward pass of models as Hugging Face Transformers
+// runs them in eager mode in float, and as Megatron-LM does, and adds up their predicted times.
 //
 //   EagerPasses passes(speed_of(find_gpu("cuda:h100-80gb")), /*training=*/true);
 //   add_gpt2(passes, {.layers = 36, .width = 1280, .heads = 20, .inner = 5120, .words = 50257}, 4, 1024);

@@ -1,5 +1,5 @@
-// Measures how long a folder of Arrow files takes to open, and how fast random rows of it are read, on one
-// thread. Prints one JSON line: milliseconds, those of the CPU, rows, and rows per second.
+// Measures how long a folder of Arrow files takes to open, and how fast random rows of it are read,
+// on one thread. Prints one JSON line: milliseconds, those of the CPU, rows, and rows per second.
 //
 //   $ open_arrow FOLDER [READS]                 # by default 20000 random rows
 #include <chrono>

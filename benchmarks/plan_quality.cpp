@@ -1,10 +1,10 @@
 // Compares plans with the best of all combinations. For each of five small models it measures every
 // combination of techniques and batches once. Then it makes a plan for each of four limits between
-// the memory of the leanest combination and that of the step as asked, measures the plan and the fastest combinations that fit the limit in some more rounds, and
-// prints how much slower than the best the plan is. The plan and the next larger batch are run under
-// an allocator that refuses memory beyond the limit: the plan has to fit. Times are the least
-// processor times of one thread, which other programs hardly lengthen. Prints a JSON line for each
-// pair of a model and a limit.
+// the memory of the leanest combination and that of the step as asked, measures the plan and the
+// fastest combinations that fit the limit in some more rounds, and prints how much slower than the
+// best the plan is. The plan and the next larger batch are run under an allocator that refuses
+// memory beyond the limit: the plan has to fit. Times are the least processor times of one thread,
+// which other programs hardly lengthen. Prints a JSON line for each pair of a model and a limit.
 //
 //   $ plan_quality [--rounds N] [--first MODEL] [--models N] [--exactness other]
 #include <c10/core/CPUAllocator.h>
@@ -50,7 +50,8 @@ class CappedAllocator : public at::Allocator {
           {__func__, __FILE__, __LINE__},
           str("can't allocate memory: you tried to allocate ", size, " bytes"));
     }
-    // LibTorch's own allocator reports its blocks, from which dry runs learn what a kernel allocates.
+    // LibTorch's own allocator reports its blocks, from which dry runs learn what a kernel
+    // allocates.
     void* const data = c10::GetDefaultCPUAllocator()->raw_allocate(bytes);
     live_ += size;
     sizes_[data] = size;
@@ -103,7 +104,8 @@ std::vector<Model> models() {
           {.name = "long", .config = bert(2, 64, 500), .rows = 8, .length = 256},
           {.name = "flat", .config = bert(1, 192, 2000), .rows = 32, .length = 24}};
 }
-// The limits: parts of the way from the memory of the leanest combination to that of the step as asked.
+// The limits: parts of the way from the memory of the leanest combination to that of the step as
+// asked.
 constexpr double kShares[] = {0.9, 0.6, 0.35, 0.1};
 
 // One combination, with what its steps need.
@@ -128,8 +130,8 @@ double processor_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// Makes steps for real. The time of a step follows from the least times of two runs, because a run that
-// something disturbs would make their difference too small as well as too large.
+// Makes steps for real. The time of a step follows from the least times of two runs, because a run
+// that something disturbs would make their difference too small as well as too large.
 void measure(Candidate& candidate, const EstimateOptions& asked) {
   EstimateOptions step = step_of(asked, candidate);
   step.dry = false;

@@ -1,6 +1,6 @@
 // Measures how fast tables of text are read, in megabytes per second of one core: TSV, CSV with and
-// without quotes, and JSON lines. Each file has a sentence, a class and a number per row. Prints one
-// JSON line per format, with the rate of the fastest pass.
+// without quotes, and JSON lines. Each file has a sentence, a class and a number per row. Prints
+// one JSON line per format, with the rate of the fastest pass.
 //
 //   $ read_text [MEGABYTES] [PASSES]            # by default 64 3
 #include <unistd.h>

@@ -142,8 +142,8 @@ Facts gpus() {
   return facts;
 }
 
-// Returns the folders in which device `tpu` looks for its Python packages: next to LibTorch, in the active
-// virtual environment, and in PYTHONPATH.
+// Returns the folders in which device `tpu` looks for its Python packages: next to LibTorch, in the
+// active virtual environment, and in PYTHONPATH.
 std::vector<fs::path> package_folders(const fs::path& libtorch) {
   std::vector<fs::path> folders = {libtorch.parent_path()};
   std::error_code error;

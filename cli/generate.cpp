@@ -176,8 +176,8 @@ void print(const Result& result, const std::optional<Tokenizer>& tokenizer, bool
 
 // Prints a text while it grows. A character that needs more tokens is held back until the end. Only
 // the tokens from the last printed piece on are decoded, so that the time is in proportion to the
-// tokens; this piece is included because some tokenizers decode the first token of a text in another
-// way.
+// tokens; this piece is included because some tokenizers decode the first token of a text in
+// another way.
 class GrowingText {
  public:
   GrowingText(const Tokenizer& tokenizer, Ids prompt)

@@ -1,7 +1,7 @@
 // File: cli/program_needs.h
-// Predicts the steps of a program that trains with a hasten::Trainer, for `hasten plan`. The program
-// is run dry once for each prediction; its Trainers get the settings of the plan in place of their
-// own (attach/attach.h).
+// Predicts the steps of a program that trains with a hasten::Trainer, for `hasten plan`. The
+// program is run dry once for each prediction; its Trainers get the settings of the plan in place
+// of their own (attach/attach.h).
 //
 //   const PlannedProgram program = inspect_program(argv[0], {"./train", "--epochs", "3"}, "cpu");
 //   program.arguments.per_device_train_batch_size;    // what the program asks for

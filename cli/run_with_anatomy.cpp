@@ -19,8 +19,8 @@
 namespace hasten::cli {
 namespace {
 
-// Injects libhasten_preload.so (attach/attach.h) into the program and what it starts. It carries out
-// the requests in each process that uses hasten.
+// Injects libhasten_preload.so (attach/attach.h) into the program and what it starts. It carries
+// out the requests in each process that uses hasten.
 void preload_attachment() {
   constexpr const char* kVariable = "LD_PRELOAD";
   const std::filesystem::path library =

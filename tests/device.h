@@ -31,16 +31,16 @@ inline at::Device device() {
   return one;
 }
 
-// Opens the device before the first test: LibTorch starts autograd's threads, one for each device, in
-// the first backward pass of the process, and that may be one on the CPU.
+// Opens the device before the first test: LibTorch starts autograd's threads, one for each device,
+// in the first backward pass of the process, and that may be one on the CPU.
 inline const at::Device kOpenedAtStart = device();
 
 inline std::filesystem::path folder() {
   return variable_or("HASTEN_TEST_FOLDER", HASTEN_TEST_DATA);
 }
 
-// Returns the limit for a difference on this device. The limits are for the CPU, on which the numbers
-// were recorded; a GPU adds in another order and has other functions.
+// Returns the limit for a difference on this device. The limits are for the CPU, on which the
+// numbers were recorded; a GPU adds in another order and has other functions.
 inline double limit(double of_cpu) {
   constexpr double kOfOtherDevices = 10;
   return device().is_cpu() ? of_cpu : kOfOtherDevices * of_cpu;

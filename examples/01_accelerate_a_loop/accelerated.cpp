@@ -1,6 +1,6 @@
 // plain.cpp with hasten: four lines are new (+) and two are gone (-). The program also adds the
-// schedule and the progress bar of the loop in Hugging Face's documentation. They need the length of
-// the loader, which torch::data's loaders do not have.
+// schedule and the progress bar of the loop in Hugging Face's documentation. They need the length
+// of the loader, which torch::data's loaders do not have.
 #include <torch/torch.h>
 
 #include <hasten/hasten.h>  // +

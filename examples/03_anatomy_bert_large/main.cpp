@@ -1,5 +1,6 @@
 // The example of Hugging Face's page "model training anatomy", in the same order: the GPU memory at
-// the start, after the first tensor, with the model, and after training; then what the memory holds.
+// the start, after the first tensor, with the model, and after training; then what the memory
+// holds.
 //
 //   $ anatomy_bert_large                                  # on the GPU, or else on the CPU
 //   $ anatomy_bert_large --steps 3                        # three steps instead of an epoch

@@ -21,7 +21,8 @@ namespace {
 constexpr std::int64_t kFirstTensor = 1343, kWithModel = 2631, kAfterTraining = 14949,
                        kAfterAccumulating = 8681;  // four batches of 1 per step
 
-// How a program trains. The defaults are those of the page's programs; the other values are today's.
+// How a program trains. The defaults are those of the page's programs; the other values are
+// today's.
 struct TrainingSetup {
   std::int64_t batch = 4, accumulated = 1;
   // Softmax keeps its input in addition to its result, as before PyTorch 1.11 (issue 64000).

@@ -1,5 +1,6 @@
-// A batch of 480 rows that is never computed at once: windows of 16 micro-batches of different sizes
-// give the weights of whole batches, in any number of processes, with one exchange per window.
+// A batch of 480 rows that is never computed at once: windows of 16 micro-batches of different
+// sizes give the weights of whole batches, in any number of processes, with one exchange per
+// window.
 //
 //   $ hasten launch -n 2 example_09_gradient_accumulation
 #include <hasten/hasten.h>

@@ -1,6 +1,6 @@
-// A small BERT classifies texts of different lengths, on a TPU or any other device. All batches have
-// one shape, so a TPU compiles programs in the first epoch only, and the program reads a number from
-// the TPU only once per epoch.
+// A small BERT classifies texts of different lengths, on a TPU or any other device. All batches
+// have one shape, so a TPU compiles programs in the first epoch only, and the program reads a
+// number from the TPU only once per epoch.
 //
 //   $ example_10_tpu                              # on the TPU, else a GPU, else the CPU
 //   $ hasten launch --tpu example_10_tpu          # one process for each chip

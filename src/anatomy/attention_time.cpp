@@ -22,8 +22,8 @@ struct AttentionRule {
   double further_bytes = 0;
 };
 
-// From Hopper on, the shares of cuDNN's kernels and of the kernel with little memory are measured on
-// an H200; the latter uses the instructions of Ampere there. The other shares are estimates.
+// From Hopper on, the shares of cuDNN's kernels and of the kernel with little memory are measured
+// on an H200; the latter uses the instructions of Ampere there. The other shares are estimates.
 const AttentionRule* find_attention(std::string_view name) {
   static const std::map<std::string, AttentionRule, std::less<>> all = {
       {"aten::_scaled_dot_product_flash_attention", {{0.65, 0.78}, {0.40, 0.48}, false, 3, 4}},
@@ -45,8 +45,9 @@ const AttentionRule* find_attention(std::string_view name) {
 constexpr std::int64_t kWideHead = 128;
 // The rows of scores that a block computes. A causal kernel skips the blocks above the diagonal.
 constexpr double kScoreRows = 128;
-// The scores for which a multiprocessor draws dropout in a second, from the difference of steps with
-// and without dropout on an H200. The backward pass overlaps more of it with its five products.
+// The scores for which a multiprocessor draws dropout in a second, from the difference of steps
+// with and without dropout on an H200. The backward pass overlaps more of it with its five
+// products.
 constexpr double kDrawnForward = 8e9, kDrawnBackward = 15e9;
 // The products of a pass over the scores.
 constexpr double kProductsForward = 2, kProductsBackward = 5;

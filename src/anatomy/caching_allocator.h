@@ -7,8 +7,8 @@
 // free block that fits is used, and split if enough is left over. Adjacent free blocks are merged.
 // Segments that are entirely free are returned to the device only when it has no memory left, or by
 // empty_cache(). Of several free blocks of the best size, the one with the lowest address is used.
-// CUDA gives a new segment an address below those of all earlier ones: with this order, and not with
-// the opposite one, the simulation holds as much as LibTorch on an H200 (driver 580, CUDA 13).
+// CUDA gives a new segment an address below those of all earlier ones: with this order, and not
+// with the opposite one, the simulation holds as much as LibTorch on an H200 (driver 580, CUDA 13).
 //
 //   CachingAllocator memory(std::int64_t{16} << 30);
 //   auto* block = memory.allocate(1000);               // 1024 bytes of a segment of 2 MiB

@@ -63,8 +63,9 @@ c10::IValue without_data(const c10::IValue& value);
 // programs hardly lengthen.
 double working_seconds();
 
-// Runs the kernel on zeros and returns the seconds of one call, the least of several; 0 if it cannot
-// run on them. Takes about `budget` seconds if a call is shorter. Call it outside of dry runs.
+// Runs the kernel on zeros and returns the seconds of one call, the least of several; 0 if it
+// cannot run on them. Takes about `budget` seconds if a call is shorter. Call it outside of dry
+// runs.
 double measured_seconds(const CollectedCall& call, double budget);
 
 }  // namespace hasten::anatomy

@@ -3,9 +3,9 @@
 //
 //   const CallTime time = time_of_call({"aten::gelu", shapes, flops, bytes}, speed);
 //
-// Products (product_time.h) and attention (attention_time.h) take the time of their arithmetic, or of
-// moving their operands (streaming_time.h) if that is longer; all other operators take the time of
-// moving. A kernel has a fixed cost on the GPU besides:
+// Products (product_time.h) and attention (attention_time.h) take the time of their arithmetic, or
+// of moving their operands (streaming_time.h) if that is longer; all other operators take the time
+// of moving. A kernel has a fixed cost on the GPU besides:
 // its start, and the multiprocessors that wait for the last block.
 //
 // Units: seconds. Sources: docs/gpu.md. Thread rule: pure functions, except computes_in_tf32, which

@@ -205,7 +205,7 @@ DryGpu::DryGpu(const Gpu& gpu)
   }
   previous_attention_ = cuda_slot(at::native::_fused_sdp_choice_stub);
   at::native::_fused_sdp_choice_stub.set_cuda_dispatch_ptr(&choose_attention);
-  // As in nvidia-smi, the context takes memory from the first tensor on.
+  // The context takes memory from the first tensor on, as nvidia-smi shows it.
   set_simulated_gpu({.used =
                          [memory = memory_, context = gpu.context] {
                            return memory->peak_reserved() > 0 ? memory->reserved() + context : 0;

@@ -6,8 +6,8 @@
 // It replaces six things, which LibTorch keeps in six places: the device guard, the hooks that
 // report whether CUDA is available, the device's allocator, the choice of the attention kernel, the
 // calls of cuDNN for recurrent layers, and the autograd engine, which needs a thread for the
-// device. If LibTorch's CUDA library is loaded, the guard, the hooks and the allocator stay its own,
-// unless simulate_gpus_without_cuda() was called.
+// device. If LibTorch's CUDA library is loaded, the guard, the hooks and the allocator stay its
+// own, unless simulate_gpus_without_cuda() was called.
 //
 // Thread rule: one at a time in a process; made and destroyed on the thread that trains.
 #pragma once

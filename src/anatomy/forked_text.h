@@ -1,6 +1,6 @@
 // File: anatomy/forked_text.h (internal)
-// Runs a function in a fork of this process and returns its text, for predictions that a process can
-// make only once, such as a dry run on a TPU.
+// Runs a function in a fork of this process and returns its text, for predictions that a process
+// can make only once, such as a dry run on a TPU.
 //
 //   const std::string bytes = forked_text([] { return str(peak_of_dry_run()); });
 //

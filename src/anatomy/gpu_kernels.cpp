@@ -232,9 +232,9 @@ std::int64_t channels_last_bytes(const Tensor& x, std::int64_t channels) {
          at::round_up(channels, kChannels);
 }
 
-// Measured on an H200 with cuDNN 9: for the gradient of the input in 16-bit numbers, cuDNN copies all
-// tensors to channels last, unless the convolution is a product of matrices (a kernel of size 1 and a
-// stride of 1).
+// Measured on an H200 with cuDNN 9: for the gradient of the input in 16-bit numbers, cuDNN copies
+// all tensors to channels last, unless the convolution is a product of matrices (a kernel of size 1
+// and a stride of 1).
 WorkspaceStages convolution_backward_workspace(Arguments a, const Gpu& gpu) {
   const Tensor of_result = tensor(a, 0), x = tensor(a, 1), weight = tensor(a, 2);
   const auto all_one = [](at::IntArrayRef values) {

@@ -12,10 +12,11 @@ struct SustainedShares {
 };
 
 // The shares of products are measured TFLOP/s of public collections divided by the peaks of gpus();
-// docs/gpu.md lists each figure with its source. The shares of bandwidth are fitted on V100 and A100
-// (HBM) and on T4 (GDDR6); cards with the same kind of memory have the same share. The 16-bit shares
-// of the H200 are fitted to products of 5 to 500 us on it (h200-2026-11-26.jsonl), where the start of
-// tiles is counted apart; the H100 has the same multiprocessors and 0.9 % more in the collections.
+// docs/gpu.md lists each figure with its source. The shares of bandwidth are fitted on V100 and
+// A100 (HBM) and on T4 (GDDR6); cards with the same kind of memory have the same share. The 16-bit
+// shares of the H200 are fitted to products of 5 to 500 us on it (h200-2026-11-26.jsonl), where the
+// start of tiles is counted apart; the H100 has the same multiprocessors and 0.9 % more in the
+// collections.
 constexpr double kHbm = 0.90, kGddr = 0.78, kGddrX = 0.90;
 constexpr std::array<SustainedShares, 17> kShares = {{
     {"t4", 0.50, 0, 0, 0.38, 0.76},

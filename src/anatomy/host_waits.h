@@ -1,6 +1,6 @@
 // File: anatomy/host_waits.h (internal)
-// Counts where the host waits until a GPU has done what was submitted before. Such a wait leaves the
-// GPU idle until the host has submitted more.
+// Counts where the host waits until a GPU has done what was submitted before. Such a wait leaves
+// the GPU idle until the host has submitted more.
 //
 //   const std::int64_t before = DryGpu::active()->waits().total();
 //   optimizer.step();

@@ -289,8 +289,8 @@ void element_wise(OpTable& t) {
   add_own("embedding_scatter", per_input<1>);
   add_own("embedding_gather", per_input<1>);
   add_own("adamw", per_listed<14>);
-  // Decoding is a product, encoding a comparison with the largest, a quotient and one comparison with
-  // the map.
+  // Decoding is a product, encoding a comparison with the largest, a quotient and one comparison
+  // with the map.
   add_own("adamw_moments", per_listed<14 + 2 * 4>);
   add_own("lion_moments", per_listed<8 + 4>);
   // word, position, type, ids, position_ids, type_ids, out: three rows are read for each row of

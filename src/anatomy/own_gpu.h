@@ -3,10 +3,10 @@
 //
 //   const DryRun dry(own_gpu(parameter.device()));
 //
-// The compute capability, by which LibTorch selects kernels, is that of the GPU if NVML knows it. The
-// other figures are those of the known GPU (hasten/machine/gpus.h) with this capability, or with the
-// next lower one, whose memory is nearest. The memory is unlimited: the dry run stops where the step
-// stopped. Thread rule: any thread.
+// The compute capability, by which LibTorch selects kernels, is that of the GPU if NVML knows it.
+// The other figures are those of the known GPU (hasten/machine/gpus.h) with this capability, or
+// with the next lower one, whose memory is nearest. The memory is unlimited: the dry run stops
+// where the step stopped. Thread rule: any thread.
 #pragma once
 
 #include <c10/core/Device.h>

@@ -16,8 +16,8 @@ struct Tile {
 
 constexpr Tile kFloatTiles[] = {{128, 128, 1.0, 1.08}, {64, 64, 0.86, 0.6}, {32, 32, 0.46, 1.4}};
 constexpr Tile kTensorTiles[] = {{128, 256, 1.0, 1.0}, {128, 128, 0.9, 1.0}, {64, 64, 0.6, 1.0}};
-// The tiles of cuBLAS's kernels for Hopper, which traces of steps on an H200 name. One block fills a
-// multiprocessor, and those of medium size lose nothing.
+// The tiles of cuBLAS's kernels for Hopper, which traces of steps on an H200 name. One block fills
+// a multiprocessor, and those of medium size lose nothing.
 constexpr Tile kHopperTiles[] = {{256, 128, 1.0, 1.0}, {192, 192, 1.0, 1.0},  {192, 128, 1.0, 1.0},
                                  {128, 160, 1.0, 1.0}, {128, 128, 0.95, 1.0}, {96, 64, 0.8, 1.0},
                                  {64, 64, 0.7, 1.0}};

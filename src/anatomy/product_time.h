@@ -9,9 +9,9 @@
 // which waste less at the edges; some divide the inner dimension too. The library chooses well, so
 // the shortest of their times is the prediction.
 //
-// Units: seconds. Sources: fitted to the products that NeuSight's data set has for V100 and A100, and
-// for tensor cores of Hopper to those of benchmarks/results/gpu/h200-2026-11-26.jsonl (docs/gpu.md).
-// Thread rule: pure functions.
+// Units: seconds. Sources: fitted to the products that NeuSight's data set has for V100 and A100,
+// and for tensor cores of Hopper to those of benchmarks/results/gpu/h200-2026-11-26.jsonl
+// (docs/gpu.md). Thread rule: pure functions.
 #pragma once
 
 #include "anatomy/gpu_speed.h"

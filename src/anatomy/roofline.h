@@ -1,6 +1,7 @@
 // File: anatomy/roofline.h (internal)
 // The seconds that an operation of a report takes at the roofs of the report: by its arithmetic, at
-// the rate of its types, and by the bytes that it moves. What lies outside of the steps is left out.
+// the rate of its types, and by the bytes that it moves. What lies outside of the steps is left
+// out.
 //
 //   std::max(computing_seconds(each, report), moving_seconds(each, report));
 //

@@ -16,7 +16,7 @@ inline Tensor tensor(Arguments a, std::size_t i) {
   return a[i].isNone() ? Tensor() : a[i].toTensor();
 }
 
-// Returns a tensor with the shape and memory order of x [batch, heads, length, size], by way of the
+// Returns a tensor with the shape and memory order of x [batch, heads, length, size], through the
 // view with the length before the heads.
 inline Tensor empty_with_order_of(const Tensor& x) {
   return at::empty_like(x.transpose(1, 2)).transpose(1, 2);

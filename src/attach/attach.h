@@ -1,8 +1,8 @@
 // File: attach/attach.h (internal)
 // The functions between libhasten and the two libraries that `hasten anatomy PROGRAM`,
-// `hasten estimate -- PROGRAM` and `hasten plan -- PROGRAM` inject into an unmodified program. A program that is started in any
-// other way has neither of them, and nothing in libhasten reads their variables
-// (commands/observe_options.h).
+// `hasten estimate -- PROGRAM` and `hasten plan -- PROGRAM` inject into an unmodified program. A
+// program that is started in any other way has neither of them, and nothing in libhasten reads
+// their variables (commands/observe_options.h).
 //
 //   libhasten_preload.so   is in LD_PRELOAD, so it is loaded into the program and into everything
 //                          that the program starts, such as a shell. It links the C library alone

@@ -1,5 +1,5 @@
-// libhasten_attach.so: carries out what `hasten anatomy` and `hasten estimate -- PROGRAM` request of
-// the program that they start (commands/observe_options.h): a dry run that begins before
+// libhasten_attach.so: carries out what `hasten anatomy` and `hasten estimate -- PROGRAM` request
+// of the program that they start (commands/observe_options.h): a dry run that begins before
 // main(), and an anatomy of the first Accelerator's steps, or the account of a dry TPU. Then the
 // process ends.
 #include <unistd.h>

@@ -25,7 +25,7 @@ using Inputs = detail::RecomputedRegion::Inputs;
 
 thread_local int running_again = 0;
 
-// Ends the second run of a region that has all the tensors it needs. It is no std::exception, so
+// Ends the second run of a region that has all the tensors it needs. It is not a std::exception, so
 // that a function that catches its own errors does not catch it.
 struct RecomputationComplete {};
 
@@ -128,7 +128,7 @@ class Region : public std::enable_shared_from_this<Region> {
     state_.generators = std::move(state_.generators).kept();
     state_values_ = copies_of(options_.state);
     for (const at::Tensor& each : state_values_) report_saved_tensor(each);
-    // Whoever decides about saved tensors outside of the region decides about its inputs.
+    // The scope around the region decides how its inputs are saved.
     for (const at::Tensor& input : inputs) {
       inputs_.emplace_back(input, /*is_output=*/false);
       requires_grad_.push_back(input.defined() && input.requires_grad());

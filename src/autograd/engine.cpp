@@ -51,7 +51,8 @@ Engine& engine_with_simulated_gpu() {
   return *with_simulated_gpu;
 }
 
-// A device that has appeared after an engine was made has an engine of its own, with a thread for it.
+// A device that has appeared after an engine was made has an engine of its own, with a thread for
+// it.
 Engine& engine() {
   if (is_gpu_simulated()) return engine_with_simulated_gpu();
   if (is_added_device_open()) {
@@ -71,8 +72,8 @@ Engine& engine() {
 void install_engine() {
   static std::once_flag installed;
   std::call_once(installed, [] {
-    // LibTorch starts the threads of one engine, at the first backward pass in the process. This pass
-    // makes sure that it has done so, because each engine here has started its own.
+    // LibTorch starts the threads of one engine, at the first backward pass in the process. This
+    // pass makes sure that it has done so, because each engine here has started its own.
     const at::AutoGradMode with_gradients(true);
     at::ones({1}).requires_grad_().backward();
     torch::autograd::set_default_engine_stub(engine);

@@ -1,9 +1,10 @@
 // File: autograd/engine.h (internal)
 // Replaces LibTorch's autograd engine. LibTorch asks its engine for default hooks each time it
 // saves a tensor for the backward pass; this engine asks the innermost SavedTensorPolicy of the
-// thread (autograd/saved_tensors.h). After a device has appeared (LibTorch's CUDA library is loaded,
-// a GPU is simulated, a TPU is open), another engine is used that has a thread for it: LibTorch starts
-// such threads only once in a process. Thread rule: while no other thread runs a model.
+// thread (autograd/saved_tensors.h). After a device has appeared (LibTorch's CUDA library is
+// loaded, a GPU is simulated, a TPU is open), another engine is used that has a thread for it:
+// LibTorch starts such threads only once in a process. Thread rule: while no other thread runs a
+// model.
 #pragma once
 
 #include <c10/core/Device.h>

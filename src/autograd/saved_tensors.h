@@ -7,12 +7,13 @@
 //   } policy;
 //   const SavedTensorScope scope(policy);   // until the end of the block, in this thread
 //
-// Only the innermost policy of a thread decides. Hooks that keep a tensor on the device keep it as a
-// KeptTensor, which the listener (the anatomy) hears of, so that every saved byte is known whichever
-// policy has kept it. Hooks of a policy may be destroyed after the policy, and on another thread.
+// Only the innermost policy of a thread decides. Hooks that keep a tensor on the device keep it as
+// a KeptTensor, which the listener (the anatomy) hears of, so that every saved byte is known
+// whichever policy has kept it. Hooks of a policy may be destroyed after the policy, and on another
+// thread.
 //
-// Thread rule: a scope acts on its own thread. The listener is one for the process, and is set while
-// no other thread runs a model.
+// Thread rule: a scope acts on its own thread. The listener is one for the process, and is set
+// while no other thread runs a model.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -88,9 +88,9 @@ void replace_directory(const fs::path& staged, const fs::path& target) {
   ::rename(set_aside.c_str(), staged.c_str());
 }
 
-// Makes the disk begin to write after `size` further bytes were written, each time that another piece
-// of the file is complete, so that the sync at the end has little left to wait for. An error is
-// reported by that sync.
+// Makes the disk begin to write after `size` further bytes were written, each time that another
+// piece of the file is complete, so that the sync at the end has little left to wait for. An error
+// is reported by that sync.
 void start_disk(int file, std::size_t size) {
   constexpr off_t kPiece = 32 << 20;
   const off_t position = ::lseek(file, 0, SEEK_CUR);
@@ -151,8 +151,8 @@ void AtomicFile::write(const void* bytes, std::size_t size) {
 void AtomicFile::commit() {
   const bool staged = is_staged_here(path_);
   if (staged) {
-    // The disk starts to write now, while the caller goes on; only commit() waits for it. An error is
-    // reported there again.
+    // The disk starts to write now, while the caller goes on; only commit() waits for it. An error
+    // is reported there again.
     static_cast<void>(::sync_file_range(file_, 0, 0, SYNC_FILE_RANGE_WRITE));
   } else if (::fsync(file_) != 0) {
     throw_file_error("io.sync", "cannot sync", path_, errno);

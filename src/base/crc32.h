@@ -1,6 +1,6 @@
 // File: base/crc32.h (internal)
-// Checksums of files: CRC-32 of zip and PNG, and CRC-32C of TensorBoard's records and of the tensors of
-// a checkpoint.
+// Checksums of files: CRC-32 of zip and PNG, and CRC-32C of TensorBoard's records and of the
+// tensors of a checkpoint.
 //
 //   if (crc32(bytes) != entry.checksum) fail("the checksum is wrong");
 //

@@ -38,8 +38,8 @@ class Descriptor {
   int file_ = -1;
 };
 
-// Writes all bytes, and goes on after a signal. Returns false, with errno set, if the system refuses.
-// A signal handler may call it.
+// Writes all bytes, and goes on after a signal. Returns false, with errno set, if the system
+// refuses. A signal handler may call it.
 inline bool write_all(int file, std::string_view bytes) noexcept {
   while (!bytes.empty()) {
     const ssize_t written = ::write(file, bytes.data(), bytes.size());

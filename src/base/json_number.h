@@ -1,6 +1,6 @@
 // File: base/json_number.h (internal)
-// Reads whole numbers of JSON. nlohmann's get<std::int64_t>() converts a float beyond 64 bits, which
-// is undefined, and an unsigned number beyond 63 bits to a negative one.
+// Reads whole numbers of JSON. nlohmann's get<std::int64_t>() converts a float beyond 64 bits,
+// which is undefined, and an unsigned number beyond 63 bits to a negative one.
 //
 //   const auto step = whole_number_in(object["step"]);   // nothing for 1e300, 1.5 and "1"
 //   const std::int64_t rows = whole_number_at(object, "rows");   // throws for them
@@ -31,8 +31,8 @@ std::optional<std::int64_t> whole_number_in(const Json& value) {
   return fits ? std::optional(static_cast<std::int64_t>(number)) : std::nullopt;
 }
 
-// Returns the number of a key. Throws JsonError unless it is whole and of 64 bits, and nlohmann's exception
-// if the key is missing.
+// Returns the number of a key. Throws JsonError unless it is whole and of 64 bits, and nlohmann's
+// exception if the key is missing.
 template <class Json>
 std::int64_t whole_number_at(const Json& object, const char* key) {
   const std::optional<std::int64_t> number = whole_number_in(object.at(key));

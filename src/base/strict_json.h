@@ -1,7 +1,8 @@
 // File: base/strict_json.h (internal)
 // Parses JSON that comes from outside of the process. nlohmann's parser accepts any depth, although
-// its values are copied, compared and printed recursively, so that some hundred kilobytes of brackets
-// end the process; and it keeps the last of two equal keys in silence. These functions refuse both.
+// its values are copied, compared and printed recursively, so that some hundred kilobytes of
+// brackets end the process; and it keeps the last of two equal keys in silence. These functions
+// refuse both.
 //
 //   try {
 //     const Json config = read_strict_json<Json>("model/config.json");
@@ -86,8 +87,8 @@ inline bool is_nested_deeper(std::string_view text, std::size_t most) noexcept {
 
 namespace detail {
 
-// Removes what is in front of the parser's explanation, up to `end`: the number of the error and, of a
-// syntax error, the position. Shortens the rest, as it repeats the text that was read last.
+// Removes what is in front of the parser's explanation, up to `end`: the number of the error and,
+// of a syntax error, the position. Shortens the rest, as it repeats the text that was read last.
 inline std::string explanation_of(std::string message, std::string_view end) {
   if (const auto at = message.find(end); at != std::string::npos) message.erase(0, at + end.size());
   constexpr std::size_t kMost = 300;
@@ -137,8 +138,8 @@ Json parse_json_or_discard(std::string_view text, const JsonRules& rules = {}) {
   }
 }
 
-// Returns the content of a file that is expected to be JSON. Throws JsonError for a file that is too
-// large, before it is read, and the errors of read_file.
+// Returns the content of a file that is expected to be JSON. Throws JsonError for a file that is
+// too large, before it is read, and the errors of read_file.
 inline std::string read_json_text(const std::filesystem::path& path) {
   std::error_code unknown;  // A pipe has no size; a file that is missing is the error of read_file.
   const std::uintmax_t size = std::filesystem::file_size(path, unknown);
@@ -153,7 +154,8 @@ Json read_strict_json(const std::filesystem::path& path, const JsonRules& rules 
   return parse_strict_json<Json>(read_json_text(path), rules);
 }
 
-// Returns a discarded value for a file that read_strict_json refuses. Throws the errors of read_file.
+// Returns a discarded value for a file that read_strict_json refuses. Throws the errors of
+// read_file.
 template <class Json = nlohmann::json>
 Json read_json_or_discard(const std::filesystem::path& path, const JsonRules& rules = {}) {
   try {

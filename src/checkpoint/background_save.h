@@ -26,8 +26,8 @@ class BackgroundSave {
   BackgroundSave& operator=(const BackgroundSave&) = delete;
   ~BackgroundSave();
 
-  // Starts the work, which may throw. Only one may be in flight: call wait() before the next one. If
-  // the system has no thread left, the work is done before start() returns.
+  // Starts the work, which may throw. Only one may be in flight: call wait() before the next one.
+  // If the system has no thread left, the work is done before start() returns.
   void start(std::function<void()> work);
   // True from start() until wait().
   bool is_in_flight() const { return job_ != nullptr; }

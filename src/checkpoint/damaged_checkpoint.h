@@ -8,9 +8,9 @@
 
 namespace hasten {
 
-// True if an error of verify_checkpoint() means that the files are not those that were saved. A version of a
-// later release does not mean that, nor does a file that cannot be opened or mapped, for example because too
-// many files are open: a later attempt may succeed.
+// True if an error of verify_checkpoint() means that the files are not those that were saved. A
+// version of a later release does not mean that, nor does a file that cannot be opened or mapped,
+// for example because too many files are open: a later attempt may succeed.
 bool is_damage(const Error& error);
 
 // Renames a checkpoint that cannot be used to `checkpoint-N.damaged`, and returns a sentence that

@@ -1,5 +1,6 @@
 // File: checkpoint/elastic_position.h (internal)
-// The place of ElasticPosition (hasten/checkpoint/training_state.h) in the JSON files of checkpoints.
+// The place of ElasticPosition (hasten/checkpoint/training_state.h) in the JSON files of
+// checkpoints.
 #pragma once
 
 #include <nlohmann/json.hpp>

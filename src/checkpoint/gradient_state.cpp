@@ -16,7 +16,8 @@ at::Tensor gradient_of(const TensorDict& saved, const std::string& name,
   if (const auto dense = saved.find(name); dense != saved.end()) return dense->second;
   if (!saved.contains(name + kIndices)) return {};
   const at::Tensor indices = take(saved, name + kIndices), values = take(saved, name + kValues);
-  // LibTorch does not check the indices by itself, and would read and write outside of the gradient.
+  // LibTorch does not check the indices by itself, and would read and write outside of the
+  // gradient.
   at::_validate_sparse_coo_tensor_args(indices, values, parameter.sizes());
   const at::Tensor gradient = at::sparse_coo_tensor(indices, values, parameter.sizes(),
                                                     values.options().layout(at::kSparse));

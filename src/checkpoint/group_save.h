@@ -1,7 +1,7 @@
 // File: checkpoint/group_save.h (internal)
-// Saves checkpoints of all processes of a group in the background (docs/durability.md): each process
-// copies its part and goes on, threads write the copies, and the main process commits when all
-// have been written.
+// Saves checkpoints of all processes of a group in the background (docs/durability.md): each
+// process copies its part and goes on, threads write the copies, and the main process commits when
+// all have been written.
 //
 //   GroupSave save(group, [&](const std::string& text) { logger.warning(text); });
 //   save.start([&] { save_safetensors(staged / "model.safetensors", tensors); },   // copies
@@ -31,12 +31,13 @@ class GroupSave {
   GroupSave(Group group, std::function<void(const std::string&)> warn);
 
   // Calls `copy` in each process: what it saves as safetensors is copied and written later, and
-  // other files are written at once. Then writes on a thread, and calls `publish` in the processes in
-  // which `commits` is true and, when all of these have the checkpoint, `rotate`. Waits for an
+  // other files are written at once. Then writes on a thread, and calls `publish` in the processes
+  // in which `commits` is true and, when all of these have the checkpoint, `rotate`. Waits for an
   // earlier save first. Throws what `copy` throws, in all processes. A collective.
   void start(const std::function<void()>& copy, bool commits, std::function<void()> publish,
              std::function<void()> rotate);
-  // Passes the error of a save that has finished to `warn`. The other processes may still be waiting.
+  // Passes the error of a save that has finished to `warn`. The other processes may still be
+  // waiting.
   void report_if_finished();
   // Waits for the save in flight, and passes its error to `warn`. Returns false if it has failed.
   bool finish();

@@ -22,8 +22,8 @@ nlohmann::json options_of(torch::optim::Optimizer& optimizer);
 void check_options(torch::optim::Optimizer& optimizer, const nlohmann::json& saved,
                    const std::string& file);
 void set_options(torch::optim::Optimizer& optimizer, const nlohmann::json& saved);
-// True for the options of hasten::AdamW that neither earlier versions nor PyTorch's AdamW have. Saved
-// options may lack them.
+// True for the options of hasten::AdamW that neither earlier versions nor PyTorch's AdamW have.
+// Saved options may lack them.
 bool is_added_option(const std::string& name);
 
 }  // namespace hasten

@@ -50,8 +50,8 @@ std::string damaged_part(const std::filesystem::path& file, const TensorRecords&
 // there is none.
 std::string tensor_cut_at(std::uint64_t size, const TensorRecords& records);
 
-// Returns the records of each safetensors file of a verified checkpoint; empty if its manifest is of
-// version 1.
+// Returns the records of each safetensors file of a verified checkpoint; empty if its manifest is
+// of version 1.
 std::map<std::string, TensorRecords> records_of_checkpoint(const std::filesystem::path& folder);
 
 }  // namespace hasten

@@ -6,8 +6,8 @@
 //
 // Short names: --batch is --per_device_train_batch_size, --seq the length of a row in tokens,
 // --device the GPU to predict for, --tpu a TPU topology (device tpu:v5e:2x2), --precision bf16 is
-// --bf16, fp16 is --fp16, and --optim adamw is adamw_torch_fused. All other options are those of `hasten train`.
-// Needs no torch.
+// --bf16, fp16 is --fp16, and --optim adamw is adamw_torch_fused. All other options are those of
+// `hasten train`. Needs no torch.
 // Throws ConfigError and IoError like parse_train. Thread rule: pure functions, except that
 // configuration files are read.
 #pragma once
@@ -37,8 +37,8 @@ struct EstimateConfiguration {
   bool help = false;
 };
 
-// Parses the words after `estimate`. `describe_more` adds the options of a command that has those of
-// `estimate` too.
+// Parses the words after `estimate`. `describe_more` adds the options of a command that has those
+// of `estimate` too.
 HASTEN_INTERNAL_API EstimateConfiguration
 parse_estimate(const std::vector<std::string>& words, const config::Environment& environment,
                const std::function<void(config::OptionTable&)>& describe_more = {});

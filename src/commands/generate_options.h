@@ -4,9 +4,9 @@
 //   const GenerateCommand run = parse_generate({argv + 2, argv + argc});
 //   run.prompt;        // the texts to continue
 //
-// Options of the search have the names of GenerationOptions (hasten/models/generation.h); unset ones
-// are those of the model's generation_config.json. Needs no torch. Throws ConfigError "config.*".
-// Thread rule: values and a pure function.
+// Options of the search have the names of GenerationOptions (hasten/models/generation.h); unset
+// ones are those of the model's generation_config.json. Needs no torch. Throws ConfigError
+// "config.*". Thread rule: values and a pure function.
 #pragma once
 
 #include <cstdint>

@@ -41,8 +41,8 @@ inline constexpr const char* kDryRunVariable = "HASTEN_DRY_RUN";  // The device;
 // the account shows next to its own figures.
 inline constexpr const char* kCpuPredictionVariable = "HASTEN_LISTEN_BESIDE";
 
-// For `hasten plan -- PROGRAM`: a folder. A Trainer of the program takes the settings of the plan from
-// kPlanSettings in it, a JSON object, and leaves its own arguments in kPlanProgram.
+// For `hasten plan -- PROGRAM`: a folder. A Trainer of the program takes the settings of the plan
+// from kPlanSettings in it, a JSON object, and leaves its own arguments in kPlanProgram.
 inline constexpr const char* kPlanFolderVariable = "HASTEN_PLAN_FOLDER";
 inline constexpr const char* kPlanSettings = "settings.json";
 inline constexpr const char* kPlanProgram = "program.json";

@@ -1,6 +1,6 @@
 // File: commands/plan_options.h (internal)
-// The options of `hasten plan`: a limit of memory and the techniques to choose from, and the options
-// of `hasten estimate` and `hasten train`, which describe the step to start from.
+// The options of `hasten plan`: a limit of memory and the techniques to choose from, and the
+// options of `hasten estimate` and `hasten train`, which describe the step to start from.
 //
 //   $ hasten plan --memory 4GiB bert-base --batch 32 --seq 128
 //   $ hasten plan --memory 16GiB --device cuda:v100-16gb bert-large --batch 8 --keep_effective_batch

@@ -1,6 +1,6 @@
 // File: data/arrow_files.h (internal)
-// The files of an Arrow or Parquet dataset as one table: a file, or a folder of the datasets library
-// with its shards and what dataset_info.json says of the columns.
+// The files of an Arrow or Parquet dataset as one table: a file, or a folder of the datasets
+// library with its shards and what dataset_info.json says of the columns.
 //
 //   ArrowFiles files("tokenized", "train");
 //   const ArrowKind& ids = files.column("input_ids");

@@ -1,7 +1,7 @@
 // File: data/arrow_table.h (internal)
-// The interface of the module libhasten_arrow.so, which reads files of Apache Arrow and Parquet with
-// the C++ libraries of the pyarrow wheel. It is a separate library so that hasten needs neither of
-// them.
+// The interface of the module libhasten_arrow.so, which reads files of Apache Arrow and Parquet
+// with the C++ libraries of the pyarrow wheel. It is a separate library so that hasten needs
+// neither of them.
 //
 //   ArrowFile file;
 //   hasten_open_arrow(bytes, file);                    // `bytes` must outlive file.table
@@ -13,8 +13,8 @@
 //   problem = file.table->copy(0, cell, values.data());
 //
 // Functions return a problem as the end of a sentence that names the file, or an empty text. What a
-// file says of itself is checked when it is used: a damaged file is a problem, never a read outside of
-// its bytes. Thread rule: open and read on one thread; then any thread.
+// file says of itself is checked when it is used: a damaged file is a problem, never a read outside
+// of its bytes. Thread rule: open and read on one thread; then any thread.
 #pragma once
 
 #include <cstddef>

@@ -17,8 +17,8 @@ namespace {
 using nlohmann::json;
 using Texts = std::vector<std::string>;
 
-// Returns the shortest text that reads as the number. pandas writes a missing number as a NaN, which
-// becomes an empty text like a null.
+// Returns the shortest text that reads as the number. pandas writes a missing number as a NaN,
+// which becomes an empty text like a null.
 std::string text_of_number(float value) {
   if (std::isnan(value)) return "";
   return std::isfinite(value) ? json(value).dump() : std::to_string(value);

@@ -15,9 +15,10 @@
 
 namespace hasten::detail {
 
-// Texts stay as they are; numbers and booleans become their text and a null an empty one, as in JSON
-// lines; a class becomes its name, and the classes keep their order; a class of -1 becomes an empty
-// text, no label. Lists are JSON texts if options.structured is true. Other columns are left out.
+// Texts stay as they are; numbers and booleans become their text and a null an empty one, as in
+// JSON lines; a class becomes its name, and the classes keep their order; a class of -1 becomes an
+// empty text, no label. Lists are JSON texts if options.structured is true. Other columns are left
+// out.
 TextTable read_arrow_texts(const std::filesystem::path& path, const TextOptions& options);
 
 // Lists of texts with lists of tags, which are texts, classes or whole numbers.

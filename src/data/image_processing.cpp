@@ -257,7 +257,7 @@ at::Tensor process_image(const at::Tensor& image, const ImageProcessing& process
     sized = center_crop(resized_as_asked(image, processing), height, width);
   }
   if (augmentation.flip && random.below(2) == 1) sized = sized.flip({2});
-  // As the image processors of transformers, which scale mean and deviation instead of the pixels.
+  // The image processors of transformers also scale mean and deviation instead of the pixels.
   const double scale = 1 / processing.rescale_factor;
   return sized.to(at::kFloat)
       .sub(of_channels(processing.mean, scale))

@@ -39,8 +39,8 @@ std::int64_t LoaderCore::Impl::rows_of_step(std::int64_t number) {
   }
 }
 
-// Returns a process's rows of a step if the rows of an optimizer step are divided by cost. The steps
-// of this pass begin with an optimizer step.
+// Returns a process's rows of a step if the rows of an optimizer step are divided by cost. The
+// steps of this pass begin with an optimizer step.
 LoaderCore::Impl::PartRows LoaderCore::Impl::rebalanced_rows(std::int64_t number,
                                                              std::int64_t of_rank) const {
   const std::int64_t since = number - pass_start.batch, window = since / options.rebalance->steps,
@@ -125,9 +125,9 @@ std::unique_ptr<BatchProducer> LoaderCore::Impl::own_producer() {
                        options.num_workers * options.prefetch_factor);
 }
 
-// Makes a batch of this process's part of a stream. When the part has ended, rows from its start follow,
-// which do not count: the processes end the pass together. step_rows is that of a full step until they
-// have agreed on it.
+// Makes a batch of this process's part of a stream. When the part has ended, rows from its start
+// follow, which do not count: the processes end the pass together. step_rows is that of a full step
+// until they have agreed on it.
 BatchResult LoaderCore::Impl::make_own_part(std::int64_t number) {
   const BatchContext context = context_of(number, rank());
   try {

@@ -29,7 +29,8 @@ struct LoaderCore::Impl {
   LoaderShare share;
   std::optional<std::int64_t> ordered_rows;  // rows of an epoch under options.order
   std::optional<Dispatch> dispatch;          // set if rank 0 reads for all processes
-  // True if each process reads its own part of a stream, and whether that part has ended in this pass.
+  // True if each process reads its own part of a stream, and whether that part has ended in this
+  // pass.
   bool reads_part = false, part_has_ended = false;
   // The rows of the dataset, as rank 0 broadcast them. Unset: unknown.
   std::optional<std::int64_t> broadcast_rows;

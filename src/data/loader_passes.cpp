@@ -129,8 +129,8 @@ void LoaderCore::Impl::start(const LoaderState& from) {
   advance_to_next();
 }
 
-// Returns the batch of this number. Processes that read the same stream agree on its rows, and on an
-// error when it is opened: otherwise some would wait for the others after their last batch.
+// Returns the batch of this number. Processes that read the same stream agree on its rows, and on
+// an error when it is opened: otherwise some would wait for the others after their last batch.
 BatchResult LoaderCore::Impl::next_ahead(std::int64_t number) {
   if (!all_read_stream()) return producer->next();
   const std::string name = str("batch ", number, " of epoch ", epoch);

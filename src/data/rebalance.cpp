@@ -93,8 +93,8 @@ class GroupBalancer {
     return dearest;
   }
 
-  // A group of one row cannot become cheaper. The groups of the same micro-batch get rows until they
-  // cost as much, and none of them changes afterwards.
+  // A group of one row cannot become cheaper. The groups of the same micro-batch get rows until
+  // they cost as much, and none of them changes afterwards.
   void freeze_slot_of(std::size_t pivot, const std::vector<double>& costs) {
     std::vector<std::size_t> ranking(counts_.size());
     std::iota(ranking.begin(), ranking.end(), 0);

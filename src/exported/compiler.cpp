@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::string_view kControlFlowPrefix = "torch.ops.higher_order.";
 
-// The control flow that the interpreter knows, with its numbers of graphs and of operands, which are
-// conditions and lists of values. A region has any number of operands.
+// The control flow that the interpreter knows, with its numbers of graphs and of operands, which
+// are conditions and lists of values. A region has any number of operands.
 struct ControlFlow {
   std::string_view name;
   Action action;
@@ -165,7 +165,8 @@ void Compiler::compile_node(const JsonCursor& node, Scope& scope) {
   } else if (const auto reason = reason_for_refusal(*name, namespaces_)) {
     refused_[instruction.target + ": " + *reason].insert(instruction.module_path);
   } else if (name->base == "_assert_tensor_metadata") {
-    // The check of the inputs has the same effect, and under autocast or after to() the types differ.
+    // The check of the inputs has the same effect, and under autocast or after to() the types
+    // differ.
     return;
   } else {
     compile_call(node, *name, instruction, scope);

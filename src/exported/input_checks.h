@@ -1,14 +1,14 @@
 // File: exported/input_checks.h (internal)
-// The inputs that the caller of a program gives, and the checks that they fit the export: data types,
-// dimensions, sizes, the ranges of dynamic sizes, and guards.
+// The inputs that the caller of a program gives, and the checks that they fit the export: data
+// types, dimensions, sizes, the ranges of dynamic sizes, and guards.
 //
 //   InputChecks checks("model.pt2", std::move(inputs));
 //   checks.add_guard("L['x'].size()[0] % 2 == 0", place);
 //   checks.check(values, /*any_float=*/false);
 //
-// A program has the sizes of the export built in, so with others it would compute something wrong or
-// fail in the middle. check() throws UsageError "exported.inputs" that names the input and what the
-// export allows. Thread rule: immutable after it is filled.
+// A program has the sizes of the export built in, so with others it would compute something wrong
+// or fail in the middle. check() throws UsageError "exported.inputs" that names the input and what
+// the export allows. Thread rule: immutable after it is filled.
 #pragma once
 
 #include <ATen/core/ivalue.h>

@@ -41,8 +41,8 @@ class Interpreter {
   Values run_recomputed(const Instruction& instruction, Values inputs) const;
   Values run_loop(const Instruction& instruction, Values carried, const Values& extra) const;
   // Runs the body once for each row of `mapped`. It gets the values of `carried`, which the run for
-  // the row before has returned, the row and `extra`. Returns the last values that were carried, and
-  // for each other result of the body those of all rows.
+  // the row before has returned, the row and `extra`. Returns the last values that were carried,
+  // and for each other result of the body those of all rows.
   Values run_rows(const Instruction& instruction, Values carried, const Values& mapped,
                   const Values& extra) const;
   c10::IValue value_of(const Operand& operand, const Values& slots) const;

@@ -6,8 +6,8 @@
 //   for (const JsonCursor& node : graph["nodes"].items()) compile(node["target"].text());
 //
 // Strict: a missing field, another type, a key that is there twice and nesting deeper than 256 are
-// errors. Throws DataError "exported.graph". A cursor refers to its document, which must outlive it.
-// Thread rule: immutable.
+// errors. Throws DataError "exported.graph". A cursor refers to its document, which must outlive
+// it. Thread rule: immutable.
 #pragma once
 
 #include <cstdint>

@@ -26,8 +26,8 @@ struct OperatorName {
   static std::optional<OperatorName> parse(const std::string& target);
 };
 
-// Returns why a program may not call the operator, or nothing if it may. `namespaces` are allowed in
-// addition to aten.
+// Returns why a program may not call the operator, or nothing if it may. `namespaces` are allowed
+// in addition to aten.
 std::optional<std::string> reason_for_refusal(const OperatorName& name,
                                               const std::vector<std::string>& namespaces);
 

@@ -216,8 +216,8 @@ class ProductFinder {
   std::map<std::string, bool>& found_;
 };
 
-// Finds the parameters that operators use as tables of an embedding, in a layer norm or in products,
-// and the inputs that are looked up.
+// Finds the parameters that operators use as tables of an embedding, in a layer norm or in
+// products, and the inputs that are looked up.
 class UseFinder {
  public:
   explicit UseFinder(Program& program) : program_(program) {

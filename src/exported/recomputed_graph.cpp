@@ -94,8 +94,8 @@ std::vector<int> passed_slots(const Instruction& instruction) {
   return slots;
 }
 
-// Returns the slots that an instruction, or one of the graphs that it runs, changes although they are
-// its operands.
+// Returns the slots that an instruction, or one of the graphs that it runs, changes although they
+// are its operands.
 std::vector<int> changed_slots(const Instruction& instruction) {
   std::vector<int> slots;
   const std::vector<int> passed = passed_slots(instruction);

@@ -1,6 +1,6 @@
 // File: exported/size_expression.h (internal)
-// Arithmetic with the sizes of a program's inputs: the guards that export writes as Python text, and
-// the sizes that it writes in the notation of SymPy's srepr.
+// Arithmetic with the sizes of a program's inputs: the guards that export writes as Python text,
+// and the sizes that it writes in the notation of SymPy's srepr.
 //
 //   const auto guard = SizeExpression::parse_guard("L['x'].size()[0] == L['y'].size()[0]", inputs);
 //   if (!guard.evaluate(values)) refuse();
@@ -35,8 +35,8 @@ class SizeExpression {
                                     const std::string& place);
   static SizeExpression parse_srepr(const std::string& text, const std::string& place);
 
-  // Returns the value; comparisons are 0 or 1. Returns nothing if a symbol or a size has no value or
-  // the expression divides by zero.
+  // Returns the value; comparisons are 0 or 1. Returns nothing if a symbol or a size has no value
+  // or the expression divides by zero.
   std::optional<std::int64_t> evaluate(const SizeValues& values) const;
   // The symbol, if the expression is nothing else; empty otherwise.
   const std::string& symbol() const { return symbol_; }

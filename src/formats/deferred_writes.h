@@ -1,6 +1,6 @@
 // File: formats/deferred_writes.h (internal)
-// Safetensors files whose tensors are copied now and written later, by another thread: the snapshot of
-// an asynchronous save.
+// Safetensors files whose tensors are copied now and written later, by another thread: the snapshot
+// of an asynchronous save.
 //
 //   DeferredWrites writes;
 //   {
@@ -9,10 +9,10 @@
 //   }
 //   writes.run();                                                // writes the copies
 //
-// Everything that calls save_safetensors on the thread of the scope takes part, such as the files that
-// a model writes itself. The folder must be one that is being staged (hasten/base/files.h), because
-// its files are incomplete until run() has returned. run() throws IoError "io.*". Thread rule: an
-// object belongs to one thread at a time.
+// Everything that calls save_safetensors on the thread of the scope takes part, such as the files
+// that a model writes itself. The folder must be one that is being staged (hasten/base/files.h),
+// because its files are incomplete until run() has returned. run() throws IoError "io.*". Thread
+// rule: an object belongs to one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ class DeferredWrites {
    private:
     DeferredWrites* before_;
   };
-  // Those of the calling thread's scope; null outside of one.
+  // Returns the writes of the calling thread's scope; null outside of one.
   static DeferredWrites* active();
 
   void add(std::function<void()> write) { writes_.push_back(std::move(write)); }

@@ -12,8 +12,8 @@
 namespace hasten::pickle {
 namespace {
 
-// The memory that values take: so much, and a multiple of the size of the file. A tensor of one number
-// takes about 280 bytes of a file of torch.save, and 1900 bytes here.
+// The memory that values take: so much, and a multiple of the size of the file. A tensor of one
+// number takes about 280 bytes of a file of torch.save, and 1900 bytes here.
 constexpr std::size_t kMemory = std::size_t{12} << 20, kMemoryPerByte = 8;
 // A vector that grows has its old and its new memory for a moment.
 constexpr std::size_t kGrowth = 3;
@@ -338,8 +338,8 @@ class Program::Machine {
     if (!is_empty) forbid("a tensor with hooks");
   }
 
-  // No element may lie outside of the storage, and there may be no more elements than it has, so that
-  // no small file becomes a large tensor.
+  // No element may lie outside of the storage, and there may be no more elements than it has, so
+  // that no small file becomes a large tensor.
   void check_place(const Value& storage, std::int64_t offset,
                    const std::vector<const Value*>& sizes,
                    const std::vector<const Value*>& strides) const {

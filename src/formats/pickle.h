@@ -1,7 +1,8 @@
 // File: formats/pickle.h (internal)
-// Reads the pickles of torch.save and torch::save, and executes nothing. A pickle is a program for a
-// machine with a stack; this machine has only the instructions that PyTorch's own writers use, and
-// the names in them stand for tensors, parameters and ordered dictionaries, never for functions.
+// Reads the pickles of torch.save and torch::save, and executes nothing. A pickle is a program for
+// a machine with a stack; this machine has only the instructions that PyTorch's own writers use,
+// and the names in them stand for tensors, parameters and ordered dictionaries, never for
+// functions.
 //
 //   const pickle::Program program(text, "model.bin", [&](std::string_view key) {
 //     return archive.record("data/" + std::string(key)).size();
@@ -10,13 +11,15 @@
 //   if (root.kind == pickle::Kind::dict) ...
 //
 // Every other instruction and name is refused. The values belong to the program; a value may occur
-// at several places, also inside itself, so bound every walk through them (for_each_member). The place
-// and the strides of a tensor are checked against the size of its storage. Values take at most eight
-// times the size of the file and 12 MiB; beyond that the pickle is refused. Needs no torch.
+// at several places, also inside itself, so bound every walk through them (for_each_member). The
+// place and the strides of a tensor are checked against the size of its storage. Values take at
+// most eight times the size of the file and 12 MiB; beyond that the pickle is refused. Needs no
+// torch.
 //
-// Throws DataError "pickle.forbidden" for what a pickle of tensors does not have, and "pickle.damaged"
-// for wrong content. Thread rule: immutable, safe on any thread. Source: pickletools of Python 3.13,
-// torch/serialization.py and torch/csrc/jit/serialization/pickler.cpp of PyTorch 2.11.
+// Throws DataError "pickle.forbidden" for what a pickle of tensors does not have, and
+// "pickle.damaged" for wrong content. Thread rule: immutable, safe on any thread. Source:
+// pickletools of Python 3.13, torch/serialization.py and torch/csrc/jit/serialization/pickler.cpp
+// of PyTorch 2.11.
 #pragma once
 
 #include <cstddef>

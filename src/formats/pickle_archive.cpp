@@ -13,7 +13,8 @@ using PickledTensors = std::vector<std::pair<std::string, const pickle::Value*>>
 
 constexpr int kDeepestModule = 64;
 
-// Returns the path, unless the file was written by a PyTorch before 1.6, which did not use archives.
+// Returns the path, unless the file was written by a PyTorch before 1.6, which did not use
+// archives.
 const std::filesystem::path& checked_path(const std::filesystem::path& path) {
   const detail::MappedFile file(path);  // refuses what is not a regular file
   if (!file.bytes().starts_with('\x80')) return path;

@@ -11,8 +11,8 @@
 //   const std::string file = std::move(out).finish();
 //
 // A text that occurs again refers to the first one. remember() and recall() do the same for whole
-// values, such as lists that many elements share. Throws nothing. Thread rule: one thread at a time.
-// Source: Python's Lib/pickletools.py.
+// values, such as lists that many elements share. Throws nothing. Thread rule: one thread at a
+// time. Source: Python's Lib/pickletools.py.
 #pragma once
 
 #include <cstdint>

@@ -50,8 +50,8 @@ TensorDict load_pickles(const fs::path& index) {
   return weights;
 }
 
-// Throws if the views of a storage have more bytes than it. They overlap then, and a small file would
-// become a large one.
+// Throws if the views of a storage have more bytes than it. They overlap then, and a small file
+// would become a large one.
 void check_views(const TensorDict& weights, const fs::path& file) {
   std::map<const c10::StorageImpl*, std::size_t> bytes_of_views;
   for (const auto& [name, tensor] : weights) {

@@ -5,8 +5,8 @@
 //   PyTorchTensors tensors(std::make_shared<PickleArchive>("model.bin"));
 //   at::Tensor weight = tensors.tensor(value);
 //
-// Tensors of one storage share their memory. Throws DataError "pickle.*". Thread rule: one thread at
-// a time.
+// Tensors of one storage share their memory. Throws DataError "pickle.*". Thread rule: one thread
+// at a time.
 #pragma once
 
 #include <ATen/core/Tensor.h>

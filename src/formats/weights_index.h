@@ -14,8 +14,8 @@
 
 namespace hasten {
 
-// Returns the names of the tensors of each file. A file is a name in the folder of the index, never a
-// path.
+// Returns the names of the tensors of each file. A file is a name in the folder of the index, never
+// a path.
 std::map<std::string, std::set<std::string>> read_weights_index(const std::filesystem::path& path);
 
 }  // namespace hasten

@@ -170,7 +170,8 @@ void save_weights(const fs::path& folder, const TensorDict& weights,
     save_safetensors(folder / kSingleFileName, shards[0], options.metadata);
     return remove_stale_files(folder, {kSingleFileName});
   }
-  // A folder that is already being staged needs no second stage, and its shards may be written later.
+  // A folder that is already being staged needs no second stage, and its shards may be written
+  // later.
   std::optional<StagedDirectory> staged;
   if (DeferredWrites::active() == nullptr) staged.emplace(folder / kStagedModel);
   const fs::path target = staged ? staged->path() : folder;

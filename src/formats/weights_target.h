@@ -5,8 +5,8 @@
 //   write_weights("merged", weights, max_shard_size, {{"format", "pt"}});
 //
 // Throws UsageError "weights.merge-target" if the target is a checkpoint, whose manifest would no
-// longer be true, and "weights.shard-size" for a largest file if the target is one file. Thread rule: any
-// thread, on different targets.
+// longer be true, and "weights.shard-size" for a largest file if the target is one file. Thread
+// rule: any thread, on different targets.
 #pragma once
 
 #include <cstdint>

@@ -6,9 +6,10 @@
 //   std::string_view graph = archive.record("models/model.json");  // without the common folder
 //
 // The file is mapped, and records are views of it. The whole directory is checked when the archive
-// is opened: compressed (of torch.save, when it is read), encrypted, overlapping and repeated records, sizes that reach past the end,
-// and names such as "../x" are refused, so no record can inflate or lie outside of the file.
-// Throws DataError with the code of the kind, IoError "io.*". Thread rule: immutable, safe on any thread.
+// is opened: compressed (of torch.save, when it is read), encrypted, overlapping and repeated
+// records, sizes that reach past the end, and names such as "../x" are refused, so no record can
+// inflate or lie outside of the file. Throws DataError with the code of the kind, IoError "io.*".
+// Thread rule: immutable, safe on any thread.
 #pragma once
 
 #include <cstdint>

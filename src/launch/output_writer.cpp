@@ -35,9 +35,9 @@ std::string_view next_piece(std::string_view text) {
   return text.substr(0, end == text.npos ? end : end + 1);
 }
 
-// AddressSanitizer marks the variables of a function on the stack. It does not remove the marks when
-// pthread_cancel() unwinds the stack, and reports the next use of the memory. So the functions from
-// which a thread is cancelled have no marks.
+// AddressSanitizer marks the variables of a function on the stack. It does not remove the marks
+// when pthread_cancel() unwinds the stack, and reports the next use of the memory. So the functions
+// from which a thread is cancelled have no marks.
 #define HASTEN_CANCELLED __attribute__((no_sanitize_address))
 
 // May block; only here may stop() cancel the thread.

@@ -80,7 +80,7 @@ std::vector<int> nodes_of_gpus(const fs::path& root) {
   return nodes;
 }
 
-// "200000 100000" is two CPUs; "max 100000" is no limit.
+// "200000 100000" is two CPUs; "max 100000" means no limit.
 std::optional<double> quota_in(const fs::path& folder) {
   const auto words = split(first_line(folder / "cpu.max"), ' ');
   const auto quota = parse_number<int>(words[0]),

@@ -1,6 +1,6 @@
 // File: machine/host_links.h (internal)
-// The rates of the links between the GPUs of hasten/machine/gpus.h and host memory: PCI Express with
-// 16 lanes of the card's generation, or NVLink-C2C.
+// The rates of the links between the GPUs of hasten/machine/gpus.h and host memory: PCI Express
+// with 16 lanes of the card's generation, or NVLink-C2C.
 //
 //   const double seconds = bytes / host_link_bytes_per_second(find_gpu("cuda:h200"));
 //

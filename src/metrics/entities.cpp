@@ -26,7 +26,8 @@ SplitTag split_tag(const std::string& tag) {
   return {tag[0], type.empty() ? "_" : type};
 }
 
-// The two functions are seqeval's end_of_chunk and start_of_chunk, for the tags of its default mode.
+// The two functions are seqeval's end_of_chunk and start_of_chunk, for the tags of its default
+// mode.
 bool ends_before(const SplitTag& tag, const SplitTag& next) {
   if (tag.kind == kOutside) return false;
   if (tag.kind == 'E' || tag.kind == 'S' || tag.type != next.type) return true;

@@ -11,8 +11,8 @@
 namespace hasten {
 namespace {
 
-// As in transformers: the score of a place without a sequence, and what is added to a score that must
-// not be chosen.
+// The same number as in transformers: the score of a place without a sequence, and what is added to
+// a score that must not be chosen.
 constexpr float kWorst = -1e9F;
 
 // The token after the end of a sequence.

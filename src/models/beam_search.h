@@ -11,9 +11,9 @@
 // sequences. In a step, the best continuations of all beams of a prompt are the candidates: some
 // more than beams, so that enough remain when some are complete.
 //
-// Slots: a beam's keys and values are in a row of the model's cache, its slot. When a beam goes on in
-// several continuations, the first keeps the slot, and the others get slots of beams that ended, into
-// which copies() says what to copy.
+// Slots: a beam's keys and values are in a row of the model's cache, its slot. When a beam goes on
+// in several continuations, the first keeps the slot, and the others get slots of beams that ended,
+// into which copies() says what to copy.
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -41,8 +41,8 @@ class BeamSearch {
   std::span<const std::int64_t> tokens(std::int64_t prompt, std::int64_t beam) const;
   std::int64_t slot(std::int64_t prompt, std::int64_t beam) const;
 
-  // Takes the log probabilities of the next token: scores(prompt, beam) has one for each token of the
-  // vocabulary.
+  // Takes the log probabilities of the next token: scores(prompt, beam) has one for each token of
+  // the vocabulary.
   void advance(
       const std::function<std::span<const float>(std::int64_t prompt, std::int64_t beam)>& scores);
   // The slots to copy after the last advance(): from, to.

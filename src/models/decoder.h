@@ -5,7 +5,8 @@
 //   x = layer->forward(x, pass, /*index=*/0);                   // attends to pass.keys_of(0, k, v)
 //   add_causal_lm_outputs(out, head_weight, labels);            // the logits and the loss
 //
-// Throws what check_labels throws, and DataError "data.labels". Thread rule: values and pure functions.
+// Throws what check_labels throws, and DataError "data.labels". Thread rule: values and pure
+// functions.
 #pragma once
 
 #include <optional>
@@ -34,8 +35,8 @@ struct DecoderPass {
   }
 };
 
-// The pass over whole rows: input_ids, and perhaps attention_mask and position_ids, or a batch that a
-// collator has packed (models/packed_batch.h).
+// The pass over whole rows: input_ids, and perhaps attention_mask and position_ids, or a batch that
+// a collator has packed (models/packed_batch.h).
 DecoderPass pass_over(const TensorDict& batch);
 // The pass over the next tokens of each row of a cache.
 DecoderPass pass_over(KeyValueCache& cache, std::int64_t tokens);

@@ -7,8 +7,8 @@
 
 namespace hasten {
 
-// Divides by the root mean square, and has no bias. Weight decay leaves out its parameter, because the
-// name of its class ends with RMSNorm.
+// Divides by the root mean square, and has no bias. Weight decay leaves out its parameter, because
+// the name of its class ends with RMSNorm.
 class LlamaRMSNorm : public torch::nn::Module {
  public:
   LlamaRMSNorm(std::int64_t n, double epsilon)

@@ -26,7 +26,8 @@ void check_rope(const std::string& where, const RopeParameters& rope) {
   }
 }
 
-// Refuses a file that leaves out a number of its type, for which transformers has no default either.
+// Refuses a file that leaves out a number of its type, for which transformers has no default
+// either.
 void require_numbers(const ConfigReader& reader, const std::string& where,
                      const std::string& rope_type) {
   static const std::map<std::string, std::vector<const char*>> numbers = {

@@ -160,7 +160,8 @@ std::vector<LoraLayer> require_lora(const torch::nn::Module& module) {
                     .expected = "a module that add_lora or load_lora has adapted"});
 }
 
-// Adds the product of the factors and the scale to each weight, or subtracts it if `merges` is false.
+// Adds the product of the factors and the scale to each weight, or subtracts it if `merges` is
+// false.
 void change_weights(const torch::nn::Module& module, bool merges) {
   const std::vector<LoraLayer> layers = require_lora(module);
   if (layers.front().adapter->is_merged() == merges) {

@@ -136,8 +136,8 @@ class AdapterConfig {
     check_initialization();
   }
 
-  // Other initializations (PiSSA, OLoRA, CorDA, LoftQ, LoRA-GA) change the weights of the model when
-  // PEFT adds the adapter, so the adapter belongs to weights that the files do not have.
+  // Other initializations (PiSSA, OLoRA, CorDA, LoftQ, LoRA-GA) change the weights of the model
+  // when PEFT adds the adapter, so the adapter belongs to weights that the files do not have.
   void check_initialization() const {
     const char* const key = "init_lora_weights";
     if (!is_set(key) || value(key) == true) return;

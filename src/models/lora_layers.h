@@ -98,8 +98,8 @@ bool contain(const std::vector<std::string>& paths, const std::string& inner);
 // True if the entry of target_modules or modules_to_save names this path.
 bool names_path(const std::string& entry, const std::string& path);
 
-// Gives the layers that the options name an adapter, and leaves gradients to what is trained then. An
-// entry that matches nothing is an error unless `is_lenient`, which is for options of files.
+// Gives the layers that the options name an adapter, and leaves gradients to what is trained then.
+// An entry that matches nothing is an error unless `is_lenient`, which is for options of files.
 std::vector<std::string> attach_lora(torch::nn::Module& module, const LoraOptions& options,
                                      bool is_lenient);
 

@@ -101,8 +101,8 @@ inline LabelledTokens labelled_tokens(const at::Tensor& hidden, const at::Tensor
   return {all.hidden.index_select(0, places), labels};
 }
 
-// Returns the loss of a model that classifies rows. logits [batch, num_labels]; an empty problem type
-// means that the labels decide.
+// Returns the loss of a model that classifies rows. logits [batch, num_labels]; an empty problem
+// type means that the labels decide.
 inline at::Tensor row_loss(const at::Tensor& given, const at::Tensor& labels,
                            const std::string& problem_type) {
   const at::Tensor logits = given.to(at::kFloat);

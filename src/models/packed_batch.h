@@ -1,7 +1,7 @@
 // File: models/packed_batch.h (internal)
 // A batch without padding: the tokens of all rows, concatenated into one row. Padding is often half
-// of a batch of texts, and most of a step's cost is proportional to the number of tokens. A collator
-// may have packed the batch (DataCollatorWithFlattening); then it has kPackedRows.
+// of a batch of texts, and most of a step's cost is proportional to the number of tokens. A
+// collator may have packed the batch (DataCollatorWithFlattening); then it has kPackedRows.
 //
 //   if (const auto packed = PackedBatch::of(batch, {30522, 512, 2})) {
 //     at::Tensor hidden = encoder(embeddings(packed->batch), packed->mask);  // [1, tokens, n]
@@ -24,17 +24,17 @@ struct PackedBatch {
   struct Tables {
     std::int64_t words = 0, positions = 0, types = 0;
   };
-  // Returns the batch as it is if it is packed. Throws DataError "models.packed-batch" if it is packed
-  // in another way. Otherwise returns nullopt if packing would not help (no padding), would change the
-  // result (a row whose first token is masked, a masked token with a label, or an id outside its
-  // table, whose place an error names), or would wait for a device to read the mask.
+  // Returns the batch as it is if it is packed. Throws DataError "models.packed-batch" if it is
+  // packed in another way. Otherwise returns nullopt if packing would not help (no padding), would
+  // change the result (a row whose first token is masked, a masked token with a label, or an id
+  // outside its table, whose place an error names), or would wait for a device to read the mask.
   static std::optional<PackedBatch> of(const TensorDict& batch, const Tables& tables);
 
   // Returns the first token of each row: hidden [1, tokens, n] -> [rows, n].
   at::Tensor first_tokens(const at::Tensor& hidden) const;
 
-  // input_ids, position_ids and perhaps token_type_ids, [1, tokens]. Labels of tokens are [1, tokens],
-  // too; others stay as they are.
+  // input_ids, position_ids and perhaps token_type_ids, [1, tokens]. Labels of tokens are [1,
+  // tokens], too; others stay as they are.
   TensorDict batch;
   ops::KeyMask mask;
   at::Tensor starts;  // [rows], where each row begins

@@ -27,8 +27,8 @@ std::string modern_name(std::string name) {
   return name;
 }
 
-// Returns whether it is a tensor that checkpoints of earlier versions of transformers contain and that
-// is computed, not learned: positions, causal masks, frequencies.
+// Returns whether it is a tensor that checkpoints of earlier versions of transformers contain and
+// that is computed, not learned: positions, causal masks, frequencies.
 bool is_computed(const std::string& name) {
   for (const char* ending :
        {"embeddings.position_ids", ".attn.bias", ".attn.masked_bias", "rotary_emb.inv_freq"}) {

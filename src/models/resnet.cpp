@@ -39,7 +39,8 @@ class ResNetUnit : public torch::nn::Module {
   std::shared_ptr<BatchNorm2dImpl> normalization_;
 };
 
-// A residual layer: two or three units and a shortcut around them, which is a unit if shapes differ.
+// A residual layer: two or three units and a shortcut around them, which is a unit if shapes
+// differ.
 class ResNetLayer : public torch::nn::Module, public RecomputableLayer {
  public:
   ResNetLayer(const ResNetConfig& config, std::int64_t in, std::int64_t out, std::int64_t stride)

@@ -1,13 +1,14 @@
 // File: models/rotary_positions.h (internal)
-// Rotary positions (Su et al. 2021): pairs of numbers of a head are rotated by an angle in proportion
-// to the position, so that products of queries and keys depend on the distance between them.
+// Rotary positions (Su et al. 2021): pairs of numbers of a head are rotated by an angle in
+// proportion to the position, so that products of queries and keys depend on the distance between
+// them.
 //
 //   const RotaryPositions rotary(config.rope_parameters, /*head_size=*/64, /*most positions=*/2048);
 //   const Rotation rotation = rotary.at(positions);      // [rows or 1, tokens]
 //   q = rotation.applied(q);                             // [rows, tokens, heads * 64]
 //
-// The frequencies are computed by the operators that transformers 5.23 uses (modeling_rope_utils.py),
-// so that they are equal to the last bit. Thread rule: values.
+// The frequencies are computed by the operators that transformers 5.23 uses
+// (modeling_rope_utils.py), so that they are equal to the last bit. Thread rule: values.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,6 +1,6 @@
 // File: models/token_scores.h (internal)
-// Changes the scores of the next token, as the logits processors of transformers do, in their order:
-// penalties and forbidden tokens for every search, and filters for sampling.
+// Changes the scores of the next token, as the logits processors of transformers do, in their
+// order: penalties and forbidden tokens for every search, and filters for sampling.
 //
 //   const ScoreRules rules(options, /*prompt_length=*/10);
 //   rules.apply({.tokens = {row, row + 12}, .padding = 2}, scores);   // -infinity: forbidden

@@ -36,8 +36,8 @@ const std::vector<KwargRule>& optimizer_rules();
 const std::vector<KwargRule>& recomputation_rules();
 const std::vector<KwargRule>& sharing_rules();
 
-// Throws for keys that the owner does not take, for values out of their range, and for required keys
-// that are missing. `option` is the argument that holds the keys.
+// Throws for keys that the owner does not take, for values out of their range, and for required
+// keys that are missing. `option` is the argument that holds the keys.
 void check_kwargs(const std::string& option, std::string_view owner, const Kwargs& kwargs,
                   const std::vector<KwargRule>& rules);
 

@@ -271,8 +271,8 @@ void check_elastic_ranks(const TrainingArguments& arguments) {
   }
 }
 
-// True for the optimizers that count the steps of a group of parameters together, or that compute the
-// loss of a step several times.
+// True for the optimizers that count the steps of a group of parameters together, or that compute
+// the loss of a step several times.
 bool steps_groups(OptimizerName optimizer) {
   switch (optimizer) {
     case OptimizerName::lbfgs:

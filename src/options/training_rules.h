@@ -1,7 +1,7 @@
 // File: options/training_rules.h (internal)
 // The rules for training arguments beyond the description of each: the names that hasten only
-// knows, contradictions between values, and values that follow from others. The keys of their maps are
-// in options/kwarg_rules.h.
+// knows, contradictions between values, and values that follow from others. The keys of their maps
+// are in options/kwarg_rules.h.
 //
 //   check_contradictions(arguments);
 //   for (const Derived& each : derive(arguments)) std::cout << each.name << " from " << each.from;

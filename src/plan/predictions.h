@@ -5,9 +5,9 @@
 //   const StepNeeds needs = predictions.of({&find_technique("bf16")}, {.rows = 8});
 //   if (is_impossible(needs)) ...                   // the model does not take the technique
 //
-// A step of many micro-batches is predicted from steps of two and of three, because every micro-batch
-// after the third one is like the third. Throws what the step without techniques throws. Thread
-// rule: one thread; the options must outlive the object.
+// A step of many micro-batches is predicted from steps of two and of three, because every
+// micro-batch after the third one is like the third. Throws what the step without techniques
+// throws. Thread rule: one thread; the options must outlive the object.
 #pragma once
 
 #include <compare>

@@ -23,8 +23,8 @@ constexpr std::size_t kMostExact = 24;
 constexpr double kTolerance = 1.15;
 // Between batches whose times for a row differ by less, the larger one is taken.
 constexpr double kSameTime = 1.02;
-// A plan that is less exact has to be faster by this factor: predictions of two plans differ by a few
-// percent even if their times are the same.
+// A plan that is less exact has to be faster by this factor: predictions of two plans differ by a
+// few percent even if their times are the same.
 constexpr double kWorthRounding = 1.05;
 // The bytes of a step about which nothing is known.
 constexpr double kUnknown = 1e18;
@@ -45,8 +45,8 @@ bool has_technique(const TechniqueSet& set, const char* name) {
                      [&](const Technique* each) { return each->name == name; });
 }
 
-// The batches to choose from: those that are accumulated, and then those that are a whole step, each
-// ascending.
+// The batches to choose from: those that are accumulated, and then those that are a whole step,
+// each ascending.
 std::vector<StepBatch> batches_for(const StepBatch& asked, bool keeps_rows) {
   std::vector<StepBatch> accumulated, whole;
   const std::int64_t all = asked.all();
@@ -105,8 +105,9 @@ class Search {
   bool fits(const StepNeeds& needs) const { return needs.bytes <= limit_; }
 
   // The needs of a set of techniques: the memory with the smallest micro-batches and that of a step
-  // without accumulation, and the time for a row. The memory is unset if the techniques exclude such a
-  // step. Smaller micro-batches may need more memory, since gradients stay alive between them.
+  // without accumulation, and the time for a row. The memory is unset if the techniques exclude
+  // such a step. Smaller micro-batches may need more memory, since gradients stay alive between
+  // them.
   struct Effect {
     std::optional<double> smallest, whole;
     double seconds_per_row = 0;
@@ -229,8 +230,8 @@ class Search {
     found_.push_back(found);
   }
 
-  // Adds the fastest batch of the set that fits, with as few layers recomputed as possible. If its step
-  // has fewer rows, the fastest one with the rows that were asked for is added too.
+  // Adds the fastest batch of the set that fits, with as few layers recomputed as possible. If its
+  // step has fewer rows, the fastest one with the rows that were asked for is added too.
   void predict(const TechniqueSet& set) {
     std::vector<Batch> batches = batches_of(set);
     const std::optional<Prediction> best = best_batch(set, batches);
@@ -282,9 +283,9 @@ class Search {
     return smaller.seconds_per_row() * kSameTime < larger.seconds_per_row();
   }
 
-  // Recomputes as few layers as fit, in place of all or of every second one. Layers at the beginning
-  // come first: their second run is in the part of the backward pass in which the activations of
-  // the later layers are freed. Unset: it is not faster.
+  // Recomputes as few layers as fit, in place of all or of every second one. Layers at the
+  // beginning come first: their second run is in the part of the backward pass in which the
+  // activations of the later layers are freed. Unset: it is not faster.
   std::optional<Prediction> with_fewer_layers(const Prediction& best) {
     TechniqueSet set;
     for (const Technique* each : best.techniques)
@@ -442,7 +443,8 @@ class Search {
     change_batch();
   }
 
-  // The next larger batch is one that is accumulated as well, if there is one, or else a whole step.
+  // The next larger batch is one that is accumulated as well, if there is one, or else a whole
+  // step.
   void add_next_batch(StepPlan& plan, const Prediction& best) {
     for (const Batch& each : batches_of(best.techniques)) {
       const bool is_comparable = each.accumulation == 1 || best.batch.accumulation > 1;

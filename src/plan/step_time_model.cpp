@@ -88,8 +88,8 @@ double stepped_bytes(const anatomy::Report& report) {
   return bytes / static_cast<double>(report.steps);
 }
 
-// The time of a step on a GPU. Copies of activations run beside the passes, and those of gradients
-// and weights beside the optimizer's step in host memory.
+// The time of a step on a GPU. Copies of activations run during the passes, and those of gradients
+// and weights during the optimizer's step in host memory.
 double gpu_seconds(const anatomy::Report& report, const HostTraffic& traffic, const Gpu& gpu) {
   PhaseSeconds all = phase_seconds(report);
   const double link =

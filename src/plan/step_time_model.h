@@ -8,8 +8,8 @@
 // first, as long as the budget lasts; the times are kept for all predictions. A call without a
 // measurement takes the time of its roofline divided by the efficiency that measured calls of its
 // group had. For a GPU the step takes the time that its report expects; copies to host memory and
-// back run beside the computation at a share of the link's rate, and an optimizer that steps in host
-// memory takes the time to read and write its operands there. Thread rule: one thread.
+// back run during the computation at a share of the link's rate, and an optimizer that steps in
+// host memory takes the time to read and write its operands there. Thread rule: one thread.
 #pragma once
 
 #include <array>

@@ -50,13 +50,13 @@ HASTEN_INTERNAL_API bool is_valid(const TrainingArguments& arguments);
 bool is_set(const EstimateOptions& options, const Technique& technique);
 // The exactness of the technique as a change of this step.
 Exactness exactness_of(const EstimateOptions& step, const Technique& technique);
-// Returns the reason why a plan does not consider the technique for the device or the program; empty:
-// there is none.
+// Returns the reason why a plan does not consider the technique for the device or the program;
+// empty: there is none.
 std::string obstacle_to(const PlanOptions& options, const Technique& technique);
 
 // Sets of techniques that the arguments take together, as exact as PlanOptions::exactness, with all
-// of `use` and none of `avoid`. Throws ConfigError "plan.contradiction" if two of `use` exclude each
-// other, or if one is avoided or impossible.
+// of `use` and none of `avoid`. Throws ConfigError "plan.contradiction" if two of `use` exclude
+// each other, or if one is avoided or impossible.
 HASTEN_INTERNAL_API std::vector<TechniqueSet> combinations(const PlanOptions& options);
 
 }  // namespace hasten

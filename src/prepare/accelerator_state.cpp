@@ -160,7 +160,8 @@ void AcceleratorState::check_create_graph(const BackwardPass& pass) const {
            "true, /*create_graph=*/true), and pass the whole loss to accelerator.backward()"});
 }
 
-// Gradients that have been divided by the scale of the loss cannot be added to others that have not.
+// Gradients that have been divided by the scale of the loss cannot be added to others that have
+// not.
 void AcceleratorState::check_not_unscaled(const BackwardPass& pass) {
   if (!scaling) return;
   Leaves leaves;

@@ -1,7 +1,7 @@
 // File: prepare/accelerator_state.h (internal)
-// The state that the Accelerator and the objects that it has prepared share: the windows of gradient
-// accumulation, the exchange of gradients, the loaders in use, and where all of it runs. Public
-// headers only declare the class.
+// The state that the Accelerator and the objects that it has prepared share: the windows of
+// gradient accumulation, the exchange of gradients, the loaders in use, and where all of it runs.
+// Public headers only declare the class.
 //
 //   auto state = std::make_shared<AcceleratorState>(Precision::no, ProcessState{});
 //   state->add_model(module);
@@ -65,10 +65,11 @@ class AcceleratorState {
   // Warns once if a step of these parameters does not change some that the losses inside
   // accumulate() reach, because their model was not given to accumulate().
   void warn_about_untrained(const std::vector<at::Tensor>& parameters);
-  // Divides the gradients of each prepared optimizer that has one of these parameters by the scale of
-  // the loss, unless that was done since its last step. Call it after close_due_windows().
+  // Divides the gradients of each prepared optimizer that has one of these parameters by the scale
+  // of the loss, unless that was done since its last step. Call it after close_due_windows().
   void unscale(const std::vector<at::Tensor>& parameters);
-  // Returns whether the optimizer may step: with scaled losses not if a gradient is infinite or NaN.
+  // Returns whether the optimizer may step: with scaled losses not if a gradient is infinite or
+  // NaN.
   bool may_step(SyncedOptimizer& optimizer);
   // True if the latest step of a prepared optimizer was skipped.
   bool step_was_skipped();

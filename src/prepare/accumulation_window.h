@@ -69,7 +69,8 @@ class AccumulationWindow {
   }
 
   // Begins a micro-batch, in a new window if the last one was closed. `capacity` is the number of
-  // micro-batches of a full window, and `rows` the number of rows of this micro-batch; 0: not known.
+  // micro-batches of a full window, and `rows` the number of rows of this micro-batch; 0: not
+  // known.
   void begin_micro_batch(std::int64_t capacity, bool last_of_data, std::int64_t rows) {
     capacity_ = capacity;
     if (counts_.closed) {

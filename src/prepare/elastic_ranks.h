@@ -1,6 +1,6 @@
 // File: prepare/elastic_ranks.h (internal)
-// The virtual ranks of a run that computes the same bits on any number of processes that divides their
-// number (docs/design/023). Each process runs its virtual ranks one after the other in every
+// The virtual ranks of a run that computes the same bits on any number of processes that divides
+// their number (docs/design/023). Each process runs its virtual ranks one after the other in every
 // accumulation window: the turn of a virtual rank is its micro-batches of the window.
 //
 //   ElasticRanks elastic(group, {.ranks = 4, .steps = 2, .threads = 1});
@@ -9,11 +9,11 @@
 //   if (place.ends_window) elastic.close();        // a collective: gradients, losses, buffers
 //   elastic.end_micro_batch();
 //
-// Random numbers in a micro-batch depend on the seed of the run, the seed of the loader, the epoch and
-// the rows of the batch. Sums follow a binary tree of the virtual ranks. After a window the buffers of
-// models are those of virtual rank 0; every turn begins with those from before the window. Throws
-// ConfigError "prepare.elastic", UsageError "prepare.elastic-loop". Thread rule: that of the
-// Accelerator.
+// Random numbers in a micro-batch depend on the seed of the run, the seed of the loader, the epoch
+// and the rows of the batch. Sums follow a binary tree of the virtual ranks. After a window the
+// buffers of models are those of virtual rank 0; every turn begins with those from before the
+// window. Throws ConfigError "prepare.elastic", UsageError "prepare.elastic-loop". Thread rule:
+// that of the Accelerator.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -59,8 +59,9 @@ class ElasticRanks {
   // Checks that all processes have the same model, and gives them rank 0's weights. A collective.
   void add_model(torch::nn::Module& module) const;
 
-  // Returns the place of the batch of the innermost loop, in the pass of that number. Throws unless it
-  // is the next one of the window that this pass has begun, or the first one after a whole window.
+  // Returns the place of the batch of the innermost loop, in the pass of that number. Throws unless
+  // it is the next one of the window that this pass has begun, or the first one after a whole
+  // window.
   ElasticPlace place_of(const BatchInfo* batch, std::int64_t pass);
   // Begins the micro-batch of that place. A collective in the first one of a run.
   void begin_micro_batch(const ElasticPlace& place, const Models& models);

@@ -51,8 +51,8 @@ class GradientSync {
   bool is_local(const BackwardPass& pass, const AccumulationWindow* window) const;
   // Runs the pass and exchanges what is due. `window` is null for a pass of no window.
   void exchange(const BackwardPass& pass, AccumulationWindow* window);
-  // Adds a function that is called before the exchange of a window (hasten/prepare/exchange_hook.h).
-  // Throws "prepare.join-call" inside join_uneven_inputs.
+  // Adds a function that is called before the exchange of a window
+  // (hasten/prepare/exchange_hook.h). Throws "prepare.join-call" inside join_uneven_inputs.
   ExchangeHook add_pre_exchange_function(std::function<void()> function);
   // Runs the pass of this loss, which is the pass's or derived from it.
   void run(const BackwardPass& pass, const at::Tensor& loss) const;

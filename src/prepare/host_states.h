@@ -1,7 +1,7 @@
 // File: prepare/host_states.h (internal)
 // Makes the step of an optimizer in host memory for parameters of a device. The states live in host
-// memory, and so does a copy of the weights; a step copies each gradient to the host and each weight
-// back, once. Copies of some parameters run while others are stepped.
+// memory, and so does a copy of the weights; a step copies each gradient to the host and each
+// weight back, once. Copies of some parameters run while others are stepped.
 //
 //   HostStates host;
 //   host.step(optimizer, parameters);  // those with gradients

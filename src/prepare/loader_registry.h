@@ -1,5 +1,5 @@
 // File: prepare/loader_registry.h (internal)
-// The loaders of one Accelerator: how they are prepared, and the batches that are at hand. Calls
+// The loaders of one Accelerator: how they are prepared, and their current batches. Calls
 // that are given no batch (accumulate(), gather_for_metrics()) concern the batch of the innermost
 // loop.
 //

@@ -5,11 +5,11 @@
 //   scaling.unscale(*optimizer);                    // perhaps: before gradients are clipped
 //   if (scaling.finish(*optimizer, others, true)) optimizer->optimizer().step();
 //
-// Gradients are divided by the scale once for each optimizer and step, when its window is closed. All
-// ranks decide alike whether they skip a step: they exchange one number, or, inside
-// join_uneven_inputs, decide by the gradients that all of them have received. The scale changes after
-// each step of an optimizer, as in Accelerate; gradients that other optimizers hold at that moment are
-// brought to the new scale. Thread rule: that of the Accelerator.
+// Gradients are divided by the scale once for each optimizer and step, when its window is closed.
+// All ranks decide alike whether they skip a step: they exchange one number, or, inside
+// join_uneven_inputs, decide by the gradients that all of them have received. The scale changes
+// after each step of an optimizer, as in Accelerate; gradients that other optimizers hold at that
+// moment are brought to the new scale. Thread rule: that of the Accelerator.
 #pragma once
 
 #include <cstdint>

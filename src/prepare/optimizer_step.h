@@ -8,11 +8,11 @@
 //
 // An optimizer whose parameters do not depend on each other steps one of them at a time
 // (prepare/partial_step.h). In the backward pass a hook of
-// LibTorch's gradient accumulator calls it: LibTorch adds up all contributions of a pass before, so a
-// parameter that is used twice is stepped once.
+// LibTorch's gradient accumulator calls it: LibTorch adds up all contributions of a pass before, so
+// a parameter that is used twice is stepped once.
 //
-// Throws UsageError "prepare.step-in-backward", "prepare.offload". Thread rule: the training thread,
-// and the autograd engine's thread of the device during a backward pass.
+// Throws UsageError "prepare.step-in-backward", "prepare.offload". Thread rule: the training
+// thread, and the autograd engine's thread of the device during a backward pass.
 #pragma once
 
 #include <torch/optim/optimizer.h>

@@ -37,7 +37,8 @@ void PartialStep::learn(torch::optim::Optimizer& optimizer) {
   for (std::size_t group = 0; group < empty_.size(); ++group) {
     for (const at::Tensor& parameter : optimizer.param_groups()[group].params()) {
       std::vector<Place>& places = places_[parameter.unsafeGetTensorImpl()];
-      // A parameter that is listed twice has one empty tensor, so that optimizers still count it once.
+      // A parameter that is listed twice has one empty tensor, so that optimizers still count it
+      // once.
       empty_[group].push_back(places.empty()
                                   ? at::empty({0}, parameter.options().requires_grad(false))
                                   : empty_[places[0].group][places[0].index]);

@@ -5,8 +5,8 @@
 //   partial.run(optimizer, {parameter}, {parameter});
 //
 // All other places of the optimizer's groups have empty tensors without gradients meanwhile, so any
-// optimizer can do it: a parameter keeps its place, which some optimizers derive random numbers from.
-// A tied weight, which may be listed several times, counts as one.
+// optimizer can do it: a parameter keeps its place, which some optimizers derive random numbers
+// from. A tied weight, which may be listed several times, counts as one.
 // Thread rule: that of the optimizer.
 #pragma once
 

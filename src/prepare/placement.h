@@ -1,6 +1,6 @@
 // File: prepare/placement.h (internal)
 // Moves what prepare() is given to the process's device, in place: tensors keep their identity, so
-// whoever holds a parameter (the module, an optimizer, the program) then holds it on the device. At
+// the module, an optimizer and the program, which hold a parameter, then hold it on the device. At
 // most one tensor at a time has two copies in host memory.
 #pragma once
 

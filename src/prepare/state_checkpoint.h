@@ -5,8 +5,9 @@
 //   load_state_checkpoint(state, {.project = project});
 //
 // Both are collectives: the main process writes, every process reads. If one process fails, all of
-// them throw. Throws UsageError "checkpoint.*", ConfigError "checkpoint.*", DataError "checkpoint.*",
-// "weights.*" and "safetensors.*", IoError "io.*". Thread rule: that of the Accelerator.
+// them throw. Throws UsageError "checkpoint.*", ConfigError "checkpoint.*", DataError
+// "checkpoint.*", "weights.*" and "safetensors.*", IoError "io.*". Thread rule: that of the
+// Accelerator.
 #pragma once
 
 #include <filesystem>

@@ -39,8 +39,8 @@ class SyncedOptimizer : public SyncedState {
   std::vector<at::Tensor> parameters() const;
   std::int64_t steps = 0;
 
-  // With Precision::fp16: whether its gradients have been divided by the scale of the loss since its
-  // last step, whether all of them were finite then, and whether its latest step was skipped.
+  // With Precision::fp16: whether its gradients have been divided by the scale of the loss since
+  // its last step, whether all of them were finite then, and whether its latest step was skipped.
   bool is_unscaled = false, step_was_skipped = false;
   at::Tensor finite;
   // Call it when these gradients are gone.

@@ -1,14 +1,14 @@
 // File: prepare/tree_sum.h (internal)
-// Sums a number of terms, which is a power of two, along a binary tree: neighbours first. Ranks that
-// sum their own neighbouring terms here, and the results by tree_all_reduce
+// Sums a number of terms, which is a power of two, along a binary tree: neighbours first. Ranks
+// that sum their own neighbouring terms here, and the results by tree_all_reduce
 // (process/group/tree_all_reduce.h), get the same bits whatever number of ranks shares the terms.
 //
 //   TreeSum sum;
 //   for (const auto& gradients : of_virtual_ranks) sum.add(gradients);   // (0 + 1) + (2 + 3)
 //   const TensorList all = sum.take();
 //
-// A term is a list of tensors, of which undefined ones stand for zeros. Of n terms at most log2(n) + 1
-// are in memory at once. Thread rule: a value.
+// A term is a list of tensors, of which undefined ones stand for zeros. Of n terms at most log2(n)
+// + 1 are in memory at once. Thread rule: a value.
 #pragma once
 
 #include <ATen/core/Tensor.h>

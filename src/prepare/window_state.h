@@ -41,12 +41,12 @@ nlohmann::json json_of(const std::vector<OpenWindow>& windows);
 // check_windows() throws. Changes nothing.
 OpenWindows read_windows(AcceleratorState& state, const nlohmann::json& of_ranks,
                          const std::filesystem::path& folder);
-// Throws unless the windows and their gradients are those of the prepared objects. `from` names where
-// they come from.
+// Throws unless the windows and their gradients are those of the prepared objects. `from` names
+// where they come from.
 void check_windows(AcceleratorState& state, const OpenWindows& saved,
                    const std::filesystem::path& from);
-// Replaces all windows and gradients by those that check_windows() has accepted, which are brought to
-// the scale of this run's losses.
+// Replaces all windows and gradients by those that check_windows() has accepted, which are brought
+// to the scale of this run's losses.
 void restore_windows(AcceleratorState& state, const OpenWindows& saved);
 
 }  // namespace hasten

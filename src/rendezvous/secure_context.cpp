@@ -91,7 +91,7 @@ SecureContext::SecureContext(Side side, std::string_view token)
     SSL_CTX_set_num_tickets(context, 0);
     SSL_CTX_set_psk_find_session_callback(context, find_key);
   } else {
-    // No certificate may replace the key, whoever signed it.
+    // No certificate may replace the key, not even a signed one.
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
     SSL_CTX_set_psk_use_session_callback(context, offer_key);
   }

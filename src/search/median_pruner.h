@@ -4,8 +4,8 @@
 //   if (is_worse_than_median(pruner, direction, complete, {{10, 0.7}, {20, 0.9}})) stop();
 //
 // Thread rule: a pure function. Source: Optuna's MedianPruner, with the same decisions
-// (tests/oracle/search_test.cpp). An infinite value counts as a number here, while NumPy's percentile
-// of infinite values, which Optuna uses, is NaN.
+// (tests/oracle/search_test.cpp). An infinite value counts as a number here, while NumPy's
+// percentile of infinite values, which Optuna uses, is NaN.
 #pragma once
 
 #include <cstdint>

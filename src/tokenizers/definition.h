@@ -51,9 +51,9 @@ Definition definition_from_json(const std::filesystem::path& file);
 Definition definition_from_vocab(const std::filesystem::path& file,
                                  const TokenizerOptions& options);
 
-// Reads a token of tokenizer.json's added_tokens, or of tokenizer_config.json's added_tokens_decoder:
-// only there may flags be missing, and they then have the defaults of AddedToken in the Python
-// package tokenizers. The id of the result is -1.
+// Reads a token of tokenizer.json's added_tokens, or of tokenizer_config.json's
+// added_tokens_decoder: only there may flags be missing, and they then have the defaults of
+// AddedToken in the Python package tokenizers. The id of the result is -1.
 enum class MissingFlags { error, defaults };
 AddedToken read_added_token(const Fields& fields, MissingFlags missing);
 // Gives each added token the id of its text in the vocabulary, or the next free id after the

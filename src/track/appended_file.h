@@ -1,6 +1,6 @@
 // File: track/appended_file.h (internal)
-// A file to which a tracker appends. Each append() is one write, so that a reader sees whole records
-// unless the disk is full.
+// A file to which a tracker appends. Each append() is one write, so that a reader sees whole
+// records unless the disk is full.
 //
 //   AppendedFile file("logs/metrics.jsonl");
 //   file.append(line);

@@ -177,8 +177,9 @@ bool Dashboard::read_keys(TerminalScreen& screen) {
   return whole;
 }
 
-// A rank is not suspended, because its launcher and the other ranks would wait for it. raise() stops
-// this thread at once and the process with it; after kill() it would draw again before it stops.
+// A rank is not suspended, because its launcher and the other ranks would wait for it. raise()
+// stops this thread at once and the process with it; after kill() it would draw again before it
+// stops.
 void Dashboard::suspend(TerminalScreen& screen) const {
   if (terminal_.group != 0) return;
   screen.leave();

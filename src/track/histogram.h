@@ -1,6 +1,6 @@
 // File: track/histogram.h (internal)
-// A histogram as TensorBoard keeps it: counts in buckets whose limits grow by a tenth each, with one
-// empty bucket before the first that has values.
+// A histogram as TensorBoard keeps it: counts in buckets whose limits grow by a tenth each, with
+// one empty bucket before the first that has values.
 //
 //   const Histogram of_weights = histogram(values);
 //   of_weights.counts[i];       // values in (limits[i - 1], limits[i])

@@ -7,8 +7,8 @@
 //   if (answer.status != 200) report(answer.why);
 //
 // parse_http_address throws ConfigError "track.http-address"; send_http throws nothing but
-// std::bad_alloc. Thread rule: any thread; send_http blocks. Source: RFC 9112; requests are HTTP/1.0,
-// so that an answer ends with its connection and has no chunks.
+// std::bad_alloc. Thread rule: any thread; send_http blocks. Source: RFC 9112; requests are
+// HTTP/1.0, so that an answer ends with its connection and has no chunks.
 #pragma once
 
 #include <string>

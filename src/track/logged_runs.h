@@ -5,9 +5,9 @@
 //     plot(run.name, run.curves.at("train/loss"));
 //
 // A folder stands for every folder in it, and itself, that has event files, metrics.jsonl or
-// metrics.csv, of which the first kind is read. Without any it stands for its trainer_state.json, or
-// for that of its newest checkpoint. Records that are damaged or not complete, as at the end of a
-// run that was killed, are left out. Throws IoError "io.not-found" and "io.*", DataError
+// metrics.csv, of which the first kind is read. Without any it stands for its trainer_state.json,
+// or for that of its newest checkpoint. Records that are damaged or not complete, as at the end of
+// a run that was killed, are left out. Throws IoError "io.not-found" and "io.*", DataError
 // "track.no-values" and "track.log-file". Thread rule: only reads files.
 #pragma once
 

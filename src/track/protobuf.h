@@ -1,5 +1,6 @@
 // File: track/protobuf.h (internal)
-// Writes and reads the wire format of Protocol Buffers, as far as event files of TensorBoard use it.
+// Writes and reads the wire format of Protocol Buffers, as far as event files of TensorBoard use
+// it.
 //
 //   ProtobufWriter value;
 //   value.bytes(1, "loss");

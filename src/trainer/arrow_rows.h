@@ -8,8 +8,8 @@
 //   }
 //
 // Rows stay in the files and may differ in length. Throws what load_arrow_dataset throws, and
-// DataError "data.ids", "data.lengths", "data.labels" and "data.empty". Thread rule: reading is safe
-// on many threads.
+// DataError "data.ids", "data.lengths", "data.labels" and "data.empty". Thread rule: reading is
+// safe on many threads.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,8 +28,9 @@ namespace hasten {
 // True if the name is that of Arrow or Parquet data with this column.
 bool has_arrow_column(const std::string& file, const std::string& column);
 
-// The options with the splits that folders with several have for them: `train` for the training data,
-// `validation` or else `test` for the evaluation data. Throws "data.arrow-folder" if there is none.
+// The options with the splits that folders with several have for them: `train` for the training
+// data, `validation` or else `test` for the evaluation data. Throws "data.arrow-folder" if there is
+// none.
 TrainOptions with_splits(TrainOptions options);
 
 // All rows as one tensor for each column, which must be equally long; the label column is named

@@ -1,6 +1,6 @@
 // File: trainer/batch_size_search.h (internal)
-// The search of auto_find_batch_size: it starts a run again with smaller batches. A step accumulates
-// more of them, so that it has the same rows.
+// The search of auto_find_batch_size: it starts a run again with smaller batches. A step
+// accumulates more of them, so that it has the same rows.
 //
 //   BatchSizeSearch search(trainer);           // keeps the weights and the random state
 //   if (search.halve()) search.restart({});    // after a run that was out of memory

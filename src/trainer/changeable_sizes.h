@@ -3,8 +3,8 @@
 //
 //   if (changeable_sizes(options).length) options.length /= 2;
 //
-// Throws what the constructor of an ExportedModule throws. Thread rule: a pure function, which reads
-// the file of an exported model.
+// Throws what the constructor of an ExportedModule throws. Thread rule: a pure function, which
+// reads the file of an exported model.
 #pragma once
 
 #include "hasten/trainer/estimate.h"

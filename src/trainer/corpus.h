@@ -19,8 +19,8 @@ namespace hasten {
 // Returns the texts of a file that are not blank: the lines of a .txt file, or a column of a table.
 std::vector<std::string> read_corpus(const std::string& file, const std::string& column);
 
-// Joins the texts, and cuts them into rows of `length` tokens. The rest at the end is left out. If the
-// texts have word_ids, the rows have the numbers of their words as token_labels; neighbours of
+// Joins the texts, and cuts them into rows of `length` tokens. The rest at the end is left out. If
+// the texts have word_ids, the rows have the numbers of their words as token_labels; neighbours of
 // different words have different numbers, and special tokens -1.
 TokenDataset rows_of_length(const std::vector<Encoding>& texts, std::int64_t length,
                             const std::string& file);

@@ -83,8 +83,8 @@ class DashboardCallback::Impl {
   }
   ~Impl() { close(); }
 
-  // Shows the progress where there is no dashboard. With one it prints only lines, which appear when
-  // the dashboard closes.
+  // Shows the progress where there is no dashboard. With one it prints only lines, which appear
+  // when the dashboard closes.
   ProgressCallback& lines() { return lines_; }
   bool is_shown() const { return is_shown_; }
 

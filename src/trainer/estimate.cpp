@@ -225,8 +225,8 @@ class Subject {
             .needs_labels = find_input(*parts_, kLabelInput) != nullptr};
   }
 
-  // A task of tokens has a label for each. The ids are labels of language models; every seventh token is
-  // masked, which is near the usual 15 %.
+  // A task of tokens has a label for each. The ids are labels of language models; every seventh
+  // token is masked, which is near the usual 15 %.
   ColumnDataset rows_of_ids(std::int64_t rows) const {
     ColumnDataset out = dummy_rows(rows, options_.length, vocab_size_of(options_.model));
     const Task task = task_of(options_);

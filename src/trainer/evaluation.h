@@ -1,13 +1,13 @@
 // File: trainer/evaluation.h (internal)
-// One pass over the data of an evaluation or a prediction, in all processes: each computes the outputs
-// of its rows, and all get the loss over the rows of all.
+// One pass over the data of an evaluation or a prediction, in all processes: each computes the
+// outputs of its rows, and all get the loss over the rows of all.
 //
 //   Evaluation pass(trainer, dataset, ignored, signal);
 //   const auto totals = pass.run({.use = [&](const EvalPrediction& rows) { collect(rows); }});
 //
 // If one process fails, all throw (trainer/evaluation_agreement.h). Throws UsageError
-// "trainer.loss-shape", MemoryError "trainer.out-of-memory", and what data, model and callbacks throw.
-// Thread rule: that of the Trainer.
+// "trainer.loss-shape", MemoryError "trainer.out-of-memory", and what data, model and callbacks
+// throw. Thread rule: that of the Trainer.
 #pragma once
 
 #include <functional>

@@ -1,6 +1,6 @@
 // File: trainer/evaluation_agreement.h (internal)
-// Keeps the processes of an evaluation together: if a signal stops one of them or if one of them fails,
-// all of them leave the evaluation after the same batch.
+// Keeps the processes of an evaluation together: if a signal stops one of them or if one of them
+// fails, all of them leave the evaluation after the same batch.
 //
 //   EvaluationAgreement agreement(group, /*each_batch=*/false);
 //   for (const auto& batch : loader) {
@@ -9,15 +9,15 @@
 //   }
 //   agreement.finish();
 //
-// All processes call ends_after_batch() after each of equally many batches, and then finish(). A process
-// that has failed does no further work, but goes through its batches until the next exchange, in which
-// all processes throw: it its own exception, and the others what once() (hasten/process/once.h) throws
-// in them.
+// All processes call ends_after_batch() after each of equally many batches, and then finish(). A
+// process that has failed does no further work, but goes through its batches until the next
+// exchange, in which all processes throw: it its own exception, and the others what once()
+// (hasten/process/once.h) throws in them.
 //
-// A small collective may take as long as a batch of a small model, so the processes exchange only about
-// twice a second: after a number of batches, the same in all, that follows from the slowest process's
-// time since the last exchange. An evaluation that gathers each batch must exchange before it gathers.
-// A group of one exchanges nothing: what throws there, throws at once.
+// A small collective may take as long as a batch of a small model, so the processes exchange only
+// about twice a second: after a number of batches, the same in all, that follows from the slowest
+// process's time since the last exchange. An evaluation that gathers each batch must exchange
+// before it gathers. A group of one exchanges nothing: what throws there, throws at once.
 //
 // Thread rule: that of the group.
 #pragma once

@@ -6,8 +6,8 @@
 //   Trainer trainer(model, arguments, {.train_dataset = TrainerDataset(rows),
 //                                      .compute_loss = loss_for(model.parts())});
 //
-// Throws UsageError "exported.inputs" for inputs that have no rows, "exported.no-loss" for a program
-// whose loss is unknown. Thread rule: pure functions.
+// Throws UsageError "exported.inputs" for inputs that have no rows, "exported.no-loss" for a
+// program whose loss is unknown. Thread rule: pure functions.
 #pragma once
 
 #include <cstdint>

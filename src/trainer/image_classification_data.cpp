@@ -205,7 +205,7 @@ class ImageClassificationFiles : public TaskData {
   TrainOptions options_;
   ImageRows train_, eval_;
   std::optional<TextLabels> labels_;  // those of the training data, if it has images
-  // Those of the evaluation data, if only that has images with labels.
+  // The labels of the evaluation data, if only that has images with labels.
   std::optional<TextLabels> eval_labels_;
 };
 

@@ -24,8 +24,8 @@ enum class LossReading {
 LossReading loss_reading(const DeviceTraits& traits, const TrainingArguments& args,
                          bool each_step_is_used = false);
 
-// Returns whether a display of this run shows the losses that are logged, because those of single steps
-// are not known.
+// Returns whether a display of this run shows the losses that are logged, because those of single
+// steps are not known.
 bool shows_logged_losses(const torch::nn::Module& model, const TrainingArguments& args);
 // Returns the device of the module's parameters; the CPU if it has none.
 at::Device device_of_model(const torch::nn::Module& model);

@@ -6,8 +6,8 @@
 //   losses.close(totals, step);                     // each step; totals: of all processes
 //   const LossRecord::Logged logged = losses.take_since_log(step, norm);
 //
-// With LossReading::at_logs, close() and all functions that read are collectives: the processes read
-// at the same steps. Thread rule: that of the Trainer.
+// With LossReading::at_logs, close() and all functions that read are collectives: the processes
+// read at the same steps. Thread rule: that of the Trainer.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -58,8 +58,8 @@ class LossRecord {
     std::int64_t nonfinite;
     double grad_norm;
   };
-  // Returns the losses of the steps after the last log, up to `step`, and the norm, with one wait for
-  // the device where it compiles no programs.
+  // Returns the losses of the steps after the last log, up to `step`, and the norm, with one wait
+  // for the device where it compiles no programs.
   Logged take_since_log(std::int64_t step, const DeferredScalar& grad_norm = {});
   // True if the losses up to `step` have been logged.
   bool is_logged(std::int64_t step) const { return step <= last_logged_; }

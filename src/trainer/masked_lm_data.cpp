@@ -35,7 +35,8 @@ MaskingVocabulary masking_vocabulary(const RowTokenizer& tokenizer, const PreTra
   return vocabulary;
 }
 
-// Returns a row with the numbers of its words, which rows_of_texts keeps as the labels of its tokens.
+// Returns a row with the numbers of its words, which rows_of_texts keeps as the labels of its
+// tokens.
 TensorDict with_words(const TokenRow& row) {
   const auto tensor = [](TokenDataset::Ids values) {
     return at::tensor(at::ArrayRef<std::int32_t>(values.data(), values.size()), at::kInt);
@@ -43,7 +44,8 @@ TensorDict with_words(const TokenRow& row) {
   return {{"input_ids", tensor(row.input_ids)}, {"word_ids", tensor(row.token_labels)}};
 }
 
-// Whole words are masked by the numbers of their words, or by tokens that say that they continue one.
+// Whole words are masked by the numbers of their words, or by tokens that say that they continue
+// one.
 void require_words(const DataCollatorForLanguageModeling& collator, bool has_words,
                    const std::string& source) {
   if (!collator.whole_word_mask || has_words || !collator.vocabulary.continues_word.empty()) return;

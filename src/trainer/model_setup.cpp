@@ -40,9 +40,9 @@ Trainer::Impl::ModelSetup::~ModelSetup() { reset(); }
 
 void Trainer::Impl::ModelSetup::set(torch::optim::Optimizer& optimizer) {
   const TrainingArguments& args = trainer_.args;
-  // Sparse gradients are exact in the optimizers that take them, and sums of them over an accumulation
-  // window have the same bits as dense ones. Virtual ranks add up dense ones, and some devices have no
-  // sparse tensors.
+  // Sparse gradients are exact in the optimizers that take them, and sums of them over an
+  // accumulation window have the same bits as dense ones. Virtual ranks add up dense ones, and some
+  // devices have no sparse tensors.
   const auto* const own = dynamic_cast<const StatefulOptimizer*>(&optimizer);
   const bool takes_sparse =
       own != nullptr ? own->takes_sparse_gradients() : dynamic_cast<AdamW*>(&optimizer) != nullptr;

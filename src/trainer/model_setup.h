@@ -14,9 +14,10 @@ namespace hasten {
 
 class Trainer::Impl::ModelSetup {
  public:
-  // Throws ConfigError "trainer.embedding-noise" if the module takes no noise, "trainer.recomputation"
-  // if the device does not recompute, and "trainer.loss-only" if use_liger_kernel cannot be done; and
-  // what set_recomputation() and ActivationOffload throw. The module is then as it was before.
+  // Throws ConfigError "trainer.embedding-noise" if the module takes no noise,
+  // "trainer.recomputation" if the device does not recompute, and "trainer.loss-only" if
+  // use_liger_kernel cannot be done; and what set_recomputation() and ActivationOffload throw. The
+  // module is then as it was before.
   ModelSetup(Impl& trainer, torch::optim::Optimizer& optimizer);
   ~ModelSetup();
   ModelSetup(const ModelSetup&) = delete;

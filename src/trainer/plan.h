@@ -34,8 +34,8 @@ inline std::int64_t rows_of_step(const TrainingArguments& args, std::int64_t ran
 }
 
 // `rows` and `batches` are the numbers in one epoch, the latter in each of `processes` processes or
-// virtual ranks. They are unset for a stream of unknown size: then max_steps says how long the run is,
-// for as many epochs as that takes, and ConfigError "trainer.max-steps" is thrown without it.
+// virtual ranks. They are unset for a stream of unknown size: then max_steps says how long the run
+// is, for as many epochs as that takes, and ConfigError "trainer.max-steps" is thrown without it.
 // Source: Trainer.set_initial_training_values of transformers 5.23.
 Plan plan_of(const TrainingArguments& args, std::optional<std::int64_t> rows,
              std::optional<std::int64_t> batches, std::int64_t processes);

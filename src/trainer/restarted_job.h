@@ -8,12 +8,12 @@
 //
 // A job that `hasten launch --max_restarts`, torchrun or Slurm restarts continues from the newest
 // checkpoint in output_dir if an earlier attempt of the same job has begun the run: a file in the
-// folder has the job's name. A later job may have the same name, which the user of torchrun chooses,
-// so the name of an earlier one is deleted before the folder is checked. With `hasten launch --resume`
-// any checkpoints there count. Damaged ones count as well, so that no run starts again from the
-// beginning in silence, unless they were there before the run began. A job that was started with a
-// checkpoint continues from the newest one that it has saved itself, and from the one it was given
-// until there is one. Throws ConfigError
+// folder has the job's name. A later job may have the same name, which the user of torchrun
+// chooses, so the name of an earlier one is deleted before the folder is checked. With `hasten
+// launch --resume` any checkpoints there count. Damaged ones count as well, so that no run starts
+// again from the beginning in silence, unless they were there before the run began. A job that was
+// started with a checkpoint continues from the newest one that it has saved itself, and from the
+// one it was given until there is one. Throws ConfigError
 // "launch.environment", IoError "io.*". Thread rule: pure functions, apart from the file.
 #pragma once
 

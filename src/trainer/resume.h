@@ -36,8 +36,8 @@ class Trainer::Impl::Resume {
   static void continue_if_restarted(Impl& trainer);
 
  private:
-  // Returns the newest whole checkpoint that earlier attempts of this job have saved; an empty path if
-  // there is none. A collective.
+  // Returns the newest whole checkpoint that earlier attempts of this job have saved; an empty path
+  // if there is none. A collective.
   static std::filesystem::path newest_of_job(const Impl& trainer);
   std::filesystem::path folder() const;
   void restore_parts(const CheckpointToResume& checkpoint);

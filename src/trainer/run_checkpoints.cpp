@@ -110,7 +110,8 @@ void Trainer::Impl::RunCheckpoints::save(const StepTotals& window, std::int64_t 
       own = std::make_shared<CheckpointSave>(folder_of(newest_.step));
       mark_job(own->path());
     });
-    // With save_on_each_node, each machine has a folder, and its ranks follow the one that writes it.
+    // With save_on_each_node, each machine has a folder, and its ranks follow the one that writes
+    // it.
     const fs::path staged = path_of_writer(trainer_.group(), own ? own->path().string() : "");
     if (trainer_.args.save_on_each_node) {
       const std::string save = new_save_id(trainer_.group());
@@ -131,8 +132,8 @@ void Trainer::Impl::RunCheckpoints::save(const StepTotals& window, std::int64_t 
   complete(true);
 }
 
-// Returns the generators of all processes. Elastic ranks draw the same numbers outside of micro-batches.
-// A collective.
+// Returns the generators of all processes. Elastic ranks draw the same numbers outside of
+// micro-batches. A collective.
 std::vector<TensorDict> Trainer::Impl::RunCheckpoints::generators() const {
   if (trainer_.args.save_only_model) return {};
   std::vector<TensorDict> of_ranks = random_states(trainer_.group());

@@ -28,15 +28,15 @@ class Trainer::Impl::RunCheckpoints {
   RunCheckpoints(Impl& trainer, RunParts& run);
 
   // Checks that output_dir can take the checkpoints of this run, and removes those of another one
-  // with overwrite_output_dir. Throws ConfigError "trainer.output-in-use" and what the checks of the
-  // folder throw.
+  // with overwrite_output_dir. Throws ConfigError "trainer.output-in-use" and what the checks of
+  // the folder throw.
   void prepare_output() const;
   // Saves the state after the current step or, if `window` has micro-batches, inside the window of
-  // the next one. An error of the file system is logged, and training goes on. An asynchronous save is
-  // in flight until finish().
+  // the next one. An error of the file system is logged, and training goes on. An asynchronous save
+  // is in flight until finish().
   void save(const StepTotals& window, std::int64_t micro_batches);
-  // Waits for the save in flight, and calls on_save if it succeeds. All processes call it at the same
-  // place. Does nothing if there is none.
+  // Waits for the save in flight, and calls on_save if it succeeds. All processes call it at the
+  // same place. Does nothing if there is none.
   void finish();
   bool is_in_flight() const { return save_.is_in_flight(); }
   // True if this process is still writing.

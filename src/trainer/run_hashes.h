@@ -6,9 +6,9 @@
 //   hashes.add_rows(batch, turn);                    // each micro-batch, before it is used
 //   if (hashes.is_due(step)) hashes.add_link(step, loss, module, optimizer, parameters);
 //
-// Every process hashes the rows that it uses, those of each of its virtual ranks on their own. The main process hashes the weights and the state of
-// the optimizer, and writes. Throws IoError "io.*", DataError "checkpoint.broken-chain". Thread rule: the
-// training thread.
+// Every process hashes the rows that it uses, those of each of its virtual ranks on their own. The
+// main process hashes the weights and the state of the optimizer, and writes. Throws IoError
+// "io.*", DataError "checkpoint.broken-chain". Thread rule: the training thread.
 #pragma once
 
 #include <torch/nn/module.h>

@@ -1,6 +1,7 @@
 // File: trainer/saved_model.h (internal)
 // The model in a checkpoint's folder: its adapters if it has some (hasten/models/lora.h), the files
-// that the module writes itself (TrainingTraits), or else its weights (hasten/formats/module_weights.h).
+// that the module writes itself (TrainingTraits), or else its weights
+// (hasten/formats/module_weights.h).
 //
 //   save_model_files(*model, "out/checkpoint-10");
 //   const std::vector<std::string> missing = load_model_files(*model, "out/checkpoint-10");

@@ -1,6 +1,6 @@
 // File: trainer/step_memory.h (internal)
-// Memory that runs out in a part of a training step. With auto_find_batch_size, the processes of a run
-// agree on it after each part, so that all start again if one of them has run out.
+// Memory that runs out in a part of a training step. With auto_find_batch_size, the processes of a
+// run agree on it after each part, so that all start again if one of them has run out.
 //
 //   StepMemory memory(trainer);
 //   memory.run("training step 3", [&] { forward_and_backward(); });
@@ -8,8 +8,8 @@
 //
 // The gradients of a window are then computed before they are exchanged, and not at the same time:
 // otherwise the others would wait for those of a process that has none. Each part costs a small
-// collective. Throws MemoryError "trainer.out-of-memory" in every process. An error of another kind is
-// thrown in its process only. Thread rule: that of the Trainer's collectives.
+// collective. Throws MemoryError "trainer.out-of-memory" in every process. An error of another kind
+// is thrown in its process only. Thread rule: that of the Trainer's collectives.
 #pragma once
 
 #include <functional>
@@ -34,8 +34,8 @@ class Trainer::Impl::StepMemory {
   void set_rows(std::int64_t rows) { retry_.rows = rows; }
   // Runs a part of a step. All processes call it for the same parts.
   void run(const std::string& name, const std::function<void()>& part);
-  // True if memory ran out in a part, in this process or, if they agree, in another one. False if it ran
-  // out in the exchange itself, on which they cannot agree.
+  // True if memory ran out in a part, in this process or, if they agree, in another one. False if
+  // it ran out in the exchange itself, on which they cannot agree.
   bool ran_out() const { return ran_out_; }
 
  private:

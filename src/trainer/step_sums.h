@@ -49,7 +49,7 @@ class StepSums {
 };
 
 std::unique_ptr<StepSums> make_step_sums(at::Device device);
-// Those of a device that compiles programs: every step runs the same ones.
+// Returns the sums for a device that compiles programs: every step runs the same ones.
 std::unique_ptr<StepSums> make_compiled_step_sums(at::Device device);
 
 }  // namespace hasten

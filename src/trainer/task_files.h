@@ -13,11 +13,11 @@
 namespace hasten {
 
 // Words with tags, ready-made ids, or dummy rows. A .jsonl file (hasten/data/tagged_words.h) needs
-// the tokenizer of the model folder, of any kind. A word's tag is the label of its first token; its other tokens,
-// and the special ones, have the label -100. The tags get their ids like the labels of a table
-// (docs/formats.md). A safetensors file holds input_ids, attention_mask and labels, all
-// [rows, length]. The labels of dummy rows follow from the ids. Metrics: the accuracy of tokens, and
-// precision, recall and F1 of whole entities if the tags mark them, such as B-PER and I-PER
+// the tokenizer of the model folder, of any kind. A word's tag is the label of its first token; its
+// other tokens, and the special ones, have the label -100. The tags get their ids like the labels
+// of a table (docs/formats.md). A safetensors file holds input_ids, attention_mask and labels, all
+// [rows, length]. The labels of dummy rows follow from the ids. Metrics: the accuracy of tokens,
+// and precision, recall and F1 of whole entities if the tags mark them, such as B-PER and I-PER
 // (hasten/metrics/entities.h); otherwise the means over the tags of these scores of tokens.
 // Source: run_ner.py of transformers, without label_all_tokens.
 std::unique_ptr<TaskData> read_token_classification_files(const TrainOptions& options,
@@ -27,8 +27,8 @@ std::unique_ptr<TaskData> read_token_classification_files(const TrainOptions& op
 // lines of a .txt file, and need the tokenizer of the model folder. They are joined and cut into
 // rows of max_length tokens, and the rest at the end is left out; with line_by_line each text is a
 // row, cut to max_length. Texts without characters other than white space are left out.
-// DataCollatorForLanguageModeling masks the rows; the tokenizer, of any kind, must name a mask token,
-// and its words are those of whole_word_mask. A safetensors file holds input_ids and
+// DataCollatorForLanguageModeling masks the rows; the tokenizer, of any kind, must name a mask
+// token, and its words are those of whole_word_mask. A safetensors file holds input_ids and
 // attention_mask [rows, length]; if it has labels of this shape too, it is masked already and stays
 // as it is. In dummy rows the selected tokens stay as they are. Metrics: the accuracy and the
 // perplexity of the masked tokens.
@@ -49,12 +49,13 @@ std::unique_ptr<TaskData> read_causal_lm_files(const TrainOptions& options);
 // Images in the folders of their classes (list_image_folder of hasten/data/images.h), tables of
 // images, ready-made pixels, or dummy rows. A .tsv, .csv or .jsonl file has the columns `file`,
 // relative to the folder of the table, and `label`; labels are classes, or the numbers of a
-// regression, as in a table of texts (docs/formats.md). A safetensors file holds pixel_values, float
-// [rows, channels, height, width] as the model takes them, and labels. preprocessor_config.json of
-// the model's folder says how images become the input of the model; without it they are resized to
-// the model's image_size, or to 224 x 224, and scaled to [-1, 1]. Images are decoded when a batch is
-// made, so a damaged one ends the run there; the workers of --dataloader_num_workers decode in
-// parallel. Metrics: the accuracy, or the errors of a regression.
+// regression, as in a table of texts (docs/formats.md). A safetensors file holds pixel_values,
+// float [rows, channels, height, width] as the model takes them, and labels.
+// preprocessor_config.json of the model's folder says how images become the input of the model;
+// without it they are resized to the model's image_size, or to 224 x 224, and scaled to [-1, 1].
+// Images are decoded when a batch is made, so a damaged one ends the run there; the workers of
+// --dataloader_num_workers decode in parallel. Metrics: the accuracy, or the errors of a
+// regression.
 std::unique_ptr<TaskData> read_image_classification_files(const TrainOptions& options,
                                                           EvalLabels eval_labels);
 

@@ -28,8 +28,9 @@ class TrainedParameters {
   const ParameterNames& by_name() const { return by_name_; }
   // Returns those that require a gradient now.
   std::vector<at::Tensor> with_gradients() const;
-  // Throws UsageError "trainer.parameters-changed" if a parameter has been added, replaced or removed,
-  // or requires a gradient only since then. One that requires none any more is left as it is.
+  // Throws UsageError "trainer.parameters-changed" if a parameter has been added, replaced or
+  // removed, or requires a gradient only since then. One that requires none any more is left as it
+  // is.
   void check_unchanged(const torch::nn::Module& module, std::int64_t step) const;
 
  private:

@@ -1,4 +1,5 @@
-// expect: hasten cannot reach the members of this loader's batches, so their tensors would stay on their device
+// expect: hasten cannot reach the members of this loader's batches, so their tensors would stay on
+// their device
 #include <vector>
 
 #include "hasten/accelerator.h"

@@ -2,9 +2,9 @@
 //
 //   synced_saves
 //
-// It watches the calls that write, sync, create and rename, and keeps the files whose bytes, and the
-// folders whose entries, no sync has covered since. A power failure may undo or empty these. When a
-// save has returned, none may be left in its folder.
+// It watches the calls that write, sync, create and rename, and keeps the files whose bytes, and
+// the folders whose entries, no sync has covered since. A power failure may undo or empty these.
+// When a save has returned, none may be left in its folder.
 #undef _FORTIFY_SOURCE  // it would define some of the functions below
 
 #include <fcntl.h>

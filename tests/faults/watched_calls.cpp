@@ -38,7 +38,8 @@ bool is_watched(int file) {
   return size > 0 && (name[size] = '\0', is_watched(name));
 }
 
-// Counts the call. True if it is the one to be disturbed, or one after it on a disk that stays full.
+// Counts the call. True if it is the one to be disturbed, or one after it on a disk that stays
+// full.
 bool is_due(bool needs_space) {
   const long call = ++watch.calls;
   if (call == watch.fault_at) return true;

@@ -1,13 +1,13 @@
-// Counts the calls that change something below a folder, and kills the process in one of them or lets
-// it fail.
+// Counts the calls that change something below a folder, and kills the process in one of them or
+// lets it fail.
 //
 //   watch_calls("/tmp/run", 12);                      // the twelfth call from now on kills this process
 //   watch_calls("/tmp/run", 12, Fault::disk_full);    // it fails
 //   watch_calls("/tmp/run");                          // only counts
 //
-// The program that links this file replaces the system's calls that open a file to create it, write,
-// sync, rename, create and delete, also for the libraries that it uses. A process dies before the call
-// takes place; of a write it completes the first half.
+// The program that links this file replaces the system's calls that open a file to create it,
+// write, sync, rename, create and delete, also for the libraries that it uses. A process dies
+// before the call takes place; of a write it completes the first half.
 #pragma once
 
 #include <string>

@@ -44,8 +44,8 @@ inline std::string stored(std::string_view data) {
   return out + big_endian(b << 16 | a);
 }
 
-// A zlib stream of 1 + 258 * `repeats` zero bytes in about repeats * 13 / 8 bytes: one literal and copies
-// of the byte before, in a block with deflate's fixed codes.
+// A zlib stream of 1 + 258 * `repeats` zero bytes in about repeats * 13 / 8 bytes: one literal and
+// copies of the byte before, in a block with deflate's fixed codes.
 inline std::string compressed_zeros(std::uint32_t repeats) {
   std::string bits =
       "110"

@@ -19,8 +19,8 @@ inline const nlohmann::json& architectures() {
   return entries;
 }
 
-// Writes a value for the table of docs/exported.md into results.json, if HASTEN_RECORD_ARCHITECTURES
-// is set.
+// Writes a value for the table of docs/exported.md into results.json, if
+// HASTEN_RECORD_ARCHITECTURES is set.
 inline void record(const std::string& name, const std::string& what, const nlohmann::json& value) {
   if (std::getenv("HASTEN_RECORD_ARCHITECTURES") == nullptr) return;
   const std::filesystem::path file = kArchitectures / "results.json";

@@ -1,5 +1,5 @@
-// Arrow and Parquet data have the rows that the datasets library reads from them, and damaged files are
-// errors that name them. generate_arrow.py has written the data.
+// Arrow and Parquet data have the rows that the datasets library reads from them, and damaged files
+// are errors that name them. generate_arrow.py has written the data.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -232,7 +232,7 @@ TEST_CASE("arrow: the columns that set_format has chosen are those of the rows")
   CHECK(contains(error_of([&] { (void)load_arrow_dataset(folder.path()); }), "no list of texts"));
 }
 
-// As in a file of gigabytes, whose rows are not read: ./dev bench arrow measures one of 10 GB.
+// Stands for a file of gigabytes, whose rows are not read: ./dev bench arrow measures one of 10 GB.
 TEST_CASE("arrow: a file of 2,500 batches opens at once, and its rows are found") {
   if (!can_read()) return;
   const std::string whole = read_file(kFolder / "splits/test/data-00000-of-00001.arrow");

@@ -1,6 +1,6 @@
-// Compares GPT-2 and Llama with transformers' classes: outputs, losses, gradients, files, and runs of
-// the Hugging Face Trainer (tests/oracle/generate_decoders.py). What computes runs on tested::device();
-// the cases of files run on the CPU only.
+// Compares GPT-2 and Llama with transformers' classes: outputs, losses, gradients, files, and runs
+// of the Hugging Face Trainer (tests/oracle/generate_decoders.py). What computes runs on
+// tested::device(); the cases of files run on the CPU only.
 #include "device.h"
 #include "hasten/base/files.h"
 #include "hasten/formats/safetensors.h"
@@ -93,8 +93,8 @@ void check_outputs(const Case& which, AttentionImplementation attention) {
   CHECK(compared == static_cast<std::size_t>(gradients));
 }
 
-// The gradients of the keys' biases are 0 apart from rounding, and AdamW's steps do not depend on the
-// size of a gradient, so this third of GPT-2's c_attn.bias is left out.
+// The gradients of the keys' biases are 0 apart from rounding, and AdamW's steps do not depend on
+// the size of a gradient, so this third of GPT-2's c_attn.bias is left out.
 void check_final(const PreTrainedModel& model, const fs::path& file, double tolerance) {
   const TensorDict expected = load_safetensors(file);
   for (const auto& [name, tensor] : model.state_dict()) {

@@ -184,8 +184,8 @@ Passes expected_of(const Json& each) {
   // The CPU kernel needs values as wide as keys. Without it attention is two products, whose
   // gradients do not recompute the scores.
   if (name == "attention with wider values") expected.backward = 2 * expected.forward;
-  // PyTorch's counter ignores groups in a weight's gradient, so its count is too large by a factor of
-  // the number of groups. Both gradients take as many operations as the forward pass.
+  // PyTorch's counter ignores groups in a weight's gradient, so its count is too large by a factor
+  // of the number of groups. Both gradients take as many operations as the forward pass.
   if (each.at("kind") == "convolution" && each.at("groups") > 1)
     expected.backward = 2 * expected.forward;
   return expected;
@@ -291,8 +291,8 @@ std::int64_t count_in(const Sizes& sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-// Calls visit(x, weight, y) for every multiplication of a convolution, with the numbers of the three
-// elements. x or y is -1 in the padding, which the kernels include.
+// Calls visit(x, weight, y) for every multiplication of a convolution, with the numbers of the
+// three elements. x or y is -1 in the padding, which the kernels include.
 template <class Visit>
 void each_multiplication(const Convolution& how, const Sizes& y, Visit visit) {
   const Sizes weight = how.weight_sizes();

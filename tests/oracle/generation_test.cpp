@@ -1,5 +1,5 @@
-// Compares generation with transformers' generate(): sequences token for token, the scores of beams,
-// and the processed scores of samplings (tests/oracle/generate_generation.py).
+// Compares generation with transformers' generate(): sequences token for token, the scores of
+// beams, and the processed scores of samplings (tests/oracle/generate_generation.py).
 #include "hasten/models/generation.h"
 
 #include <doctest/doctest.h>

@@ -1,5 +1,5 @@
-// Compares image classification with the Hugging Face Trainer from the files to the last weights, and
-// decoding and resizing with Pillow and PyTorch (tests/oracle/generate_images.py).
+// Compares image classification with the Hugging Face Trainer from the files to the last weights,
+// and decoding and resizing with Pillow and PyTorch (tests/oracle/generate_images.py).
 #include "hasten/data/images.h"
 
 #include "hasten/base/error.h"

@@ -1,6 +1,6 @@
 // Compares outputs, losses and gradients with those of transformers' BERT classes
-// (tests/oracle/generate_models.py). The first case runs on tested::device(); the others, of MiniLM and
-// of files, run on the CPU only.
+// (tests/oracle/generate_models.py). The first case runs on tested::device(); the others, of MiniLM
+// and of files, run on the CPU only.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -115,8 +115,8 @@ TEST_CASE("models: MiniLM's hidden states of tokens differ by at most 3e-5 from 
   const at::Tensor attended = expected.at("attention_mask").unsqueeze(-1).to(at::kFloat);
   const at::Tensor difference = (out.last_hidden_state - expected.at("last_hidden_state")).abs();
   CHECK((difference * attended).max().item<double>() <= 3e-5);
-  // At padding positions, which nothing reads, transformers itself differs by 7e-5 from the model in
-  // double, and LibTorch's kernels for a CPU without AVX2 by 1.1e-4 from transformers.
+  // At padding positions, which nothing reads, transformers itself differs by 7e-5 from the model
+  // in double, and LibTorch's kernels for a CPU without AVX2 by 1.1e-4 from transformers.
   CHECK(difference.max().item<double>() <= 2e-4);
 }
 

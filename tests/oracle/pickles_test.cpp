@@ -1,5 +1,5 @@
-// Checkpoints of Accelerate and of the Hugging Face Trainer: their weights, optimizer and schedule are
-// loaded, and the run continues with Python's numbers.
+// Checkpoints of Accelerate and of the Hugging Face Trainer: their weights, optimizer and schedule
+// are loaded, and the run continues with Python's numbers.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 

@@ -25,7 +25,7 @@ inline void check_scores(const json& expected, const LogEntry& entry) {
 }
 
 struct RunComparison {
-  // Those of the recorded run, if they are not the ones of the task.
+  // The metrics of the recorded run, if they differ from those of the task.
   std::shared_ptr<EvalMetric> metrics = nullptr;
   // The entries of the log that are compared with kTaskTolerance; the rest and the weights are
   // compared with kRoughTolerance.

@@ -1,5 +1,5 @@
-// Compares runs of the tasks of `hasten train` with those of the Hugging Face Trainer, from the files
-// to the last weights (tests/oracle/generate_tasks.py).
+// Compares runs of the tasks of `hasten train` with those of the Hugging Face Trainer, from the
+// files to the last weights (tests/oracle/generate_tasks.py).
 #include "hasten/base/files.h"
 #include "hasten/metrics/classification.h"
 #include "hasten/models/bert.h"

@@ -1,5 +1,5 @@
-// Compares the tokenizer with Hugging Face's tokenizers 0.23.3 (generate_tokenizer.py): the packaged
-// vocabulary of MiniLM-L6 on difficult texts, and the normalizer on every code point.
+// Compares the tokenizer with Hugging Face's tokenizers 0.23.3 (generate_tokenizer.py): the
+// packaged vocabulary of MiniLM-L6 on difficult texts, and the normalizer on every code point.
 #include <doctest/doctest.h>
 
 #include <filesystem>

@@ -1,6 +1,6 @@
-// Compares Tokenizer with Hugging Face's tokenizers 0.23.3 (generate_tokenizers.py): ids, offsets and
-// decoded texts of 100,000 hostile and 100,000 ordinary texts for a tokenizer of each kind, and of
-// some thousand for variants of them; and words, lists of words, and pairs that are cut.
+// Compares Tokenizer with Hugging Face's tokenizers 0.23.3 (generate_tokenizers.py): ids, offsets
+// and decoded texts of 100,000 hostile and 100,000 ordinary texts for a tokenizer of each kind, and
+// of some thousand for variants of them; and words, lists of words, and pairs that are cut.
 #include <doctest/doctest.h>
 #include <unistd.h>
 

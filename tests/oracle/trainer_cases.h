@@ -121,7 +121,8 @@ inline void run_case(const fs::path& file, const CaseOptions& options = {}) {
       MESSAGE("skipped: bf16 needs a CPU with AVX512-BF16");
       return;
     }
-    // bfloat16 rounds each product to 8 bits, and AdamW's direction is only a sign for small gradients.
+    // bfloat16 rounds each product to 8 bits, and AdamW's direction is only a sign for small
+    // gradients.
     tolerance = {.loss = 2e-3, .norm = 0.05, .weights = 2e-2};
   }
   const auto model = base_model(options.attention);

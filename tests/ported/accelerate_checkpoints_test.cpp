@@ -1,5 +1,6 @@
-// Accelerate's tests/test_state_checkpointing.py and test_utils/scripts/external_deps/test_checkpointing.py,
-// assert by assert. The comments name their functions.
+// Accelerate's tests/test_state_checkpointing.py and
+// test_utils/scripts/external_deps/test_checkpointing.py, assert by assert. The comments name their
+// functions.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -25,7 +26,8 @@ namespace optim = torch::optim;
 
 namespace {
 
-// Owns the objects that the tests prepare: a model with random weights, Adam, a schedule and two loaders.
+// Owns the objects that the tests prepare: a model with random weights, Adam, a schedule and two
+// loaders.
 struct Run {
   explicit Run(const ProjectConfiguration& project = {})
       : accelerator({.cpu = true, .project_config = project}) {

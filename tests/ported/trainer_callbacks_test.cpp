@@ -50,7 +50,7 @@ struct Recorder : TrainerCallback {
   Events events;
 };
 
-// As _get_expected_events; on_init_end does not exist in hasten.
+// Returns what _get_expected_events returns, without on_init_end, which hasten does not have.
 Events expected_events(const TrainingArguments& args) {
   constexpr std::int64_t kEpochs = 3, kBatches = 8;
   Events events = {"on_train_begin"};
@@ -189,8 +189,8 @@ TrainingArguments four_steps(const Folder& folder) {
 
 TEST_CASE("callbacks: a checkpoint keeps the attributes of each callback, also of equal names") {
   // test_early_stopping_state_persists, test_mixed_stateful_and_regular_callbacks,
-  // test_multiple_instances_of_same_stateful_callback. What the constructor of a callback gets, such
-  // as the patience, is not kept: the program gives it again.
+  // test_multiple_instances_of_same_stateful_callback. What the constructor of a callback gets,
+  // such as the patience, is not kept: the program gives it again.
   const Folder folder;
   TrainingArguments args = four_steps(folder);
   const auto run = [&](double first_value, double second_value) {

@@ -1,5 +1,6 @@
-// The tests of test_trainer_evaluation.py, of the dynamic shapes in test_trainer_data.py, and of what
-// collects predictions in test_trainer_utils.py, of transformers' tests/trainer, assert by assert. The comments name them.
+// The tests of test_trainer_evaluation.py, of the dynamic shapes in test_trainer_data.py, and of
+// what collects predictions in test_trainer_utils.py, of transformers' tests/trainer, assert by
+// assert. The comments name them.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -30,7 +31,7 @@ struct BatchedAlmostAccuracy : EvalMetric {
   double good = 0, rows = 0;
 };
 
-// As preprocess_logits_for_metrics=lambda logits, labels: logits + 1.
+// Does what preprocess_logits_for_metrics=lambda logits, labels: logits + 1 does.
 struct ShiftingTrainer : Trainer {
   using Trainer::Trainer;
   ModelOutput prediction_step(TrainerBatch& batch) override {

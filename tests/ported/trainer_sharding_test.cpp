@@ -1,5 +1,5 @@
-// The samplers of test_trainer_data.py and test_trainer_utils.py of transformers' tests/trainer, assert
-// by assert: what each process reads. The comments name the tests.
+// The samplers of test_trainer_data.py and test_trainer_utils.py of transformers' tests/trainer,
+// assert by assert: what each process reads. The comments name the tests.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 

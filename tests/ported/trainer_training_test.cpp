@@ -257,8 +257,8 @@ TEST_CASE("training: a stream is trained on, scored and predicted") {
 
 namespace {
 
-// Makes the optimizer and the schedule of a run of 10 steps with 2 steps of warm-up, and returns the
-// learning rates of the steps and the one after the last step.
+// Makes the optimizer and the schedule of a run of 10 steps with 2 steps of warm-up, and returns
+// the learning rates of the steps and the one after the last step.
 std::vector<double> learning_rates(SchedulerType type, const Kwargs& kwargs) {
   const Folder folder;
   TrainingArguments args = arguments_of(folder);

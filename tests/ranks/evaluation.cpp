@@ -1,5 +1,6 @@
-// Evaluations and predictions in which rank 1 alone fails: all ranks get an error, and then evaluate
-// again. evaluation.py runs it; a rank that waits for another one is ended by the watchdog.
+// Evaluations and predictions in which rank 1 alone fails: all ranks get an error, and then
+// evaluate again. evaluation.py runs it; a rank that waits for another one is ended by the
+// watchdog.
 //
 //   evaluation OUTPUT-FOLDER
 //
@@ -169,8 +170,8 @@ struct Subject {
     loss = trainer.evaluate().at("eval_loss");
   }
 
-  // Requires that all ranks throw, and that they evaluate all rows together afterwards. Without a code,
-  // the failing rank has its own exception; an error of hasten has its code in all ranks.
+  // Requires that all ranks throw, and that they evaluate all rows together afterwards. Without a
+  // code, the failing rank has its own exception; an error of hasten has its code in all ranks.
   void check(const std::string& what, const std::string& place, const std::string& code,
              const std::function<void()>& call) {
     fault->set(place);

@@ -82,7 +82,8 @@ TEST_CASE("tpu: bf16 in both modes: weights in float, products in bfloat16, doub
   }
 }
 
-// Weights are kept in float because fine-tuning's steps are smaller than half of bfloat16's precision.
+// Weights are kept in float because fine-tuning's steps are smaller than half of bfloat16's
+// precision.
 TEST_CASE("tpu: weights in bfloat16 do not change where weights in float learn") {
   Accelerator accelerator({.tpu = true});
   torch::manual_seed(4);

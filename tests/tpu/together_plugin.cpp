@@ -162,8 +162,8 @@ PJRT_Error* Together::execute(PJRT_LoadedExecutable_Execute_Args* args) {
   return execute_on_all(args, devices, true);
 }
 
-// The engine needs arguments for all devices of a program, even if it does not communicate. The other
-// devices then repeat this one's work.
+// The engine needs arguments for all devices of a program, even if it does not communicate. The
+// other devices then repeat this one's work.
 PJRT_Error* Together::execute_on_all(PJRT_LoadedExecutable_Execute_Args* args,
                                      const std::vector<PJRT_Device*>& devices, bool communicates) {
   std::vector<PJRT_Buffer*> own(args->argument_lists[0], args->argument_lists[0] + args->num_args);

@@ -1,4 +1,5 @@
-// The Trainer on device tpu: the Hugging Face Trainer's runs, the number of compilations, checkpoints.
+// The Trainer on device tpu: the Hugging Face Trainer's runs, the number of compilations,
+// checkpoints.
 #include <cmath>
 #include <cstdlib>
 #include <numeric>

@@ -89,8 +89,8 @@ void check_same(const Run& tpu, const Run& cpu) {
     CHECK(std::abs(tpu.losses[step] - cpu.losses[step]) < 1e-4);
   }
   CHECK(cpu.losses.back() < cpu.losses.front());
-  // Everything is compiled in the first two steps. Compilers run in parallel, so a program may count
-  // a step later.
+  // Everything is compiled in the first two steps. Compilers run in parallel, so a program may
+  // count a step later.
   CHECK(tpu.programs.front() > 0);
   CHECK(tpu.programs.back() == tpu.programs[2]);
 }

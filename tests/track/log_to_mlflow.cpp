@@ -1,4 +1,5 @@
-// log_to_mlflow URI: logs to an MLflow server, for mlflow.py, and prints the seconds that log() took.
+// log_to_mlflow URI: logs to an MLflow server, for mlflow.py, and prints the seconds that log()
+// took.
 #include <chrono>
 #include <cmath>
 #include <cstdio>

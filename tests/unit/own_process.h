@@ -1,5 +1,5 @@
-// Runs a function in a process of its own, for what cannot be undone in a process: a library that is
-// loaded stays, and so does the state of LibTorch.
+// Runs a function in a process of its own, for what cannot be undone in a process: a library that
+// is loaded stays, and so does the state of LibTorch.
 //
 //   CHECK(holds_in_own_process([] { return load() && works(); }));
 #pragma once

@@ -17,8 +17,8 @@ namespace {
 constexpr std::string_view kEndOfStream("\xff\xff\xff\xff\0\0\0\0", 8);
 constexpr const char* kFeaturesKey = "huggingface";
 
-// A small file can ask for much memory; more than the machine has is an error of the file instead of
-// the end of the process.
+// A small file can ask for much memory; more than the machine has is an error of the file instead
+// of the end of the process.
 arrow::MemoryPool* limited_memory() {
   // It is never destroyed: a table may live until the process ends, and returns its memory then.
   static auto* const pool = new arrow::CappedMemoryPool(

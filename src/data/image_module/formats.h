@@ -25,8 +25,8 @@ inline std::string count_text(std::uint64_t count, const char* noun) {
 }
 
 // Sets the sizes, and allocates the pixels. `least_bytes` are the fewest bytes of a file that can
-// hold such an image, so that a small file cannot ask for much memory. False, with a problem, if the
-// sizes are refused.
+// hold such an image, so that a small file cannot ask for much memory. False, with a problem, if
+// the sizes are refused.
 inline bool accept_sizes(DecodedImage& image, std::uint64_t width, std::uint64_t height,
                          std::int64_t channels, std::int64_t max_pixels, std::uint64_t least_bytes,
                          std::uint64_t file_bytes) {

@@ -72,7 +72,8 @@ void read(Png& png) {
   if (setjmp(png_jmpbuf(png.reader)) != 0) return;
   png_set_read_fn(png.reader, &png, copy_bytes);
   // Skips texts, profiles and everything else that pixels do not need: libpng allocates the length
-  // that such a chunk states before it reads it, and keeps up to 8 MB of each of a thousand of them.
+  // that such a chunk states before it reads it, and keeps up to 8 MB of each of a thousand of
+  // them.
   png_set_keep_unknown_chunks(png.reader, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
   png_set_user_limits(png.reader, 0x7fffffff, 0x7fffffff);  // accept_sizes has the limit
   png_read_info(png.reader, png.info);

@@ -10,7 +10,7 @@
 
 namespace hasten {
 
-// Records the collectives of a backend, whoever calls them: a Group, c10d's reducer or the program.
+// Records the collectives of a backend that a Group, c10d's reducer or the program calls.
 // With a `checker`, each is compared over the ranks before it runs. Messages from one rank to
 // another are passed on without a record.
 c10::intrusive_ptr<c10d::Backend> make_observed_backend(

@@ -24,7 +24,7 @@
 
 namespace hasten {
 
-// Tells whether a number is the same on all ranks. All ranks must call it equally often.
+// Compares a number over all ranks. All ranks must call it equally often.
 class NumberComparison {
  public:
   virtual ~NumberComparison() = default;

@@ -15,8 +15,8 @@
 //
 // The functions of the derived class. `describe()` returns the Call, `run` makes the call of the
 // wrapped backend with the tensors that it is given. Outputs and inputs come in each of the
-// shapes that c10d has: a tensor, a vector of tensors, or a vector of such vectors; else `tensors` is
-// a vector.
+// shapes that c10d has: a tensor, a vector of tensors, or a vector of such vectors; else `tensors`
+// is a vector.
 //   forward_in_place(describe, tensors, run)               the tensors are input and output
 //   forward_out_of_place(describe, outputs, inputs, run)
 //   forward_without_tensors(describe, run)

@@ -2,8 +2,8 @@
 // c10d's Gloo backend, with all_reduce (of sums), all_gather and broadcast in shared memory if all
 // ranks are on one machine and can open it. These are queued with Gloo's own collectives and run in
 // the same threads. Messages go over connections that only the job's ranks have
-// (process/backend/gloo_transport.h). The backend also accepts ReduceOp::PREMUL_SUM, which Gloo itself
-// refuses.
+// (process/backend/gloo_transport.h). The backend also accepts ReduceOp::PREMUL_SUM, which Gloo
+// itself refuses.
 #pragma once
 
 #include <chrono>

@@ -1,6 +1,6 @@
 // File: process/consensus/comparison.h (internal)
-// Answers whether all ranks are about to do the same thing, and which ranks differ. A rank describes
-// what it is about to do by a text.
+// Answers whether all ranks are about to do the same thing, and which ranks differ. A rank
+// describes what it is about to do by a text.
 //
 //   check_same_text(description, group, {.code = "data.loaders-differ", .what = "the loader"});
 //   const Disagreement found = find_disagreement(texts_of_ranks);    // texts that are known already
@@ -40,8 +40,8 @@ struct Disagreement {
   std::string majority_text;
 };
 
-// Finds the ranks whose text differs from that of most ranks. `texts` holds the text of each rank; a
-// rank without a text is left out.
+// Finds the ranks whose text differs from that of most ranks. `texts` holds the text of each rank;
+// a rank without a text is left out.
 Disagreement find_disagreement(const std::vector<std::optional<std::string>>& texts);
 
 }  // namespace hasten

@@ -176,8 +176,8 @@ at::Tensor Group::broadcast(const at::Tensor& tensor, std::int64_t from) const {
               size_ - 1);
   if (size_ == 1) return tensor;
   std::vector<at::Tensor> in_out = {bool_as_bytes(tensor)};
-  // The operations that produce the tensor are part of a compiled collective, which must be the same
-  // program on all ranks, so all ranks clone.
+  // The operations that produce the tensor are part of a compiled collective, which must be the
+  // same program on all ranks, so all ranks clone.
   if (device_of(in_out[0].device()).traits().compiles_collectives) {
     in_out[0] = in_out[0].clone();
   } else if (rank_ != from) {

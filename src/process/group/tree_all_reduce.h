@@ -1,13 +1,14 @@
 // File: process/group/tree_all_reduce.h (internal)
-// Sums tensors over the ranks along a binary tree of the ranks, ((0 + 1) + (2 + 3)) + ..., so that the
-// bits of the sum do not depend on how the ranks are connected. The number of ranks is a power of two.
+// Sums tensors over the ranks along a binary tree of the ranks, ((0 + 1) + (2 + 3)) + ..., so that
+// the bits of the sum do not depend on how the ranks are connected. The number of ranks is a power
+// of two.
 //
 //   TreeAllReduce all_reduce(group);
 //   all_reduce.sum(gradients);   // a collective
 //
-// The numbers are copied into a buffer, which is summed when it is full. Ranks that share memory sum it
-// in place. Others exchange messages: each rank gets one share of the numbers of all, and its sum is
-// gathered. Thread rule: that of the group's collectives.
+// The numbers are copied into a buffer, which is summed when it is full. Ranks that share memory
+// sum it in place. Others exchange messages: each rank gets one share of the numbers of all, and
+// its sum is gathered. Thread rule: that of the group's collectives.
 #pragma once
 
 #include <ATen/core/Tensor.h>

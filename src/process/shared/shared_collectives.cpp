@@ -35,10 +35,10 @@ struct Term {
 
 constexpr std::int64_t kBlock = 2048;  // numbers that are summed at once
 
-// Writes the sum of the numbers from `at` on of some terms to `sums`: the first half of the terms, the
-// larger one if their number is odd, plus the second half. With a power of two these are neighbours
-// first. `scratch` has a block for each further level of the tree. Products are rounded to T, as they
-// are when a rank writes them for another one to read.
+// Writes the sum of the numbers from `at` on of some terms to `sums`: the first half of the terms,
+// the larger one if their number is odd, plus the second half. With a power of two these are
+// neighbours first. `scratch` has a block for each further level of the tree. Products are rounded
+// to T, as they are when a rank writes them for another one to read.
 template <class T, class Sum>
 void add_block(std::span<const Term> terms, std::int64_t at, std::int64_t count, Sum* sums,
                Sum* scratch, bool adds = false) {

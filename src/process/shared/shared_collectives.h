@@ -58,10 +58,10 @@ class SharedCollectives {
   // The following may only be called within run(). Each waits for the other ranks.
 
   // Replaces the tensor by the sum of every rank's tensor times that rank's factor. The work is
-  // divided: each rank adds up one share of the elements, always along the same binary tree of ranks,
-  // which adds neighbours first if their number is a power of two, so the result has the same bits on
-  // every rank and does not depend on where shares begin. Half and bfloat16 are added in float, and
-  // the sum is rounded once.
+  // divided: each rank adds up one share of the elements, always along the same binary tree of
+  // ranks, which adds neighbours first if their number is a power of two, so the result has the
+  // same bits on every rank and does not depend on where shares begin. Half and bfloat16 are added
+  // in float, and the sum is rounded once.
   void sum(const at::Tensor& tensor, double factor = 1.0);
   // Copies every rank's `own` to `all`, which has room for all of them, in the order of ranks.
   void gather(const at::Tensor& own, const at::Tensor& all);

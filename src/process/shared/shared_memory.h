@@ -4,8 +4,8 @@
 //   const auto memory = shared_memory(*store, "sum", {.rank = 0, .size = 2}, bytes);
 //   if (memory) ...
 //
-// It has no name in a file system, so nothing remains of it when its processes have ended, in
-// whatever way. Thread rule: any thread.
+// It has no name in a file system, so nothing remains of it when its processes have ended,
+// also if they were killed. Thread rule: any thread.
 #pragma once
 
 #include <cstddef>

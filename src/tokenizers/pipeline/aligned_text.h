@@ -23,8 +23,8 @@
 
 namespace hasten::tokenizers {
 
-// The most bytes of a text, also after its normalization: places are numbers of 32 bits, and a small
-// file can ask for a step that doubles a text many times.
+// The most bytes of a text, also after its normalization: places are numbers of 32 bits, and a
+// small file can ask for a step that doubles a text many times.
 inline constexpr std::size_t kLongestText = std::size_t{1} << 30;
 // Throws DataError "tokenizers.text-too-long" for a text of more bytes.
 void require_text_size(std::size_t bytes);

@@ -104,9 +104,9 @@ std::unique_ptr<WordModel> read_bpe(const Fields& fields) {
   return make_bpe(TokenTable(read_numbered(fields)), options, fields.where());
 }
 
-// Returns the number as serde_json reads it, with which Hugging Face tokenizers reads these files: it
-// divides the digits, as a whole number, by a power of ten, and so is off by one rounding at times.
-// The last bit decides between splits of the same tokens in another order.
+// Returns the number as serde_json reads it, with which Hugging Face tokenizers reads these files:
+// it divides the digits, as a whole number, by a power of ten, and so is off by one rounding at
+// times. The last bit decides between splits of the same tokens in another order.
 double rounded_like_serde(double score) {
   char text[32];
   const auto [end, error] =

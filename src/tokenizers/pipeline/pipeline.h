@@ -1,6 +1,6 @@
 // File: tokenizers/pipeline/pipeline.h
-// The parts of a tokenizer.json in the order in which a text passes through them, and the encoder of
-// a text.
+// The parts of a tokenizer.json in the order in which a text passes through them, and the encoder
+// of a text.
 //
 //   const Pipeline pipeline = read_pipeline("tokenizer.json");     // pipeline_json.h
 //   PipelineEncoder encoder;
@@ -101,8 +101,8 @@ class PipelineEncoder {
   std::vector<std::uint32_t> bytes_of_mapped_, cuts_;
 };
 
-// Moves the offsets of tokens that begin or end with blanks. `first` is the index of the first token
-// that is kept.
+// Moves the offsets of tokens that begin or end with blanks. `first` is the index of the first
+// token that is kept.
 void trim_offsets(const PostProcessing& post, const Blanks& blanks, std::size_t first,
                   TextTokens& tokens);
 

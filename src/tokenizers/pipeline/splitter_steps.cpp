@@ -18,8 +18,8 @@ struct Stretch {
   bool is_delimiter;
 };
 
-// Replaces each part that is no token by the parts that split(part, add) passes to add(begin, end),
-// in bytes of the part. Empty parts are dropped.
+// Replaces each part that is not a token by the parts that split(part, add) passes to add(begin,
+// end), in bytes of the part. Empty parts are dropped.
 template <class Split>
 void split_parts(SplitText& text, Scratch& scratch, Split split) {
   std::vector<TextPart>& out = scratch.parts;
@@ -197,7 +197,7 @@ struct LengthSplitter : SplitterStep {
   std::size_t characters;
 };
 
-// Rewrites the text of every part that is no token: rewrite(view, out) appends the new text.
+// Rewrites the text of every part that is not a token: rewrite(view, out) appends the new text.
 template <class Rewrite>
 void rewrite_parts(SplitText& text, Scratch& scratch, Rewrite rewrite) {
   AlignedBuffer out(text.text.tracks);

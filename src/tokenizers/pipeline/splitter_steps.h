@@ -17,8 +17,8 @@
 
 namespace hasten::tokenizers {
 
-// The treatment of a delimiter. It becomes a word of its own, nothing, a part of the word before or after it,
-// or a word together with the delimiters next to it.
+// The treatment of a delimiter. It becomes a word of its own, nothing, a part of the word before or
+// after it, or a word together with the delimiters next to it.
 enum class SplitBehavior { isolated, removed, merged_with_previous, merged_with_next, contiguous };
 
 enum class PrependScheme { first, never, always };
@@ -26,7 +26,7 @@ enum class PrependScheme { first, never, always };
 class SplitterStep {
  public:
   virtual ~SplitterStep() = default;
-  // Splits every part that is no added token.
+  // Splits every part that is not an added token.
   virtual void run(SplitText& text, Scratch& scratch) const = 0;
   // True if it depends on the place that a part has in the original text.
   virtual bool needs_places() const { return false; }

@@ -136,7 +136,7 @@ TEST_CASE("accelerate files: an error has its line, its key and the nearest name
       {"compute_environment: AMAZON_SAGEMAKER\nec2_instance_type: p3\n", later, ":1",
        "AMAZON_SAGEMAKER", "this machine"},
       {"{\"distributed_type\": \"FSDP\"}", later, ":1", "FSDP", "", "launch.json"},
-      // Texts that are no configuration file.
+      // Texts that are not a configuration file.
       {"fsdp_config:\n  fsdp_version: 1\n  fsdp_version: 2\n", twice, ":3", "fsdp_version", ":2"},
       {"{\"fsdp_config\": {\"fsdp_version\": 1, \"fsdp_version\": 2}}", twice, "", "fsdp_version",
        "", "launch.json"},

@@ -160,7 +160,8 @@ std::int64_t reserved_with_free_block(std::int64_t mebibytes, const std::functio
 TEST_CASE("dry GPU: a kernel's blocks are taken in the order of LibTorch's kernel") {
   const DryRun dry(find_gpu("cuda:h200"));
   const at::TensorOptions floats(at::kCUDA);
-  // The result of the first product takes the free block, so the workspace of cuBLAS needs a segment.
+  // The result of the first product takes the free block, so the workspace of cuBLAS needs a
+  // segment.
   const at::Tensor a = at::empty({4096, 64}, floats), b = at::empty({64, 2432}, floats);
   at::Tensor product;
   CHECK(reserved_with_free_block(40, [&] { product = at::mm(a, b); }) == 32);

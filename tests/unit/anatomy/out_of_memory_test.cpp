@@ -71,8 +71,8 @@ struct Loop {
   }
 };
 
-// Runs the function in a process of its own, which may limit its memory. It may make backward passes
-// although this process has made some.
+// Runs the function in a process of its own, which may limit its memory. It may make backward
+// passes although this process has made some.
 void in_child(const std::function<void()>& function) {
   pause_openmp();
   ChildProcess process({.skips_handlers = true}, [&] {

@@ -24,7 +24,8 @@ TEST_CASE("pickle writer: the bytes are those of protocol 2") {
   out.recall(list);
   out.end_dict();
   const auto bytes = [](const char* text, std::size_t size) { return std::string(text, size); };
-  // As pickletools.dis shows it: {'a': [-1, 2**40, 'a', True, (0, 1)], 'b': the same list}.
+  // The bytes are those that pickletools.dis shows as {'a': [-1, 2**40, 'a', True, (0, 1)], 'b':
+  // the same list}.
   const std::string expected =
       bytes("\x80\x02}(X\x01\0\0\0", 9) + "a" + bytes("r\0\0\0\0](J\xff\xff\xff\xff", 12) +
       bytes("\x8a\x08\0\0\0\0\0\x01\0\0", 10) + bytes("j\0\0\0\0\x88", 6) +

@@ -40,7 +40,7 @@ TEST_CASE("strict JSON: depth is limited before a value is made") {
   CHECK(refusal(nested(4), {.deepest = 2}) == "a list or an object inside of more than 2 others");
   CHECK(refusal(std::string(10'000'000, '[')) ==
         "a list or an object inside of more than 1000 others");
-  // Brackets in texts are no depth, also after an escaped quote.
+  // Brackets in texts do not count as depth, also after an escaped quote.
   CHECK(refusal("[\"\\\"[[[[\", \"]\", {\"[\": 1}]", {.deepest = 1}) == "none");
 }
 

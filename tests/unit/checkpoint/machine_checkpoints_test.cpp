@@ -1,5 +1,5 @@
-// Checkpoints of machines with folders of their own: four processes, each a fork of this one, are two
-// machines of two.
+// Checkpoints of machines with folders of their own: four processes, each a fork of this one, are
+// two machines of two.
 #include "checkpoint/machine_checkpoints.h"
 
 #include <doctest/doctest.h>

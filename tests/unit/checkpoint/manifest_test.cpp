@@ -1,5 +1,5 @@
-// The manifest of a checkpoint: every changed bit, every truncation and every missing file is found,
-// and named.
+// The manifest of a checkpoint: every changed bit, every truncation and every missing file is
+// found, and named.
 #include "hasten/checkpoint/manifest.h"
 
 #include <doctest/doctest.h>

@@ -97,7 +97,8 @@ TEST_CASE("streams: a buffer shuffles rows near each other, in another way each 
   CHECK(shuffled(1, 1) != order);
   CHECK(shuffled(2, 0) != order);
   CHECK(epoch_of(shuffle_rows(rows, {.buffer_size = 1})) == epoch_of(rows));
-  // With a buffer for all rows, each place is equally likely: the mean row of a place is the middle.
+  // With a buffer for all rows, each place is equally likely: the mean row of a place is the
+  // middle.
   double sum = 0;
   for (std::int64_t epoch = 0; epoch < 400; ++epoch) {
     sum += static_cast<double>(

@@ -192,7 +192,7 @@ TEST_CASE("pickle: names other than those of tensors are refused, and nothing is
     CHECK(error.find(str(module, '.', of)) != std::string::npos);
   }
   CHECK(fs::is_empty(folder.path()));
-  // The names that are known are no functions either.
+  // The known names are not functions either.
   CHECK(begins_with(error_of(name("torch", "FloatStorage") + tuple(integer(1)) + "R."),
                     "pickle.forbidden"));
   CHECK(begins_with(error_of(name("__torch__", "Module") + tuple("") + "R."), "pickle.forbidden"));

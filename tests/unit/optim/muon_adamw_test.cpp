@@ -73,7 +73,8 @@ TEST_CASE("muon with adamw: a step that is refused changes nothing in any group"
   CHECK_THROWS_AS(optimizer.step(), UsageError);
   CHECK(matrix.eq(1).all().item<bool>());
   CHECK(optimizer.state().empty());
-  // The first step of a group that AdamW steps is a first step, with its whole correction of the bias.
+  // The first step of a group that AdamW steps is a first step, with its whole correction of the
+  // bias.
   static_cast<MuonAdamWOptions&>(optimizer.param_groups()[1].options()).use_muon(false);
   optimizer.step();
   const auto& state =

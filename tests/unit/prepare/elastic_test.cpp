@@ -1,5 +1,5 @@
-// Elastic ranks: one, two and four processes that share four virtual ranks compute the same bits, and
-// continue from each other's checkpoints.
+// Elastic ranks: one, two and four processes that share four virtual ranks compute the same bits,
+// and continue from each other's checkpoints.
 #include <ATen/Parallel.h>
 #include <doctest/doctest.h>
 #include <torch/torch.h>
@@ -107,8 +107,8 @@ TensorDict train(const Loop& loop, const fs::path& project, std::int64_t stop) {
   LoaderOptions of_training{.batch_size = 2, .shuffle = true, .num_workers = loop.workers};
   of_training.seed = 9;
   auto raw = make_loader(own_rows(), of_training);
-  // Larger batches would differ: several processes fill up the last one, which one process does not,
-  // and a product's rows may be rounded differently if there are more of them.
+  // Larger batches would differ: several processes fill up the last one, which one process does
+  // not, and a product's rows may be rounded differently if there are more of them.
   auto raw_evaluation = make_loader(own_rows(), {.batch_size = 1});
   auto [model, optimizer, scheduler, loader, evaluation] = accelerator.prepare(
       net, adagrad, std::shared_ptr<optim::LRScheduler>(std::move(cosine)), raw, raw_evaluation);

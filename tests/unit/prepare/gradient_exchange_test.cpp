@@ -209,7 +209,8 @@ TEST_CASE("exchange: trigger_sync_in_backward exchanges gradients that no_sync h
       const at::Tensor all = group.gather(gradient.unsqueeze(0));
       return at::equal(all[0], all[1]);
     };
-    // As in Accelerate: forward passes inside no_sync, and then one backward pass that exchanges.
+    // The loop is Accelerate's: forward passes inside no_sync, and then one backward pass that
+    // exchanges.
     {
       auto guard = accelerator.no_sync(model);
       const at::Tensor first = model(own(0)).pow(2).mean(), second = model(own(1)).pow(2).mean();

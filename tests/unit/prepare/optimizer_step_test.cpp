@@ -1,5 +1,5 @@
-// The optimizer's step inside the backward pass, and in host memory: the bits of an ordinary step, the
-// gradients that are alive meanwhile, the anatomy, and what is refused.
+// The optimizer's step inside the backward pass, and in host memory: the bits of an ordinary step,
+// the gradients that are alive meanwhile, the anatomy, and what is refused.
 #include "prepare/optimizer_step.h"
 
 #include <doctest/doctest.h>

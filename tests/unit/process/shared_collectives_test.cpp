@@ -57,8 +57,8 @@ at::Tensor part_of(std::int64_t rank, std::int64_t count, at::ScalarType type) {
   return at::randint(0, 20, {count}, generator, at::kLong).to(type);
 }
 
-// The sum along the tree of the ranks from `first` on: of their first half, the larger one, and of the
-// second half.
+// The sum along the tree of the ranks from `first` on: of their first half, the larger one, and of
+// the second half.
 at::Tensor tree_of(std::int64_t first, std::int64_t ranks, std::int64_t count,
                    at::ScalarType type) {
   const bool narrow = type == at::kHalf || type == at::kBFloat16;

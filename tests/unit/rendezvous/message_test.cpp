@@ -1,4 +1,5 @@
-// Messages over the network: a message that is cut or too long is refused, whatever its lengths say.
+// Messages over the network: a message that is cut or too long is refused, whatever its lengths
+// say.
 #include "rendezvous/message.h"
 
 #include <doctest/doctest.h>

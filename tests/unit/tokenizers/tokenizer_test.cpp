@@ -388,7 +388,7 @@ TEST_CASE("special tokens and sides come from tokenizer_config.json") {
       R"({"mask_token": "he", "cls_token": "gone", "additional_special_tokens": ["!", "h"]})");
   const Tokenizer masking = Tokenizer::from_pretrained(folder.path());
   CHECK(masking.mask_id() == 5);
-  // <end> is only marked as special in tokenizer.json, and "gone" is no token.
+  // <end> is only marked as special in tokenizer.json, and "gone" is not a token.
   CHECK(masking.special_ids() == std::vector<std::int32_t>{0, 5, 10});
 }
 

@@ -1,5 +1,5 @@
-// Arguments that change how a run goes on: noise in the embeddings, smaller batches if memory runs out,
-// and the end of a run at a loss that is not finite.
+// Arguments that change how a run goes on: noise in the embeddings, smaller batches if memory runs
+// out, and the end of a run at a loss that is not finite.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 

@@ -1,5 +1,6 @@
-// The tasks of `hasten train` on folders of the datasets library and on Parquet files. Their rows are
-// compared with those of the datasets library in tests/oracle/arrow_test.cpp, which has written them.
+// The tasks of `hasten train` on folders of the datasets library and on Parquet files. Their rows
+// are compared with those of the datasets library in tests/oracle/arrow_test.cpp, which has written
+// them.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 

@@ -297,8 +297,8 @@ namespace {
 
 enum class Pass { forward, backward };
 
-// Runs out of memory in training batches of more rows than fit, from a call on. In the backward pass
-// this is when the later layers have their gradients.
+// Runs out of memory in training batches of more rows than fit, from a call on. In the backward
+// pass this is when the later layers have their gradients.
 struct ShortOfMemory : BertForSequenceClassification {
   ShortOfMemory(const BertConfig& config, Pass pass)
       : BertForSequenceClassification(config), pass(pass) {
@@ -347,7 +347,8 @@ TEST_CASE("distributed trainer: auto_find_batch_size: all take smaller batches i
                       {.train_dataset = TrainerDataset(rows(50))});
         whole.train();
         for (const Pass pass : {Pass::forward, Pass::backward}) {
-          // At once, in the middle of a window, and in the second epoch, after the checkpoint of step 4.
+          // At once, in the middle of a window, and in the second epoch, after the checkpoint of
+          // step 4.
           for (const std::int64_t works : {0, 3, 6}) {
             TrainingArguments args = searching(folder.path / str(static_cast<int>(pass), works));
             args.auto_find_batch_size = true;

@@ -34,7 +34,8 @@ std::shared_ptr<ExportedModule> load(const std::string& name) {
   return load_exported(kModels / (name + ".pt2"));
 }
 
-// "transformer" returns its loss; the loss of "mlp", which has dropout, is computed from its logits.
+// "transformer" returns its loss; the loss of "mlp", which has dropout, is computed from its
+// logits.
 TrainerParts parts_of(const ExportedModule& model, std::int64_t rows) {
   return {.train_dataset = TrainerDataset(example_rows(model.parts(), rows, 6)),
           .compute_loss = loss_for(model.parts()),
@@ -127,7 +128,7 @@ TEST_CASE("exported training: a module states its tokens, operations and undecay
                               "qkv.bias", "out.bias", "up.bias", "down.bias", "head.bias"});
   const auto cnn = load("cnn");
   CHECK_FALSE(cnn->floating_point_ops({{"x", torch::ones({2, 2, 4, 4})}}).has_value());
-  // A batch norm is no layer norm, but its name is "norm".
+  // A batch norm is not a layer norm, but its name is "norm".
   CHECK(cnn->undecayed_parameters() ==
         std::set<std::string>{"norm.weight", "norm.bias", "head.bias"});
 }

@@ -1,4 +1,5 @@
-// The hash chains of the Trainer's runs: resuming continues them, and a changed bit parts them.
+// The hash chains of the Trainer's runs: a resumed run continues them, and a changed bit changes
+// them.
 #include "hasten/checkpoint/hash_chain.h"
 
 #include <doctest/doctest.h>

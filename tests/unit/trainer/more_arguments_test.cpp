@@ -177,7 +177,7 @@ TEST_CASE("arguments: skip_memory_metrics=false adds the keys of the Hugging Fac
     }
     return found;
   };
-  // As transformers 5.23 returns them without a GPU.
+  // The keys that transformers 5.23 returns without a GPU.
   using Keys = std::vector<std::string>;
   CHECK(keys(train) == Keys{"before_init_mem_cpu", "init_mem_cpu_alloc_delta",
                             "init_mem_cpu_peaked_delta", "train_mem_cpu_alloc_delta",

@@ -1,5 +1,5 @@
-// Runs with every optimizer and with the schedules that follow a metric: resuming, evaluating, saving,
-// and what is refused before work starts.
+// Runs with every optimizer and with the schedules that follow a metric: resuming, evaluating,
+// saving, and what is refused before work starts.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 

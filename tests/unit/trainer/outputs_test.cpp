@@ -107,7 +107,8 @@ TEST_CASE("trainer outputs: ignore_keys leaves outputs out") {
   const PredictionOutput some = trainer.predict(TrainerDataset(data), "test", {"end_logits"});
   CHECK(some.other_predictions.size() == 1);
   CHECK(some.other_predictions.contains("start_logits"));
-  // The only output that is left is the prediction, as the Hugging Face Trainer returns no tuple then.
+  // The only output that is left is the prediction, as the Hugging Face Trainer returns no tuple
+  // then.
   const PredictionOutput one =
       trainer.predict(TrainerDataset(data), "test", {"end_logits", "logits"});
   CHECK(one.other_predictions.empty());
@@ -177,7 +178,7 @@ TEST_CASE("trainer outputs: a base model predicts its hidden states") {
   const PredictionOutput out = base.predict(data);
   CHECK(out.other_predictions.at("last_hidden_state").sizes() == at::IntArrayRef({5, 12, 16}));
   CHECK(out.other_predictions.at("pooler_output").sizes() == at::IntArrayRef({5, 16}));
-  // Those of a model with logits stay with the model.
+  // A model with logits returns no other outputs.
   Trainer classifier(new_model(0), args, {});
   CHECK(classifier.predict(data).other_predictions.empty());
 }

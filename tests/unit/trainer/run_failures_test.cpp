@@ -1,7 +1,7 @@
 // Tests how a run handles bad input that appears only while it runs: metrics that are NaN or never
 // reported, callbacks and hooks that throw, parameters that change, rows that cannot be read, and
-// losses of evaluations that are NaN. The tests of input that is refused before the first step are in
-// any_module_test.cpp.
+// losses of evaluations that are NaN. The tests of input that is refused before the first step are
+// in any_module_test.cpp.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 

@@ -286,7 +286,8 @@ TEST_CASE("masked lm: whole words are those of the tokenizer, and it must name a
   TaskFiles files(TrainTask::masked_lm);
   files.options.data = files.write("a.txt", "redblue redblue!\nblue\n");
   files.options.max_length = 3;
-  // A byte-level tokenizer without special tokens, whose tokens do not say that they continue a word.
+  // A byte-level tokenizer without special tokens, whose tokens do not say that they continue a
+  // word.
   files.write("tokenizer.json",
               R"({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, )"
               R"("trim_offsets": true, "use_regex": true}, "model": {"type": "BPE", "merges": )"

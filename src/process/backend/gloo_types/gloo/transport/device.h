@@ -1,6 +1,6 @@
 // Gloo's transport types as they are in LibTorch's libtorch_cpu.so. hasten derives from four of
-// them (process/backend/gloo_transport.cpp), so their data members and the order of their virtual functions
-// must be those of Gloo's own headers. See gloo_types/README.md.
+// them (process/backend/gloo_transport.cpp), so their data members and the order of their virtual
+// functions must be those of Gloo's own headers. See gloo_types/README.md.
 #pragma once
 
 #include <chrono>
