@@ -19,9 +19,9 @@
 //
 // A GPU is simulated in the fork, where CUDA does not work. Without an explanation the error has
 // LibTorch's text and a general hint: the step cannot run dry, it runs on a TPU or on another GPU
-// than the first of the process, or the fork fails. On the CPU the limit is that of the address space
-// (ulimit -v, RLIMIT_AS); a control group's limit kills a process instead. Thread rule: that of the
-// step; one call at a time.
+// than the first of the process, or the fork fails. On the CPU the limit is that of the address
+// space (ulimit -v, RLIMIT_AS); a control group's limit kills a process instead. Thread rule: that
+// of the step; one call at a time.
 #pragma once
 
 #include <ATen/core/Tensor.h>

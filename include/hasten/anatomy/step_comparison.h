@@ -1,5 +1,5 @@
 // File: hasten/anatomy/step_comparison.h
-// A training step beside the same step with one change each, and the forms in which this is shown.
+// Compares a training step with the same step with one change each, and shows the comparison.
 //
 //   const anatomy::StepComparison comparison = compare_changes({.step = {.model = "bert-base"}});
 //   std::cout << to_text(comparison);

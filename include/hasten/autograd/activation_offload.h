@@ -11,8 +11,8 @@
 // min_bytes and those with gaps or overlaps. With checkpoint() inside the scope, the inputs of its
 // regions go to host memory, and what a region recomputes does not.
 //
-// Throws UsageError "autograd.offload" on the CPU, where activations are in host memory already, and
-// on a TPU. Thread rule: a scope acts on its own thread; the backward pass may run on any.
+// Throws UsageError "autograd.offload" on the CPU, where activations are in host memory already,
+// and on a TPU. Thread rule: a scope acts on its own thread; the backward pass may run on any.
 // Source: torch.autograd.graph.save_on_cpu; activation_offloading of TRL.
 #pragma once
 

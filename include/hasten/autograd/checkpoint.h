@@ -1,7 +1,8 @@
 // File: hasten/autograd/checkpoint.h
-// Recomputation (activation checkpointing): runs a part of a model without keeping what its backward
-// pass needs, and runs it once more when the backward pass gets there. It takes the time of one more
-// forward pass of that part, and the memory of its inputs instead of that of everything inside it.
+// Recomputation (activation checkpointing): runs a part of a model without keeping what its
+// backward pass needs, and runs it once more when the backward pass gets there. It takes the time
+// of one more forward pass of that part, and the memory of its inputs instead of that of everything
+// inside it.
 //
 //   struct Tower : torch::nn::Module {
 //     std::vector<torch::nn::Linear> layers;
@@ -21,15 +22,16 @@
 // Both runs have the same random numbers (of the CPU and of the devices of the inputs), the same
 // autocast, and the same gradients as without checkpoint(), to the bit if the operators are
 // deterministic. A backward pass with retain_graph or create_graph works, and so do torch::autograd
-// ::grad and hooks of parameters, which run once. Hooks of modules inside fn (hasten/models/hooks.h)
-// run in both runs. The second run stops as soon as it has everything that the backward pass needs.
+// ::grad and hooks of parameters, which run once. Hooks of modules inside fn
+// (hasten/models/hooks.h) run in both runs. The second run stops as soon as it has everything that
+// the backward pass needs.
 //
 // RecomputePolicy::selective keeps the results of matrix products, convolutions and attention, so
 // that the second run computes only the cheap operators between them: less time than `full`, and
 // more memory.
 //
-// Throws UsageError "autograd.recomputed-tensors" in the backward pass if the second run saves other
-// tensors than the first (the function depends on something that has changed), and
+// Throws UsageError "autograd.recomputed-tensors" in the backward pass if the second run saves
+// other tensors than the first (the function depends on something that has changed), and
 // "autograd.changed-state" for a tensor of `state` that requires a gradient. Thread rule: that of
 // the module; a region may be used by several backward passes one after the other.
 // Source: torch.utils.checkpoint of PyTorch with use_reentrant=False; Chen et al. 2016 (arXiv
@@ -66,8 +68,8 @@ struct CheckpointOptions {
   // on the CPU.
   bool offload = false;
   // Tensors without gradients that fn changes as a side effect, such as the running statistics of a
-  // batch norm. The second run begins with the same values as the first, and leaves them as it finds
-  // them, so that one step changes them once. They are copied.
+  // batch norm. The second run begins with the same values as the first, and leaves them as it
+  // finds them, so that one step changes them once. They are copied.
   std::vector<at::Tensor> state = {};
 };
 

@@ -8,9 +8,9 @@
 //   HASTEN_API std::int64_t count_rows(const std::string& path);
 //
 // A class is marked if a function or static member of it is defined in a source, if it has virtual
-// functions, or if it is thrown; a function or variable, if it is defined in a source. What a header
-// defines needs no mark: templates, inline functions, constants, enumerations and plain structs.
-// tests/docs/check_exports.py checks this. Thread rule: nothing here runs.
+// functions, or if it is thrown; a function or variable, if it is defined in a source. What a
+// header defines needs no mark: templates, inline functions, constants, enumerations and plain
+// structs. tests/docs/check_exports.py checks this. Thread rule: nothing here runs.
 #pragma once
 
 #define HASTEN_API [[gnu::visibility("default")]]

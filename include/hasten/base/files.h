@@ -52,8 +52,8 @@ class HASTEN_API AtomicFile {
   void write(const void* bytes, std::size_t size);
   void write(std::string_view bytes) { write(bytes.data(), bytes.size()); }
   // Syncs the file, renames it to `path` and syncs the folder. Replaces a symbolic link at `path`
-  // rather than following it. A file below a StagedDirectory of this process is synced by that one's
-  // commit() instead.
+  // rather than following it. A file below a StagedDirectory of this process is synced by that
+  // one's commit() instead.
   void commit();
 
  private:

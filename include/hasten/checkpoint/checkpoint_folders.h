@@ -31,11 +31,12 @@
 
 namespace hasten {
 
-// The Trainer's checkpoints are checkpoint-STEP, and those of an Accelerator's project checkpoint_NUMBER.
+// The Trainer's checkpoints are checkpoint-STEP, and those of an Accelerator's project
+// checkpoint_NUMBER.
 inline constexpr const char* kCheckpointPrefix = "checkpoint-";
 inline constexpr const char* kProjectPrefix = "checkpoint_";
-// A run with --hash_chain_steps writes its hashes (hasten/checkpoint/hash_chain.h) and its options to
-// these files in output_dir.
+// A run with --hash_chain_steps writes its hashes (hasten/checkpoint/hash_chain.h) and its options
+// to these files in output_dir.
 inline constexpr const char* kHashChainFile = "hash_chain.jsonl";
 inline constexpr const char* kHashChainConfigFile = "hash_chain_config.yaml";
 
@@ -67,8 +68,8 @@ class HASTEN_API CheckpointSave {
   // checkpoint of this name. Then deletes what rotation says. If it throws before the folder has
   // its name, the other checkpoints are unchanged, apart from abandoned ones.
   void commit(const CheckpointRotation& rotation = {});
-  // The two halves of commit(). Machines with folders of their own delete nothing before all of them
-  // have the new checkpoint.
+  // The two halves of commit(). Machines with folders of their own delete nothing before all of
+  // them have the new checkpoint.
   void publish(const CheckpointRotation& rotation = {});
   void rotate(const CheckpointRotation& rotation) const;
 
@@ -85,9 +86,10 @@ HASTEN_API std::vector<std::filesystem::path> checkpoints(
 HASTEN_API std::filesystem::path last_checkpoint(const std::filesystem::path& output_dir,
                                                  const std::string& prefix = kCheckpointPrefix);
 // The same for a run that resumes: renames each damaged checkpoint that it finds before that one to
-// `checkpoint-N.damaged`, with `.2` and so on, and passes `report` a sentence that names the file. It
-// throws for one of a newer version (DataError "checkpoint.newer-version") and for one whose files
-// cannot be opened (IoError "io.open"). With `accepts`, only those for which it is true count.
+// `checkpoint-N.damaged`, with `.2` and so on, and passes `report` a sentence that names the file.
+// It throws for one of a newer version (DataError "checkpoint.newer-version") and for one whose
+// files cannot be opened (IoError "io.open"). With `accepts`, only those for which it is true
+// count.
 HASTEN_API std::filesystem::path recover_last_checkpoint(
     const std::filesystem::path& output_dir, const std::function<void(const std::string&)>& report,
     const std::string& prefix = kCheckpointPrefix,

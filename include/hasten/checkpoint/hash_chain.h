@@ -1,15 +1,16 @@
 // File: hasten/checkpoint/hash_chain.h
-// The hash chain of a run: every k steps a line with the hashes of everything that determines how the
-// run goes on. Two runs with equal lines are equal to the bit up to that step (docs/durability.md).
+// The hash chain of a run: every k steps a line with the hashes of everything that determines how
+// the run goes on. Two runs with equal lines are equal to the bit up to that step
+// (docs/durability.md).
 //
 //   const HashChain a = read_hash_chain("out/hash_chain.jsonl");   // throws if a line was changed
 //   if (const auto parted = compare_runs("out", "again").difference)
 //     std::cout << "step " << parted->step << ": " << parted->part << '\n';
 //
 // A link has the SHA-256 of the rows since the previous link, the loss, the SHA-256 of every weight
-// and of every tensor of the optimizer's state, and the hash of the previous link; its own hash is the
-// SHA-256 of all that (docs/formats.md). So a changed line is found, and the last line stands for the
-// whole run. The Trainer writes the file if TrainingArguments::hash_chain_steps is set.
+// and of every tensor of the optimizer's state, and the hash of the previous link; its own hash is
+// the SHA-256 of all that (docs/formats.md). So a changed line is found, and the last line stands
+// for the whole run. The Trainer writes the file if TrainingArguments::hash_chain_steps is set.
 //
 // Throws DataError "checkpoint.*", IoError "io.*". Thread rule: pure functions.
 #pragma once

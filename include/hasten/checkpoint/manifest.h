@@ -8,17 +8,18 @@
 // The manifest has the size and the XXH3-128 of each file below the folder, a version number, and a
 // SHA-256 of itself (docs/formats.md). For each tensor of a safetensors file it has the place and
 // the CRC-32C of its bytes, its shape, and the slice that the file holds: so a message about a
-// damaged file names the tensor, and several files can hold one tensor. A checkpoint is a folder with
-// a manifest; the manifest is written last, and the folder appears by one rename, so a folder without
-// one is incomplete. A file that the manifest does not list is ignored, except for a safetensors
-// file, which a reader could take for a part of the checkpoint. Whoever changes a file of a checkpoint
-// on purpose calls write_manifest again.
+// damaged file names the tensor, and several files can hold one tensor. A checkpoint is a folder
+// with a manifest; the manifest is written last, and the folder appears by one rename, so a folder
+// without one is incomplete. A file that the manifest does not list is ignored, except for a
+// safetensors file, which a reader could take for a part of the checkpoint. A program that changes
+// a file of a checkpoint on purpose calls write_manifest again.
 //
 // The checksums find every accidental change: flipped bits, truncation, files of another
 // checkpoint. They do not protect from an attacker, who can write a new manifest.
 //
 // Throws DataError "checkpoint.manifest", "checkpoint.missing-file", "checkpoint.damaged" and
-// "checkpoint.newer-version"; UsageError "checkpoint.slice"; IoError "io.*". Thread rule: any thread.
+// "checkpoint.newer-version"; UsageError "checkpoint.slice"; IoError "io.*". Thread rule: any
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +37,8 @@ inline constexpr const char* kManifestFile = "hasten_manifest.json";
 // ones.
 inline constexpr int kCheckpointVersion = 3;
 
-// The part of a tensor that a file holds, by the shape of the whole tensor and the index at which the
-// part begins. The size of the part is that of the tensor in the file.
+// The part of a tensor that a file holds, by the shape of the whole tensor and the index at which
+// the part begins. The size of the part is that of the tensor in the file.
 struct TensorSlice {
   std::vector<std::int64_t> shape;
   std::vector<std::int64_t> offset;

@@ -10,10 +10,10 @@
 // (docs/formats.md). A checkpoint is verified first. Tensors are read from the mapped files and
 // written one at a time; a tensor that several files share is put together in memory.
 //
-// Throws DataError "weights.*", "checkpoint.*" and "safetensors.*"; UsageError "weights.merge-target"
-// if the target is a checkpoint, whose manifest would no longer be true, and "weights.shard-size" for
-// max_shard_size with one file; IoError "io.*". Thread rule: any thread, on different targets.
-// Source: merge_fsdp_weights of Accelerate 1.15.
+// Throws DataError "weights.*", "checkpoint.*" and "safetensors.*"; UsageError
+// "weights.merge-target" if the target is a checkpoint, whose manifest would no longer be true, and
+// "weights.shard-size" for max_shard_size with one file; IoError "io.*". Thread rule: any thread,
+// on different targets. Source: merge_fsdp_weights of Accelerate 1.15.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // File: hasten/checkpoint/pytorch_optimizer.h
-// Continues an optimizer and a schedule that Python has saved: the files optimizer.pt and scheduler.pt
-// of the Hugging Face Trainer, and optimizer.bin and scheduler.bin of Accelerate.
+// Continues an optimizer and a schedule that Python has saved: the files optimizer.pt and
+// scheduler.pt of the Hugging Face Trainer, and optimizer.bin and scheduler.bin of Accelerate.
 //
 //   auto scheduler = get_scheduler(SchedulerType::linear, adamw, {.num_training_steps = 1000});
 //   load_pytorch_optimizer("checkpoint-500/optimizer.pt", adamw, {.allow_pickle = true});
@@ -8,13 +8,14 @@
 //       load_pytorch_schedule("checkpoint-500/scheduler.pt", {.allow_pickle = true});
 //   scheduler->set_last_step(saved.last_epoch);
 //
-// Python numbers parameters by their place in the groups, so the optimizer needs the same groups with
-// the same parameters in the same order; the Hugging Face Trainer has a group with weight decay and
-// one without. The files are pickles, of which nothing is executed (hasten/formats/pytorch_file.h).
+// Python numbers parameters by their place in the groups, so the optimizer needs the same groups
+// with the same parameters in the same order; the Hugging Face Trainer has a group with weight
+// decay and one without. The files are pickles, of which nothing is executed
+// (hasten/formats/pytorch_file.h).
 //
 // Throws what hasten/formats/pytorch_file.h throws; DataError "checkpoint.optimizer-*" if the state
-// does not fit the optimizer, which is unchanged then, and "checkpoint.pytorch-state" if the file has
-// something else. Thread rule: that of the optimizer.
+// does not fit the optimizer, which is unchanged then, and "checkpoint.pytorch-state" if the file
+// has something else. Thread rule: that of the optimizer.
 // Source: torch/optim/optimizer.py and lr_scheduler.py of PyTorch 2.11.
 #pragma once
 

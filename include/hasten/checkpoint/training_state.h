@@ -100,7 +100,7 @@ struct TrainingPosition {
   std::optional<LossPosition> losses = {};
   std::optional<DataIdentity> data = {};
   std::optional<MetricSchedule> metric_schedule = {};
-  // That of each process, in rank order; empty between two steps.
+  // The open window of each process, in rank order; empty between two steps.
   std::vector<WindowPosition> windows = {};
   std::optional<HashChainPosition> hash_chain = {};
   std::optional<ElasticPosition> elastic = {};

@@ -8,16 +8,16 @@
 //   auto loader = make_loader(train, {.batch_size = 8}, DataCollatorWithPadding{});
 //   std::vector<std::string> names = train.class_names("label");              // of a ClassLabel
 //
-// A row has a tensor for each column: integers become int64, floating-point numbers float32, booleans
-// bool, as in the "torch" format of datasets; a list becomes a dimension, so `list<int32>` is an int64
-// tensor [length] whose length may differ between rows. Integers that stand for texts (a ClassLabel,
-// or a dictionary of Arrow) are their numbers. Columns of texts, structs, dates and others are not
-// tensors: they are left out unless `columns` names them, which is an error. Text columns can be read
-// by read_text_table (hasten/data/text_reader.h), which `hasten train` does.
+// A row has a tensor for each column: integers become int64, floating-point numbers float32,
+// booleans bool, as in the "torch" format of datasets; a list becomes a dimension, so `list<int32>`
+// is an int64 tensor [length] whose length may differ between rows. Integers that stand for texts
+// (a ClassLabel, or a dictionary of Arrow) are their numbers. Columns of texts, structs, dates and
+// others are not tensors: they are left out unless `columns` names them, which is an error. Text
+// columns can be read by read_text_table (hasten/data/text_reader.h), which `hasten train` does.
 //
 // Arrow files are mapped into memory: opening reads only the heads of the record batches (10 GB in
-// 40 ms), and a row is read when it is asked for. Columns of a Parquet file are decoded into memory as
-// a whole, by one thread.
+// 40 ms), and a row is read when it is asked for. Columns of a Parquet file are decoded into memory
+// as a whole, by one thread.
 // Throws ConfigError "data.arrow-library" if hasten was built without Arrow, IoError "io.*",
 // DataError "data.arrow" for a damaged file, "data.arrow-folder" for a folder that is not a dataset
 // or has several splits, "data.arrow-column" for a column that is missing, that cannot be a tensor,

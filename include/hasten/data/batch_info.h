@@ -33,8 +33,8 @@ struct ElasticPlace {
 struct BatchInfo {
   // The rows of this process's batch; -1: not known.
   std::int64_t rows = -1;
-  // Those of them that no other process and no earlier batch has had, so that neither filling up a
-  // last step nor padding counts; -1: all.
+  // The rows that no other process and no earlier batch has had, so that neither filling up a last
+  // step nor padding counts; -1: all.
   std::int64_t real_rows = -1;
   // True if no process has a batch after this one.
   bool is_last = false;

@@ -19,8 +19,10 @@
 // Optional members:
 // - `Batch get_batch(std::span<const std::int64_t> indices)` of a map dataset makes whole batches.
 // - `std::int64_t size() const` of a stream is the number of its rows, if known.
-// - `void skip(std::int64_t rows)` of a stream skips rows without making them, or all that are left.
-// - `void shard(std::int64_t num_shards, std::int64_t index)` of a stream makes it return only the rows
+// - `void skip(std::int64_t rows)` of a stream skips rows without making them, or all that are
+// left.
+// - `void shard(std::int64_t num_shards, std::int64_t index)` of a stream makes it return only the
+// rows
 //   of one of its parts, which may have different lengths, from the next rewind() on. Processes that
 //   read for themselves (dispatch_batches = false) then read a part each, and not the whole stream. A
 //   later call chooses among the parts of the whole stream again.

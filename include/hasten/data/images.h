@@ -8,8 +8,8 @@
 //
 // A row has "pixel_values", float [channels, height, width], and "labels" if they are given. Gray
 // images become coloured and vice versa as the number of channels asks (with the weights of ITU-R
-// 601 and the rounding of Pillow). Transparency is dropped, 16 bits become 8, the orientation that a
-// camera noted is ignored: all as in torchvision's image folders. JPEGs with CMYK colours are
+// 601 and the rounding of Pillow). Transparency is dropped, 16 bits become 8, the orientation that
+// a camera noted is ignored: all as in torchvision's image folders. JPEGs with CMYK colours are
 // refused.
 //
 // Resizing has antialiasing. It is LibTorch's operator on bytes, the one of
@@ -62,7 +62,8 @@ struct HASTEN_API ImageProcessing {
   std::int64_t channels = 3;
   // The size to which the whole image is resized. 0: see shortest_edge.
   std::int64_t height = 0, width = 0;
-  // The size to which the shorter side is resized; the other one keeps the proportion. 0: no resizing.
+  // The size to which the shorter side is resized; the other one keeps the proportion. 0: no
+  // resizing.
   std::int64_t shortest_edge = 0;
   bool bicubic = false;  // instead of bilinear
   // The size of the part in the middle that is cut out. 0: the whole image.
@@ -71,14 +72,15 @@ struct HASTEN_API ImageProcessing {
   // Subtracted and divided by, one number for each channel or one for all.
   std::vector<double> mean = {0.5}, std = {0.5};
 
-  // Understands the keys of ViTImageProcessor and ConvNextImageProcessor. Keys that are absent leave
-  // the values of `defaults`.
+  // Understands the keys of ViTImageProcessor and ConvNextImageProcessor. Keys that are absent
+  // leave the values of `defaults`.
   static ImageProcessing from_json(const std::string& text, const std::string& where,
                                    const ImageProcessing& defaults);
   // The size of the results.
   std::int64_t out_height() const;
   std::int64_t out_width() const;
-  // Throws DataError "data.image-options" if results have no common size, or a value is out of range.
+  // Throws DataError "data.image-options" if results have no common size, or a value is out of
+  // range.
   void check(const std::string& where) const;
 };
 
@@ -99,8 +101,8 @@ struct ImageFiles {
   std::vector<std::filesystem::path> files;  // sorted within a class, and by class
   std::vector<std::string> classes;          // the name of each file's class
 };
-// Lists the .png, .jpg and .jpeg files, also of folders below the subfolders. Other files, and names
-// that begin with a dot, are ignored.
+// Lists the .png, .jpg and .jpeg files, also of folders below the subfolders. Other files, and
+// names that begin with a dot, are ignored.
 HASTEN_API ImageFiles list_image_folder(const std::filesystem::path& folder);
 
 class HASTEN_API ImageDataset {

@@ -4,8 +4,8 @@
 //   InterleaveOptions options{.probabilities = {0.9, 0.1},
 //                             .stopping_strategy = StoppingStrategy::all_exhausted};
 //
-// Throws UsageError "data.option" for probabilities that are no distribution over the datasets, or
-// are 0 for a dataset that must be exhausted. Thread rule: values.
+// Throws UsageError "data.option" for probabilities that are not a distribution over the datasets,
+// or are 0 for a dataset that must be exhausted. Thread rule: values.
 // Source: datasets.interleave_datasets 5.2. Without probabilities the rows are the same; with them
 // the draws come from hasten's generator.
 #pragma once

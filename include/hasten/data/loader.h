@@ -95,9 +95,9 @@ class Loader {
   std::default_sentinel_t end() const noexcept { return {}; }
 
   // The number of batches that this process gets per epoch, and the number of rows of the dataset.
-  // With elastic ranks size() is that of a pass which would begin now: of more batches while gradients
-  // are enabled (hasten/data/share.h). They throw UsageError "data.unknown-size" for a stream of
-  // unknown size, for which has_size() is false.
+  // With elastic ranks size() is that of a pass which would begin now: of more batches while
+  // gradients are enabled (hasten/data/share.h). They throw UsageError "data.unknown-size" for a
+  // stream of unknown size, for which has_size() is false.
   std::int64_t size() const {
     return core_->batches() ? *core_->batches() : (detail::throw_unknown_size("size()"), 0);
   }

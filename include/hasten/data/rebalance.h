@@ -33,9 +33,9 @@ struct Rebalance {
   std::int64_t steps = 1;             // Micro-batches of a process in an optimizer step.
 };
 
-// Divides rows, which are indices of `lengths`, into world * steps batches of nearly equal cost. The
-// most expensive ones come first: batch s * world + r is that of process r in micro-batch s. Throws
-// UsageError "data.order" for fewer rows than batches.
+// Divides rows, which are indices of `lengths`, into world * steps batches of nearly equal cost.
+// The most expensive ones come first: batch s * world + r is that of process r in micro-batch s.
+// Throws UsageError "data.order" for fewer rows than batches.
 HASTEN_API std::vector<std::vector<std::int64_t>> rebalanced_batches(
     std::span<const std::int64_t> rows, std::span<const std::int64_t> lengths, std::int64_t world,
     std::int64_t steps);

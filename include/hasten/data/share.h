@@ -32,11 +32,11 @@ struct DataLoaderConfiguration {
   StaticShapes static_shapes;
 };
 
-// How a loader is divided between virtual ranks (AcceleratorOptions::elastic_ranks). A training pass,
-// which is one that begins while gradients are enabled, divides each step between `ranks` virtual
-// ranks as between so many processes, and returns the batches of this process's virtual ranks: for
-// each optimizer step the batches of the first one, then those of the next. Any other pass divides
-// its steps between the processes.
+// How a loader is divided between virtual ranks (AcceleratorOptions::elastic_ranks). A training
+// pass, which is one that begins while gradients are enabled, divides each step between `ranks`
+// virtual ranks as between so many processes, and returns the batches of this process's virtual
+// ranks: for each optimizer step the batches of the first one, then those of the next. Any other
+// pass divides its steps between the processes.
 struct ElasticShare {
   std::int64_t ranks = 0;  // 0: there are no virtual ranks
   std::int64_t steps = 1;  // the most steps of a virtual rank in an optimizer step

@@ -16,18 +16,19 @@
 //
 // The result has skip(), after which the same rows follow as after reading. map_rows, take_rows and
 // skip_rows pass it on to the skip() of their stream; no function is called for a skipped row.
-// shuffle_rows makes the draws of the skipped rows, and reads only those rows of its stream that are
-// in its buffer afterwards. The others read rows to skip them.
+// shuffle_rows makes the draws of the skipped rows, and reads only those rows of its stream that
+// are in its buffer afterwards. The others read rows to skip them.
 //
 // The result has shard() if its parts have each row of the whole once. That holds for map_rows,
-// filter_rows and shuffle_rows (which shuffles each part by itself) of a stream that has shard(), and
-// for concatenate_datasets of such streams. The parts of take_rows, skip_rows and interleave_datasets
-// would have other rows than the whole, so processes that read for themselves read the whole.
+// filter_rows and shuffle_rows (which shuffles each part by itself) of a stream that has shard(),
+// and for concatenate_datasets of such streams. The parts of take_rows, skip_rows and
+// interleave_datasets would have other rows than the whole, so processes that read for themselves
+// read the whole.
 //
 // Throws UsageError "data.option". Thread rule: one thread at a time.
 // Source: IterableDataset of datasets 5.2: shuffle(buffer_size), take, skip, filter, map,
-// concatenate_datasets and interleave_datasets. There, a resumed shuffle loses the rows that were in
-// its buffer, and take, skip and interleave_datasets are divided, with other rows.
+// concatenate_datasets and interleave_datasets. There, a resumed shuffle loses the rows that were
+// in its buffer, and take, skip and interleave_datasets are divided, with other rows.
 #pragma once
 
 #include <algorithm>

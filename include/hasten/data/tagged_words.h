@@ -39,8 +39,8 @@ class HASTEN_API TaggedWords {
   // The place of the row's first word among the words of all rows.
   std::int64_t first_word(std::int64_t row) const;
   bool has_tags() const noexcept { return tags_.rows() > 0; }
-  // The tags of all words, as a table of one column with a row for each word. Its lines are those of
-  // the file.
+  // The tags of all words, as a table of one column with a row for each word. Its lines are those
+  // of the file.
   const TextTable& tags() const noexcept { return tags_; }
 
   // Adds a row that is on this line of the file. `tags` has as many texts as `words`, or none.

@@ -64,7 +64,7 @@ class HASTEN_API TextTable {
   std::vector<std::int64_t> integers(const std::string& name) const;
   std::vector<double> numbers(const std::string& name, const std::string& hint = "") const;
 
-  // A column of class names. Blanks around a name are ignored. "-100" is no name and means no
+  // A column of class names. Blanks around a name are ignored. "-100" is not a name and means no
   // class; its number is -100, which losses and metrics ignore. Throws "text.class" with the line
   // of an empty or unknown name.
   //

@@ -8,14 +8,14 @@
 //
 // An Accelerator, a Trainer and everything else in hasten that looks for a GPU load the library
 // themselves. A program needs this function only if it uses a GPU before it makes one of them, or
-// without any of them. Call it at the start: autograd has no thread for a GPU that appears after the
-// first backward pass. (An Accelerator adds the missing thread.) Processes of notebook_launcher may
-// use a GPU after a call in the process that starts them.
+// without any of them. Call it at the start: autograd has no thread for a GPU that appears after
+// the first backward pass. (An Accelerator adds the missing thread.) Processes of notebook_launcher
+// may use a GPU after a call in the process that starts them.
 //
-// Nothing happens on a machine without NVIDIA's driver, with a LibTorch that has no CUDA library, if
-// the program links the library, or while a GPU is simulated (hasten/anatomy/dry_run.h). Throws
-// nothing: a library that does not load is logged (hasten/base/log.h), and the process uses the CPU.
-// Thread rule: any thread, while no other thread runs a model.
+// Nothing happens on a machine without NVIDIA's driver, with a LibTorch that has no CUDA library,
+// if the program links the library, or while a GPU is simulated (hasten/anatomy/dry_run.h). Throws
+// nothing: a library that does not load is logged (hasten/base/log.h), and the process uses the
+// CPU. Thread rule: any thread, while no other thread runs a model.
 #pragma once
 
 #include "hasten/base/export.h"

@@ -5,8 +5,8 @@
 //   if (step % 100 == 0) std::printf("%f\n", norm.value());     // only this waits for the device
 //
 // On a GPU or a TPU, reading a number waits for all operations that were submitted before. On the
-// CPU the number is stored at once. It converts implicitly to double, which reads it. Thread rule: a
-// value; threads must not share it before its first reading.
+// CPU the number is stored at once. It converts implicitly to double, which reads it. Thread rule:
+// a value; threads must not share it before its first reading.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -93,11 +93,12 @@ class HASTEN_API ExportedModule : public torch::nn::Module,
   // appears complete or not at all.
   void save(const std::filesystem::path& path) const;
   using torch::nn::Module::save;
-  // Writes state_dict() to model.safetensors in the folder, shared tensors once, under the name that
-  // named_parameters() has.
+  // Writes state_dict() to model.safetensors in the folder, shared tensors once, under the name
+  // that named_parameters() has.
   void save_weights(const std::filesystem::path& folder) const;
   // Copies the tensors of a .safetensors file or of a folder with weights, in which every tensor of
-  // state_dict() has to be, a shared one under one of its names. Throws DataError "weights.mismatch".
+  // state_dict() has to be, a shared one under one of its names. Throws DataError
+  // "weights.mismatch".
   void load_weights(const std::filesystem::path& file_or_folder);
 
   // The facts for the Trainer. A text model has an input "input_ids": its tokens are counted, and

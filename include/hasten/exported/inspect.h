@@ -6,9 +6,9 @@
 //   std::cout << hasten::to_text(contents);            // what `hasten inspect model.pt2` prints
 //   if (!contents.refusal.empty()) return 1;           // load_exported would throw this
 //
-// Throws DataError "exported.archive", "exported.version", "exported.graph" for a file that cannot be
-// read at all. A file that can be read and that load_exported refuses is described, with the reason.
-// Thread rule: pure functions.
+// Throws DataError "exported.archive", "exported.version", "exported.graph" for a file that cannot
+// be read at all. A file that can be read and that load_exported refuses is described, with the
+// reason. Thread rule: pure functions.
 #pragma once
 
 #include <cstdint>

@@ -1,16 +1,16 @@
 // File: hasten/formats/pytorch_file.h
 // Reads the weights in files of Python's torch.save (pytorch_model.bin) and of LibTorch's
 // torch::save. They are pickles, which in Python can run any code when they are loaded. This reader
-// executes nothing: it knows tensors, parameters, ordered dictionaries and plain values, and refuses
-// every other name and instruction (docs/formats.md). It is off unless a call asks for it.
+// executes nothing: it knows tensors, parameters, ordered dictionaries and plain values, and
+// refuses every other name and instruction (docs/formats.md). It is off unless a call asks for it.
 //
 //   TensorDict weights = load_pytorch_weights("pytorch_model.bin", {.allow_pickle = true});
 //   convert_pytorch_weights("pytorch_model.bin", "model.safetensors", {.allow_pickle = true});
 //
-// A state_dict has the keys of its entries as names; a module that torch::save wrote has the names of
-// named_parameters() and named_buffers(). A folder has pytorch_model.bin, or several files that
-// pytorch_model.bin.index.json lists. The tensors are views of the mapped file. `hasten convert` does
-// the same, and hasten/checkpoint/pytorch_optimizer.h reads the state of optimizers.
+// A state_dict has the keys of its entries as names; a module that torch::save wrote has the names
+// of named_parameters() and named_buffers(). A folder has pytorch_model.bin, or several files that
+// pytorch_model.bin.index.json lists. The tensors are views of the mapped file. `hasten convert`
+// does the same, and hasten/checkpoint/pytorch_optimizer.h reads the state of optimizers.
 //
 // Throws UsageError "pickle.not-allowed" unless allow_pickle is true, "weights.merge-target" if the
 // target is a checkpoint, and "weights.shard-size" for max_shard_size with one file; DataError
@@ -30,7 +30,8 @@ namespace hasten {
 struct PyTorchFileOptions {
   // Reads pickles.
   bool allow_pickle = false;
-  // The most bytes of tensors per file, when converting to a folder, which it needs. Unset: one file.
+  // The most bytes of tensors per file, when converting to a folder, which it needs. Unset: one
+  // file.
   std::optional<std::int64_t> max_shard_size = std::nullopt;
 };
 

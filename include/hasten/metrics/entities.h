@@ -11,13 +11,13 @@
 // begins one otherwise, E- ends one and S- is one by itself; "O" is outside. Rows are separate
 // texts, and labels of -100 are left out with their predictions.
 //
-// compute() returns precision, recall and f1 of all entities (seqeval's micro average), and for each
-// type TYPE_precision, TYPE_recall, TYPE_f1 and TYPE_number, the number of entities in the labels.
-// A score whose denominator is 0 is 0. Types are those that occur in labels or predictions. Values
-// equal seqeval's within 1e-9; the names are those of transformers' run_ner.py with
+// compute() returns precision, recall and f1 of all entities (seqeval's micro average), and for
+// each type TYPE_precision, TYPE_recall, TYPE_f1 and TYPE_number, the number of entities in the
+// labels. A score whose denominator is 0 is 0. Types are those that occur in labels or predictions.
+// Values equal seqeval's within 1e-9; the names are those of transformers' run_ner.py with
 // return_entity_level_metrics.
 //
-// Throws UsageError "metrics.tags" for names that are no such tags, UsageError "metrics.shape" and
+// Throws UsageError "metrics.tags" for names that are not such tags, UsageError "metrics.shape" and
 // DataError "metrics.label" as the metrics of classifiers do. Thread rule: one thread at a time.
 #pragma once
 

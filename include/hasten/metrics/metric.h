@@ -9,11 +9,11 @@
 //   metric->add(logits, labels);  // [rows, classes] and [rows], once per batch
 //   double accuracy = metric->compute().at("accuracy");
 //
-// The Trainer takes a metric as TrainerParts::compute_metrics, and its evaluations return the scores
-// as eval_accuracy and so on.
+// The Trainer takes a metric as TrainerParts::compute_metrics, and its evaluations return the
+// scores as eval_accuracy and so on.
 //
-// A metric of a model with several outputs, or of several label columns (TrainingArguments::label_names),
-// overrides add_outputs().
+// A metric of a model with several outputs, or of several label columns
+// (TrainingArguments::label_names), overrides add_outputs().
 //
 // metric_from_function() makes a metric of a function of all predictions, such as transformers'
 // compute_metrics; it keeps every prediction in memory, on the CPU. Thread rule: called on the

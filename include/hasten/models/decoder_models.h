@@ -1,15 +1,17 @@
 // File: hasten/models/decoder_models.h
-// The classes that the decoders share: a decoder, a decoder with a head that predicts the next token,
-// and one with a head that classifies texts. GPT-2 and Llama (gpt2.h, llama.h) are such decoders.
+// The classes that the decoders share: a decoder, a decoder with a head that predicts the next
+// token, and one with a head that classifies texts. GPT-2 and Llama (gpt2.h, llama.h) are such
+// decoders.
 //
 //   GPT2LMHeadModel model(GPT2Config{.n_layer = 6});       // a DecoderForCausalLM<GPT2PreTrainedModel>
 //   CacheShape shape = model.cache_shape();                // 6 layers with 768 numbers per token
 //   auto tied = model.tied_parameters();                   // lm_head.weight is transformer.wte.weight
 //
-// `Family` is the base class of the models of one architecture, such as GPT2PreTrainedModel. It names
-// the configuration (Config), the decoder (Decoder), the parts of parameter names (kDecoderName,
-// kWordsName), and has hidden_size() and cache_shape(). The functions are instantiated for the
-// families of this library only. Throws what gpt2.h lists. Thread rule: one thread at a time.
+// `Family` is the base class of the models of one architecture, such as GPT2PreTrainedModel. It
+// names the configuration (Config), the decoder (Decoder), the parts of parameter names
+// (kDecoderName, kWordsName), and has hidden_size() and cache_shape(). The functions are
+// instantiated for the families of this library only. Throws what gpt2.h lists. Thread rule: one
+// thread at a time.
 #pragma once
 
 #include <map>
@@ -59,8 +61,8 @@ class HASTEN_API DecoderModel : public Family {
 
 // Predicts the next token. logits [batch, length, vocab_size]; labels [batch, length], which the
 // loss compares with the logits of the token before: labels may be the ids themselves, and -100 for
-// a token that is not to be predicted. With config.tie_word_embeddings the output matrix is the table
-// of word embeddings, whose gradient is then never sparse.
+// a token that is not to be predicted. With config.tie_word_embeddings the output matrix is the
+// table of word embeddings, whose gradient is then never sparse.
 template <class Family>
 class HASTEN_API DecoderForCausalLM : public Family, public CausalModel {
  public:

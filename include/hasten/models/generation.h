@@ -14,8 +14,8 @@
 // torch.manual_seed with that seed. Only the fill after the end of a beam's sequence differs if the
 // padding token is 0: it is that token here, and eos_token_id there.
 //
-// Prompts of different lengths are padded at the left, so that the next token of each follows at the
-// same place. Every step computes the new tokens only, with a cache of keys and values that is
+// Prompts of different lengths are padded at the left, so that the next token of each follows at
+// the same place. Every step computes the new tokens only, with a cache of keys and values that is
 // allocated once; its memory is in KeyValueCache. Logits are processed in float on the CPU.
 //
 // Throws ConfigError "generation.option" for options that are out of range or exclude each other,
@@ -51,8 +51,8 @@ struct GenerationOptions {
   // The most tokens of a sequence with its prompt, and the most new tokens, which takes precedence.
   // If both are unset, 20 new tokens, or fewer if the model has no more positions.
   std::optional<std::int64_t> max_length, max_new_tokens;
-  // A sequence does not end before this many tokens with the prompt, or before this many new tokens,
-  // which takes precedence if it is above 0.
+  // A sequence does not end before this many tokens with the prompt, or before this many new
+  // tokens, which takes precedence if it is above 0.
   std::int64_t min_length = 0, min_new_tokens = 0;
 
   std::int64_t num_beams = 1;  // above 1: beam search
@@ -93,14 +93,15 @@ struct GenerationOutput {
   at::Tensor scores;
 };
 
-// Continues the prompts ids [rows, length] int64. attention_mask [rows, length] is zero for padding;
-// undefined: there is none. The module must be in evaluation mode, and no gradients are recorded.
+// Continues the prompts ids [rows, length] int64. attention_mask [rows, length] is zero for
+// padding; undefined: there is none. The module must be in evaluation mode, and no gradients are
+// recorded.
 HASTEN_API GenerationOutput generate(CausalModel& model, const at::Tensor& ids,
                                      const at::Tensor& attention_mask,
                                      const GenerationOptions& options);
 
-// The options that a model's files set: eos_token_id and pad_token_id of config.json, and then the keys
-// of generation_config.json, if its folder has that. A key that is null has its default, and a
+// The options that a model's files set: eos_token_id and pad_token_id of config.json, and then the
+// keys of generation_config.json, if its folder has that. A key that is null has its default, and a
 // negative pad_token_id means none. `what` is as load_model takes it. Throws DataError
 // "generation.config" for a key that changes texts and that hasten does not have.
 HASTEN_API GenerationOptions generation_defaults(const std::string& what);

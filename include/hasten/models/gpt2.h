@@ -1,5 +1,6 @@
 // File: hasten/models/gpt2.h
-// GPT-2 (Radford et al. 2019), a decoder, with heads that predict the next token and classify texts.
+// GPT-2 (Radford et al. 2019), a decoder, with heads that predict the next token and classify
+// texts.
 //
 //   auto model = std::make_shared<GPT2LMHeadModel>(GPT2Config{.n_layer = 6});
 //   model->initialize();
@@ -9,10 +10,10 @@
 // input_ids, attention_mask and position_ids are [batch, length] int64; attention_mask is non-zero
 // for a token that counts, and without position_ids the positions are 0, 1, ... as in transformers,
 // also with padding at the left. token_type_ids are not read, because GPT-2's tokenizer gives none;
-// transformers adds their word embeddings. Structure, names and arithmetic are those of transformers'
-// classes of the same names. Throws DataError "models.id-out-of-range",
-// "models.label-out-of-range", "models.sequence-too-long", "models.no-padding-token", "data.labels",
-// "data.missing-tensor". Thread rule: one thread at a time.
+// transformers adds their word embeddings. Structure, names and arithmetic are those of
+// transformers' classes of the same names. Throws DataError "models.id-out-of-range",
+// "models.label-out-of-range", "models.sequence-too-long", "models.no-padding-token",
+// "data.labels", "data.missing-tensor". Thread rule: one thread at a time.
 #pragma once
 
 #include "hasten/base/export.h"

@@ -18,7 +18,8 @@
 // a module's forward() directly, and nothing can observe that. Hooks run in
 //
 // - call_module(module, arguments...);
-// - a member of type Hooked<Linear> in place of Linear: fc1(x) runs hooks, fc1->forward(x) does not;
+// - a member of type Hooked<Linear> in place of Linear: fc1(x) runs hooks, fc1->forward(x) does
+// not;
 // - the modules in a Sequential, after hook_sequentials(root), without a change to their code;
 // - the model that Accelerator::prepare returns: model(x).
 //
@@ -93,8 +94,8 @@ HASTEN_API HookHandle register_full_backward_hook(torch::nn::Module& module, Bac
 HASTEN_API HookHandle watch_gradients(const torch::nn::Module& module, GradientWatcher watcher);
 
 // Lets the modules in every Sequential of `root` run hooks from now on. Modules, names, parameters
-// and clone() of the Sequential stay the same, and ptr(i) returns the module; at<T>(i) and ptr<T>(i)
-// throw.
+// and clone() of the Sequential stay the same, and ptr(i) returns the module; at<T>(i) and
+// ptr<T>(i) throw.
 HASTEN_API void hook_sequentials(torch::nn::Module& root);
 
 namespace detail {

@@ -31,8 +31,8 @@ class HASTEN_API ImageClassifier : public PreTrainedModel {
   // Images have no tokens.
   std::int64_t max_length() const override { return 0; }
   std::int64_t vocab_size() const override { return 0; }
-  // As the Hugging Face Trainer counts total_flos, which takes each value of pixel_values for a
-  // token: six for each value and each parameter. It has no relation to the true number.
+  // Counts six for each value of pixel_values and each parameter, as the Hugging Face Trainer does
+  // for total_flos, which takes each value for a token. The true number is unrelated.
   std::optional<double> floating_point_ops(const TensorDict& batch) const override;
 
  protected:

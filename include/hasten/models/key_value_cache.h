@@ -10,8 +10,8 @@
 //   // After the last layer:
 //   cache.advance(tokens);
 //
-// Memory: two tensors [rows * copies, capacity, width] for each layer, of the type and on the device
-// of the first keys. They are allocated at the first append() of a layer and never grow.
+// Memory: two tensors [rows * copies, capacity, width] for each layer, of the type and on the
+// device of the first keys. They are allocated at the first append() of a layer and never grow.
 //
 // Copies: with `copies` above 1 the cache takes the prompts once, and spread() then makes each of
 // them the beginning of that many rows, such as the beams of a search. copy_row() copies only the
@@ -60,14 +60,15 @@ class HASTEN_API KeyValueCache {
   at::Tensor positions(std::int64_t tokens) const;
   // The causal mask of the cached tokens and the next ones.
   ops::KeyMask mask(std::int64_t tokens) const;
-  // Appends keys and values [rows, tokens, width] of a layer, and returns all of its keys and values
-  // as views [rows, length() + tokens, width].
+  // Appends keys and values [rows, tokens, width] of a layer, and returns all of its keys and
+  // values as views [rows, length() + tokens, width].
   std::pair<at::Tensor, at::Tensor> append(std::int64_t layer, const at::Tensor& keys,
                                            const at::Tensor& values);
   // Counts the tokens that every layer has appended.
   void advance(std::int64_t tokens);
 
-  // Copies each prompt to its other rows: row i becomes the rows i * copies to (i + 1) * copies - 1.
+  // Copies each prompt to its other rows: row i becomes the rows i * copies to (i + 1) * copies -
+  // 1.
   void spread();
   // Makes row `to` equal to row `from`, which belongs to the same prompt.
   void copy_row(std::int64_t from, std::int64_t to);

@@ -1,7 +1,7 @@
 // File: hasten/models/linear_layers.h
-// A module that computes with the weights of linear layers, so that add_lora (hasten/models/lora.h) can
-// adapt them. torch::nn::Linear, the layers of hasten's models and exported programs are known. A linear
-// layer of your own derives from it:
+// A module that computes with the weights of linear layers, so that add_lora (hasten/models/lora.h)
+// can adapt them. torch::nn::Linear, the layers of hasten's models and exported programs are known.
+// A linear layer of your own derives from it:
 //
 //   struct MyLinear : torch::nn::Module, LinearLayers {
 //     at::Tensor weight = register_parameter("weight", at::empty({3, 2}));
@@ -10,8 +10,8 @@
 //     void set_linear_weight(const std::string&, const at::Tensor& tensor) override { weight = tensor; }
 //   };
 //
-// The forward pass has to multiply by the weight with linear, matmul, mm or addmm, in which the weight,
-// or its transposition, is the right operand. Thread rule: that of the module.
+// The forward pass has to multiply by the weight with linear, matmul, mm or addmm, in which the
+// weight, or its transposition, is the right operand. Thread rule: that of the module.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,8 +24,8 @@
 namespace hasten {
 
 struct LinearLayer {
-  // The path of the module that has registered the parameter "weight", from this module; empty: this
-  // module itself.
+  // The path of the module that has registered the parameter "weight", from this module; empty:
+  // this module itself.
   std::string path;
   // The weight is [in, out], as that of GPT-2's Conv1D, and not [out, in].
   bool is_transposed = false;

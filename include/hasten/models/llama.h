@@ -1,5 +1,6 @@
 // File: hasten/models/llama.h
-// Llama (Touvron et al. 2023), a decoder, with heads that predict the next token and classify texts.
+// Llama (Touvron et al. 2023), a decoder, with heads that predict the next token and classify
+// texts.
 //
 //   auto model = std::make_shared<LlamaForCausalLM>(*LlamaConfig::by_name("llama-3.2-1b"));
 //   model->initialize();
@@ -11,7 +12,8 @@
 // 2023), and the inner layer is gated (Shazeer 2020). Inputs are those of GPT-2 (hasten/models/
 // gpt2.h). Structure, names and arithmetic are those of transformers' classes of the same names.
 // Throws DataError "models.id-out-of-range", "models.label-out-of-range",
-// "models.no-padding-token", "data.labels", "data.missing-tensor". Thread rule: one thread at a time.
+// "models.no-padding-token", "data.labels", "data.missing-tensor". Thread rule: one thread at a
+// time.
 #pragma once
 
 #include "hasten/base/export.h"

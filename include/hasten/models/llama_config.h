@@ -30,8 +30,8 @@ namespace hasten {
 
 // The key rope_parameters: how positions rotate queries and keys (Su et al. 2021).
 struct RopeParameters {
-  // default | linear (every frequency is divided by factor) | llama3 (low frequencies are divided by
-  // factor, high ones are not, and those between are interpolated)
+  // default | linear (every frequency is divided by factor) | llama3 (low frequencies are divided
+  // by factor, high ones are not, and those between are interpolated)
   std::string rope_type = "default";
   double rope_theta = 10000;
   double factor = 1;  // linear and llama3

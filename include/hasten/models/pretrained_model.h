@@ -75,9 +75,9 @@ class HASTEN_API PreTrainedModel : public torch::nn::Module, public TrainingTrai
   // twice does not need an entry; it is saved under the name that was registered first.
   virtual std::map<std::string, std::string> tied_parameters() const { return {}; }
 
-  // As the Hugging Face Trainer counts total_flos: six for each token and each parameter outside
-  // the embedding tables. Unset for a batch without input_ids. A model of another kind may override
-  // this.
+  // Counts as the Hugging Face Trainer does for total_flos: six for each token and each parameter
+  // outside the embedding tables. Unset for a batch without input_ids. A model of another kind may
+  // override this.
   std::optional<double> floating_point_ops(const TensorDict& batch) const override;
   // Count input_ids, and the entries of attention_mask that are not zero if there is one.
   std::optional<std::int64_t> token_count(const TensorDict& batch) const override;

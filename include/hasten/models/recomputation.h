@@ -42,8 +42,8 @@ struct Recomputation {
   RecomputePolicy policy = RecomputePolicy::full;
   // Patterns of module paths, such as "bert.encoder.layer.*" (fnmatch: * is any text, [0-5] one of
   // these characters). Only layers whose path, or a path above it, matches one are recomputed. An
-  // exported program recomputes each call of such a module, whether or not it is a layer. Empty: all
-  // layers.
+  // exported program recomputes each call of such a module, whether or not it is a layer. Empty:
+  // all layers.
   std::vector<std::string> modules = {};
   // The inputs of recomputed layers wait in host memory; not on the CPU.
   bool offload = false;

@@ -7,8 +7,8 @@
 //   model->initialize();
 //   ModelOutput out = model->forward({{"pixel_values", at::zeros({8, 3, 32, 32})}});
 //
-// Structure, names and arithmetic are those of transformers' class of the same name. Images may have
-// any height and width. In several processes each normalizes its own rows, as with PyTorch's
+// Structure, names and arithmetic are those of transformers' class of the same name. Images may
+// have any height and width. In several processes each normalizes its own rows, as with PyTorch's
 // DistributedDataParallel. Throws DataError "models.config-value" and what ImageClassifier throws.
 // Thread rule: one thread at a time.
 #pragma once
@@ -24,8 +24,8 @@
 
 namespace hasten {
 
-// Names and defaults are those of transformers' ResNetConfig (5.23). Keys of a file that hasten does
-// not know are kept and written again.
+// Names and defaults are those of transformers' ResNetConfig (5.23). Keys of a file that hasten
+// does not know are kept and written again.
 struct HASTEN_API ResNetConfig {
   std::int64_t num_channels = 3;
   std::int64_t embedding_size = 64;                                 // channels of the first layer

@@ -62,9 +62,9 @@ class HASTEN_API TrainingTraits {
     return std::nullopt;
   }
 
-  // Sets the noise of NEFTune (Jain et al. 2023), which forward() then adds to the embeddings of the
-  // tokens while the module trains: uniform in [-alpha, alpha] / sqrt(length * hidden size). 0: none.
-  // Returns false if the module cannot do so.
+  // Sets the noise of NEFTune (Jain et al. 2023), which forward() then adds to the embeddings of
+  // the tokens while the module trains: uniform in [-alpha, alpha] / sqrt(length * hidden size). 0:
+  // none. Returns false if the module cannot do so.
   virtual bool set_embedding_noise(double /*alpha*/) { return false; }
 
   // True if the loss compares each label with the logits of the token before it, as language models
@@ -79,12 +79,12 @@ class HASTEN_API TrainingTraits {
   }
 
   // Lets forward() leave out what only the logits of a batch need while the module trains and the
-  // batch has labels: logits, and the padding. The loss stays the same up to rounding. Returns false
-  // if the module cannot do so.
+  // batch has labels: logits, and the padding. The loss stays the same up to rounding. Returns
+  // false if the module cannot do so.
   virtual bool set_loss_only(bool /*loss_only*/) { return false; }
 
-  // True if forward() takes batches of one row that consists of several texts, with the places where
-  // they begin in `cu_seq_lens_q` (DataCollatorWithFlattening with return_flash_attn_kwargs).
+  // True if forward() takes batches of one row that consists of several texts, with the places
+  // where they begin in `cu_seq_lens_q` (DataCollatorWithFlattening with return_flash_attn_kwargs).
   virtual bool takes_packed_batches() const { return false; }
 
   // Sets whether parameters may get sparse gradients, which the optimizer must accept.

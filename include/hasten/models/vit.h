@@ -26,8 +26,8 @@
 
 namespace hasten {
 
-// Names and defaults are those of transformers' ViTConfig (5.23). Keys of a file that hasten does not
-// know are kept and written again.
+// Names and defaults are those of transformers' ViTConfig (5.23). Keys of a file that hasten does
+// not know are kept and written again.
 struct HASTEN_API ViTConfig {
   std::int64_t hidden_size = 768;
   std::int64_t num_hidden_layers = 12;

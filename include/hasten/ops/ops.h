@@ -51,26 +51,27 @@ HASTEN_API Tensor linear_transposed(const Tensor& x, const Tensor& weight, const
 // The library that computes large float products on this CPU: "oneDNN" or "BLAS".
 HASTEN_API std::string matrix_product_engine();
 
-// The cross entropy of a classification into many classes: that of hidden weight^T + bias against the
-// labels, without the whole logits. They exist for some rows at a time, whose part of the gradients is
-// computed at once; the backward pass multiplies these by the gradient of the loss (Hsu et al. 2024,
-// arXiv 2410.10989). hidden [..., in], weight [classes, in], bias [classes] or undefined, labels [...]
-// int64. The result is a scalar, float for types of 16 bits: the mean over the labels that are not
-// `ignore_index`, or the sum. `label_smoothing` in [0, 1] is that of torch.nn.CrossEntropyLoss.
+// The cross entropy of a classification into many classes: that of hidden weight^T + bias against
+// the labels, without the whole logits. They exist for some rows at a time, whose part of the
+// gradients is computed at once; the backward pass multiplies these by the gradient of the loss
+// (Hsu et al. 2024, arXiv 2410.10989). hidden [..., in], weight [classes, in], bias [classes] or
+// undefined, labels [...] int64. The result is a scalar, float for types of 16 bits: the mean over
+// the labels that are not `ignore_index`, or the sum. `label_smoothing` in [0, 1] is that of
+// torch.nn.CrossEntropyLoss.
 //
-// It keeps the gradients of hidden, weight and bias from the forward to the backward pass, which takes
-// less memory than logits if there are more rows than the layer has inputs. Results equal those of the
-// loss of the logits up to rounding. Under autocast products have its type, sums are float.
-// Differentiating the gradients again, and a weight with an adapter (hasten/models/lora.h), compute the
-// whole logits.
+// It keeps the gradients of hidden, weight and bias from the forward to the backward pass, which
+// takes less memory than logits if there are more rows than the layer has inputs. Results equal
+// those of the loss of the logits up to rounding. Under autocast products have its type, sums are
+// float. Differentiating the gradients again, and a weight with an adapter (hasten/models/lora.h),
+// compute the whole logits.
 HASTEN_API Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight,
                                        const Tensor& bias, const Tensor& labels,
                                        std::int64_t ignore_index = -100, double label_smoothing = 0,
                                        bool mean = true);
 
-// Returns whether bias_gelu() and dropout_add_norm() add the bias of a product of x in their own pass
-// over memory, on the device of x and in the type that linear() has there. If not, it costs a pass of
-// its own, and linear() adds it for less.
+// Returns whether bias_gelu() and dropout_add_norm() add the bias of a product of x in their own
+// pass over memory, on the device of x and in the type that linear() has there. If not, it costs a
+// pass of its own, and linear() adds it for less.
 HASTEN_API bool fuses_bias(const Tensor& x);
 
 // The exact GELU of x + bias. x [..., n], bias [n].
@@ -146,8 +147,8 @@ struct AttentionHeads {
 
 // softmax(scale q k^T + mask) with dropout, times v, for heads that are concatenated in the last
 // dimension. q and the result are [batch, length, heads * head size], k and v [batch, keys, key
-// heads * head size]. A query without a key to attend to gives zeros. With a causal mask the kernels
-// leave out most of what is masked.
+// heads * head size]. A query without a key to attend to gives zeros. With a causal mask the
+// kernels leave out most of what is masked.
 HASTEN_API Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const KeyMask& mask,
                             const AttentionHeads& heads, double p, bool training);
 

@@ -1,6 +1,6 @@
 // File: hasten/optim/adamax.h
-// Adamax: Adam with the largest gradient so far, decayed, instead of the mean of squares (Kingma and
-// Ba 2015, section 7.1). Arithmetic and options are those of torch.optim.Adamax.
+// Adamax: Adam with the largest gradient so far, decayed, instead of the mean of squares (Kingma
+// and Ba 2015, section 7.1). Arithmetic and options are those of torch.optim.Adamax.
 //
 //   hasten::Adamax adamax(model->parameters(), hasten::AdamaxOptions(2e-3));
 //   loss.backward();

@@ -17,12 +17,12 @@
 // the mean of many roundings is the exact number (stochastic rounding, arXiv 2502.20566): updates
 // that are smaller than half of a bfloat16's last bit would otherwise vanish. The random numbers
 // follow from the option rounding_seed, the parameter's place in the optimizer, its step and the
-// element's place, so that they depend on no thread, rank or kind of CPU, and a checkpoint continues
-// them. On the CPU only.
+// element's place, so that they depend on no thread, rank or kind of CPU, and a checkpoint
+// continues them. On the CPU only.
 //
 // On the CPU the pass is hasten's own and runs on LibTorch's threads; elsewhere it is LibTorch's
-// at::_fused_adamw_. A sparse gradient (coalesced or not, in the table's type) gives the result of the
-// dense gradient that it stands for, to the last bit; PyTorch's SparseAdam is an approximation.
+// at::_fused_adamw_. A sparse gradient (coalesced or not, in the table's type) gives the result of
+// the dense gradient that it stands for, to the last bit; PyTorch's SparseAdam is an approximation.
 // Rows that no gradient has ever reached have zero moments and only need weight decay: the rest of
 // their update is skipped, and the memory of their moments is never touched. Defaults: lr 1e-3,
 // betas 0.9 and 0.999, eps 1e-8, weight_decay 1e-2 (LibTorch's AdamWOptions). A parameter that is
@@ -35,9 +35,9 @@
 // given other moments. Writes through data_ptr() or .data() are not noticed: assign new tensors
 // instead.
 //
-// amsgrad is not supported. Throws UsageError "optim.amsgrad", "optim.dtype" (a parameter is neither
-// float nor bfloat16, or bfloat16 on another device than the CPU), "optim.gradient-shape" and
-// "optim.state-shape" (a gradient or a moment does not have the parameter's shape), MemoryError
+// amsgrad is not supported. Throws UsageError "optim.amsgrad", "optim.dtype" (a parameter is
+// neither float nor bfloat16, or bfloat16 on another device than the CPU), "optim.gradient-shape"
+// and "optim.state-shape" (a gradient or a moment does not have the parameter's shape), MemoryError
 // "optim.out-of-memory". Thread rule: one thread at a time, as with LibTorch's optimizers.
 #pragma once
 

@@ -1,6 +1,6 @@
 // File: hasten/optim/adamw_8bit.h
-// AdamW with moments of 8 bits, a quarter of AdamW's states (Dettmers et al. 2021, "8-bit Optimizers
-// via Block-wise Quantization", arXiv 2110.02861).
+// AdamW with moments of 8 bits, a quarter of AdamW's states (Dettmers et al. 2021, "8-bit
+// Optimizers via Block-wise Quantization", arXiv 2110.02861).
 //
 //   hasten::AdamW8bit adamw(model->parameters(), hasten::AdamW8bitOptions(5e-5).weight_decay(0.01));
 //   loss.backward();
@@ -9,17 +9,17 @@
 //
 // A moment is kept as one byte for each element and one float for each block of 256 elements (in
 // row-major order), the largest magnitude of the block: 2.03 bytes for each float of a parameter. A
-// byte names one of 256 numbers of a dynamic tree map, signed for the mean of gradients and unsigned
-// for the mean of squares. A step decodes a block, makes AdamW's step in float with the exact
-// moments, and encodes them by the nearest number. Maps and the block of 256 are those of
+// byte names one of 256 numbers of a dynamic tree map, signed for the mean of gradients and
+// unsigned for the mean of squares. A step decodes a block, makes AdamW's step in float with the
+// exact moments, and encodes them by the nearest number. Maps and the block of 256 are those of
 // bitsandbytes; the paper has blocks of 2048. Parameters below min_8bit_size elements, and groups
 // with bits(32), have moments in float.
 //
 // Defaults: lr 1e-3, betas 0.9 and 0.999, eps 1e-8, weight_decay 1e-2 (decoupled), bits 8,
-// min_8bit_size 4096. Parameters are float or bfloat16. On the CPU the result has the same bits with
-// every instruction set and any number of threads; a sparse gradient gives the result of the dense
-// gradient that it stands for, to the last bit. On other devices the step is made of LibTorch's
-// operators. A gradient that is not finite makes its weights not finite, as with AdamW.
+// min_8bit_size 4096. Parameters are float or bfloat16. On the CPU the result has the same bits
+// with every instruction set and any number of threads; a sparse gradient gives the result of the
+// dense gradient that it stands for, to the last bit. On other devices the step is made of
+// LibTorch's operators. A gradient that is not finite makes its weights not finite, as with AdamW.
 //
 // Also throws UsageError "optim.dtype" (a parameter of another type). Other errors and the thread
 // rule: stateful_optimizer.h.

@@ -21,8 +21,8 @@
 // Weights stay in float: gradients in float16 are refused. Sparse gradients keep their layout. With
 // several optimizers, call step() for each and then update() once.
 //
-// Throws ConfigError "optim.grad-scaler-option" for an option or a scale out of its range; UsageError
-// "optim.grad-scaler" for calls in another order, "optim.fp16-gradient"; DataError
+// Throws ConfigError "optim.grad-scaler-option" for an option or a scale out of its range;
+// UsageError "optim.grad-scaler" for calls in another order, "optim.fp16-gradient"; DataError
 // "optim.grad-scaler-state"; DivergedError "optim.loss-scale" if the scale falls below min_scale.
 // Thread rule: one thread at a time. Source: torch.amp.GradScaler, with its names, defaults and
 // numbers; only min_scale is hasten's own, and step() returns whether it has made a step.
@@ -49,8 +49,8 @@ struct GradScalerKwargs {
   double backoff_factor = 0.5;  // above 0 and below 1
   std::int64_t growth_interval = 2000;
   bool enabled = true;
-  // hasten's own: a loss that overflows at this scale, too, ends the run. 0: the scale has no limit,
-  // as in PyTorch, so such a run skips every further step.
+  // hasten's own: a loss that overflows at this scale, too, ends the run. 0: the scale has no
+  // limit, as in PyTorch, so such a run skips every further step.
   double min_scale = 1e-4;
 };
 
@@ -68,8 +68,8 @@ class HASTEN_API GradScaler {
   std::vector<at::Tensor> scale(const std::vector<at::Tensor>& losses) const;
   // Divides the optimizer's gradients by the scale, once between two calls of update().
   void unscale_(torch::optim::Optimizer& optimizer);
-  // Divides the gradients unless unscale_() has done so, and makes a step if all of them are finite.
-  // Returns whether it has made one.
+  // Divides the gradients unless unscale_() has done so, and makes a step if all of them are
+  // finite. Returns whether it has made one.
   bool step(torch::optim::Optimizer& optimizer);
   // Changes the scale by what the steps have found, or sets it to `new_scale`.
   void update(std::optional<double> new_scale = std::nullopt);

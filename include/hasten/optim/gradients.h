@@ -22,8 +22,8 @@
 
 namespace hasten {
 
-// A factor of gradients: a number of the host, or, if `on_device` is defined, a single number on the
-// device of the gradients.
+// A factor of gradients: a number of the host, or, if `on_device` is defined, a single number on
+// the device of the gradients.
 struct GradientScale {
   double number = 1;
   at::Tensor on_device = {};

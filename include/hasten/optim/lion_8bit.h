@@ -7,8 +7,8 @@
 //
 // The momentum is kept as AdamW8bit keeps its mean of gradients (adamw_8bit.h): 1.02 bytes for each
 // float of a parameter. Types, sparse gradients, bits and min_8bit_size are those of AdamW8bit.
-// Defaults: lr 1e-4, betas 0.9 and 0.99, weight_decay 0 (decoupled), bits 8, min_8bit_size 4096. Also
-// throws UsageError "optim.dtype". Other errors and the thread rule: stateful_optimizer.h.
+// Defaults: lr 1e-4, betas 0.9 and 0.99, weight_decay 0 (decoupled), bits 8, min_8bit_size 4096.
+// Also throws UsageError "optim.dtype". Other errors and the thread rule: stateful_optimizer.h.
 #pragma once
 
 #include "hasten/base/export.h"

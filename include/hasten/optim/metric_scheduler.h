@@ -10,12 +10,12 @@
 // for more than `patience` evaluations. greedy does the same, and divides them by `factor` when it
 // has improved in more than `patience` evaluations in succession. Keys of both: mode (min or max:
 // whether a lower or a higher metric is better), factor, patience, threshold (the least
-// improvement), threshold_mode (rel: a share of the best metric; abs), cooldown (evaluations that do
-// not count after a reduction), min_lr, eps (the least change of a learning rate). Keys of greedy:
-// max_lr, warmup (evaluations that do not count after an increase), smooth and window_size (replaces
-// the metric by its mean over a window), reset_start (reductions at min_lr before it starts again).
-// Defaults: reduce_lr_on_plateau 0.1, 10, 1e-4, rel, 0, 0, 1e-8; greedy 0.95, 10, 1e-6, abs, 0,
-// 1e-3, 1e-8, 1, 0, false, 50, 500.
+// improvement), threshold_mode (rel: a share of the best metric; abs), cooldown (evaluations that
+// do not count after a reduction), min_lr, eps (the least change of a learning rate). Keys of
+// greedy: max_lr, warmup (evaluations that do not count after an increase), smooth and window_size
+// (replaces the metric by its mean over a window), reset_start (reductions at min_lr before it
+// starts again). Defaults: reduce_lr_on_plateau 0.1, 10, 1e-4, rel, 0, 0, 1e-8; greedy 0.95, 10,
+// 1e-6, abs, 0, 1e-3, 1e-8, 1, 0, false, 50, 500.
 //
 // Pass a metric that is equal in all processes. Throws ConfigError "optim.scheduler-kwargs". Thread
 // rule: one thread at a time. The optimizer must outlive the scheduler. Source:
@@ -41,8 +41,8 @@ class HASTEN_API MetricScheduler {
   virtual void step(double metric) = 0;
   // The current learning rate of each group.
   std::vector<double> get_last_lr() const;
-  // The state that a resumed run needs; all values are finite. set_state() restores it, and sets the
-  // learning rates.
+  // The state that a resumed run needs; all values are finite. set_state() restores it, and sets
+  // the learning rates.
   virtual std::map<std::string, double> state() const = 0;
   virtual void set_state(const std::map<std::string, double>& state) = 0;
 

@@ -11,10 +11,10 @@
 //
 // The arithmetic is that of hasten::Muon (hasten/optim/muon.h) and of torch.optim.AdamW. Defaults:
 // lr 1e-3, weight_decay 0.1 (decoupled), use_muon true; for Muon momentum 0.95, nesterov true,
-// ns_steps 5, adjust_lr_fn "match_rms_adamw", with which one learning rate fits both; for AdamW betas
-// 0.9 and 0.999, eps 1e-8. Keeps one float for each float of Muon's matrices and two for those of
-// others. Also throws UsageError "optim.not-a-matrix" for a parameter of another shape in a group of
-// Muon's. Errors and the thread rule: stateful_optimizer.h.
+// ns_steps 5, adjust_lr_fn "match_rms_adamw", with which one learning rate fits both; for AdamW
+// betas 0.9 and 0.999, eps 1e-8. Keeps one float for each float of Muon's matrices and two for
+// those of others. Also throws UsageError "optim.not-a-matrix" for a parameter of another shape in
+// a group of Muon's. Errors and the thread rule: stateful_optimizer.h.
 #pragma once
 
 #include "hasten/base/export.h"

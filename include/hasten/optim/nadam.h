@@ -7,8 +7,8 @@
 //   nadam.step();
 //
 // Defaults: lr 2e-3, betas 0.9 and 0.999, eps 1e-8, weight_decay 0, momentum_decay 4e-3,
-// decoupled_weight_decay false (the decay is added to the gradient). Keeps two floats for each float
-// of a parameter. Errors and the thread rule: stateful_optimizer.h.
+// decoupled_weight_decay false (the decay is added to the gradient). Keeps two floats for each
+// float of a parameter. Errors and the thread rule: stateful_optimizer.h.
 #pragma once
 
 #include "hasten/base/export.h"

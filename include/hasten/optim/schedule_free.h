@@ -1,6 +1,6 @@
 // File: hasten/optim/schedule_free.h
-// Schedule-free AdamW and SGD: a mean of the weights replaces the decay of the learning rate (Defazio
-// et al. 2024). Arithmetic and options are those of the Python package schedulefree.
+// Schedule-free AdamW and SGD: a mean of the weights replaces the decay of the learning rate
+// (Defazio et al. 2024). Arithmetic and options are those of the Python package schedulefree.
 //
 //   hasten::ScheduleFreeAdamW adamw(
 //       model->parameters(),
@@ -12,9 +12,9 @@
 //
 // An optimizer begins in the mode of eval(); step() requires that of train(). Use a constant
 // learning rate. Defaults: lr 2.5e-3 (AdamW) and 1 (SGD), betas 0.9 and 0.999, eps 1e-8, momentum
-// 0.9, weight_decay 0 (decoupled from the second moment, at the weights of train()). AdamW keeps two
-// floats for each float of a parameter, SGD one. Also throws UsageError "optim.eval-mode" if step()
-// is called in the mode of eval(). Errors and the thread rule: stateful_optimizer.h.
+// 0.9, weight_decay 0 (decoupled from the second moment, at the weights of train()). AdamW keeps
+// two floats for each float of a parameter, SGD one. Also throws UsageError "optim.eval-mode" if
+// step() is called in the mode of eval(). Errors and the thread rule: stateful_optimizer.h.
 #pragma once
 
 #include "hasten/base/export.h"

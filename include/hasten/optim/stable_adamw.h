@@ -7,8 +7,8 @@
 //   stable.step();
 //
 // It replaces the clipping of gradients. Defaults: lr 1e-3, betas 0.9 and 0.99, eps 1e-6,
-// weight_decay 0.01. With max_lr, the highest learning rate of the run, weight decay does not depend
-// on lr itself but on lr / max_lr; 0: it depends on lr. Keeps two floats for each float of a
+// weight_decay 0.01. With max_lr, the highest learning rate of the run, weight decay does not
+// depend on lr itself but on lr / max_lr; 0: it depends on lr. Keeps two floats for each float of a
 // parameter. Errors and the thread rule: stateful_optimizer.h.
 #pragma once
 

@@ -124,8 +124,8 @@ class HASTEN_API StatefulOptimizer : public torch::optim::Optimizer {
   // True if gradients may be sparse. A step then has the result of the dense gradient that a sparse
   // one stands for.
   virtual bool takes_sparse_gradients() const { return false; }
-  // True if the step of a parameter does not depend on other parameters, so that they may be stepped
-  // one after the other in any order. False for optimizers that count the steps of a group.
+  // True if the step of a parameter does not depend on other parameters, so that they may be
+  // stepped one after the other in any order. False for optimizers that count the steps of a group.
   virtual bool steps_parameters_apart() const { return true; }
 
  protected:

@@ -1,6 +1,6 @@
 // File: hasten/options/lora_options.h
-// Describes an adapter of low rank: the options of add_lora (hasten/models/lora.h), with the names and
-// defaults of PEFT's LoraConfig.
+// Describes an adapter of low rank: the options of add_lora (hasten/models/lora.h), with the names
+// and defaults of PEFT's LoraConfig.
 //
 //   const LoraOptions options{.r = 8, .alpha = 16, .target_modules = {"query", "value"}};
 //
@@ -27,11 +27,12 @@ struct LoraOptions {
   // The linear layers that are adapted. Each entry is the path of a layer, its last parts ("query",
   // "attention.output.dense"), an ECMAScript expression that matches the whole path
   // (".*\\.[0-3]\\..*query"), or "all-linear", which stands for all layers apart from those of
-  // modules_to_save and the output layer of a language model. Empty: query and value, or their names
-  // in GPT-2 and Llama.
+  // modules_to_save and the output layer of a language model. Empty: query and value, or their
+  // names in GPT-2 and Llama.
   std::vector<std::string> target_modules;
   // Modules that are trained whole and saved with the adapter, such as a new head: paths or their
-  // last parts. For the task types SEQ_CLS and TOKEN_CLS the modules classifier and score are added.
+  // last parts. For the task types SEQ_CLS and TOKEN_CLS the modules classifier and score are
+  // added.
   std::vector<std::string> modules_to_save;
   LoraBias bias = LoraBias::none;
   // Scales the adapter by alpha / sqrt(r) instead of alpha / r (Kalajdzievski 2023).

@@ -55,7 +55,8 @@ struct TrainOptions {
   bool ignore_mismatched_sizes = false;  // Initialize weights of another shape than the file's.
   AttentionImplementation attn_implementation = AttentionImplementation::sdpa;
 
-  // An adapter (hasten/options/lora_options.h), which is trained instead of the model. lora_r 0: none.
+  // An adapter (hasten/options/lora_options.h), which is trained instead of the model. lora_r 0:
+  // none.
   std::int64_t lora_r = 0;
   double lora_alpha = LoraOptions{}.alpha, lora_dropout = 0;
   std::vector<std::string> lora_target_modules;
@@ -67,18 +68,18 @@ struct TrainOptions {
 
   std::string data;       // A file or a folder of the task (docs/tasks.md), or "dummy".
   std::string eval_data;  // The same for evaluation.
-  // The columns of a table. For token classification resolve_train sets tokens and tags if no source
-  // sets other names.
+  // The columns of a table. For token classification resolve_train sets tokens and tags if no
+  // source sets other names.
   std::string text_column = "text";
   std::string text_pair_column = "text_pair";  // Used if the data has it.
   std::string label_column = "label";
   std::int64_t max_length = 512;  // Tokens per row; the model may limit it further.
-  // Masked language modelling: the share of tokens (or words) that are masked, and whether each text
-  // is a row of its own.
+  // Masked language modelling: the share of tokens (or words) that are masked, and whether each
+  // text is a row of its own.
   double mlm_probability = 0.15;
   bool whole_word_mask = false, line_by_line = false;
-  // Image classification: the column of a table with the names of the image files, and what training
-  // changes at random (hasten/data/images.h).
+  // Image classification: the column of a table with the names of the image files, and what
+  // training changes at random (hasten/data/images.h).
   std::string image_column = "file";
   bool random_crop = false, random_flip = false;
   std::int64_t dummy_rows = 512;    // Rows of "dummy" data.

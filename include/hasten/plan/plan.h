@@ -103,8 +103,9 @@ HASTEN_API anatomy::StepComparison compare_changes(const PlanOptions& options,
                                                    const OnChange& on_begin = {});
 
 // Returns the needs of the step in an anatomy's JSON (to_json of a Report), such as that of
-// `hasten estimate --output FILE.json -- PROGRAM`. Its time is that of the roofline, divided by usual
-// efficiencies; on the CPU the roofs of this machine are measured. Throws DataError "plan.report".
+// `hasten estimate --output FILE.json -- PROGRAM`. Its time is that of the roofline, divided by
+// usual efficiencies; on the CPU the roofs of this machine are measured. Throws DataError
+// "plan.report".
 HASTEN_API StepNeeds read_step_needs(const std::string& report_json);
 
 // The names and effects of all techniques, as a table for a terminal.

@@ -11,13 +11,14 @@
 //   hook.remove();         // backward() exchanges gradients during the pass again
 //
 // With such a function the first backward pass of the last micro-batch of a window computes its
-// gradients, then calls the function, and only then exchanges the gradients: what the function throws,
-// backward() throws, and nothing has been exchanged. Without it, gradients are exchanged while the
-// pass still computes, which is faster. Every process calls the function in the same micro-batch; a
-// process that leaves out that backward pass has to take part in the function's collectives itself.
-// The function is not called in one process, outside of accumulate(), and in no_sync() and LocalSGD.
-// Not for join_uneven_inputs (UsageError "prepare.join-call") and elastic
-// ranks ("prepare.elastic-loop"). Thread rule: the training thread.
+// gradients, then calls the function, and only then exchanges the gradients. An exception of the
+// function leaves backward(), and nothing has been exchanged. Without it, gradients are exchanged
+// while the pass still computes, which is faster. Every process calls the function in the same
+// micro-batch; a process that leaves out that backward pass has to take part in the function's
+// collectives itself. The function is not called in one process, outside of accumulate(), and in
+// no_sync() and LocalSGD. join_uneven_inputs refuses such a function (UsageError
+// "prepare.join-call"), and so do elastic ranks ("prepare.elastic-loop"). Thread rule: the training
+// thread.
 #pragma once
 
 #include <functional>

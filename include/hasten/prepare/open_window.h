@@ -27,7 +27,8 @@ namespace hasten {
 
 // The position in one window, in this process.
 struct OpenWindow {
-  // The numbers of its models, which were passed to accumulate(), in the order of their preparation.
+  // The numbers of its models, which were passed to accumulate(), in the order of their
+  // preparation.
   std::vector<std::int64_t> models;
   // The micro-batches that have begun.
   std::int64_t micro_batches = 0;
@@ -36,13 +37,13 @@ struct OpenWindow {
   std::int64_t capacity = 1;
   // The micro-batches that had a backward pass.
   std::int64_t backward_passes = 0;
-  // The rows of the micro-batches, without those that only fill up a step. Batches of loaders that do
-  // not know their rows, and micro-batches outside of a loop over a prepared loader, count 0.
+  // The rows of the micro-batches, without those that only fill up a step. Batches of loaders that
+  // do not know their rows, and micro-batches outside of a loop over a prepared loader, count 0.
   std::int64_t rows = 0;
   // The sum of the weights of the backward passes: 1 for each, or the `items` of backward().
   double weight = 0;
-  // True from the last micro-batch until the optimizer's step. Such a window can be read, but neither
-  // saved nor restored: the next micro-batch would begin another window.
+  // True from the last micro-batch until the optimizer's step. Such a window can be read, but
+  // neither saved nor restored: the next micro-batch would begin another window.
   bool awaits_step = false;
 
   bool operator==(const OpenWindow&) const = default;
@@ -59,8 +60,8 @@ struct HASTEN_API OpenWindows {
 
   bool empty() const { return windows.empty(); }
 
-  // All of it as named tensors, for a file of its own or as a part of another one. Throws UsageError
-  // "checkpoint.open-window" if a window waits for its step.
+  // All of it as named tensors, for a file of its own or as a part of another one. Throws
+  // UsageError "checkpoint.open-window" if a window waits for its step.
   TensorDict state_dict() const;
   // Reads such tensors. Throws DataError "checkpoint.window".
   void load_state_dict(const TensorDict& state);

@@ -72,8 +72,9 @@ class PreparedModel {
     const detail::ForwardScope scope(*state_, *module_);
     return call_module(*module_, std::forward<Arguments>(arguments)...);
   }
-  // Calls f with the module, as one forward pass in the Accelerator's precision. It is for functions
-  // that call the module themselves: `model.call([&](Net& net) { return loss_of(net, batch); })`.
+  // Calls f with the module, as one forward pass in the Accelerator's precision. It is for
+  // functions that call the module themselves: `model.call([&](Net& net) { return loss_of(net,
+  // batch); })`.
   template <class F>
   auto call(F&& f) {
     const detail::ForwardScope scope(*state_, *module_);
@@ -147,8 +148,8 @@ class HASTEN_API PreparedScheduler {
  public:
   using IsPrepared = void;
 
-  // A scheduler whose step() does nothing while the latest micro-batch does not close its window, or
-  // if the latest step of a prepared optimizer was skipped.
+  // A scheduler whose step() does nothing while the latest micro-batch does not close its window,
+  // or if the latest step of a prepared optimizer was skipped.
   PreparedScheduler(std::shared_ptr<torch::optim::LRScheduler> scheduler,
                     std::shared_ptr<AcceleratorState> state);
   // A scheduler of a prepared optimizer: its step() does nothing if that optimizer has made no step

@@ -57,8 +57,8 @@ HASTEN_API void add_position(AcceleratorState& state,
 // to enter() are the Accelerator's current ones until the end of the pass.
 class HASTEN_API LoaderPass {
  public:
-  // `draws`: the loader is not hasten's and may draw random numbers. `position` is null for a loader
-  // of hasten's.
+  // `draws`: the loader is not hasten's and may draw random numbers. `position` is null for a
+  // loader of hasten's.
   LoaderPass(std::shared_ptr<AcceleratorState> state, bool draws,
              std::shared_ptr<ForeignLoaderPosition> position);
   LoaderPass(const LoaderPass&) = delete;

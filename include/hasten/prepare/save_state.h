@@ -54,8 +54,8 @@ struct ProjectConfiguration {
 };
 
 struct SaveStateOptions {
-  // Copies the state and returns; a thread writes the copy while training goes on. The copy takes as
-  // much memory as the checkpoint has bytes, until it is written.
+  // Copies the state and returns; a thread writes the copy while training goes on. The copy takes
+  // as much memory as the checkpoint has bytes, until it is written.
   bool asynchronous = false;
 };
 

@@ -25,8 +25,8 @@ struct TextCheck {
 };
 
 // Throws UsageError `check.code` in every process unless the text is the same in all of them. The
-// error names the first rank whose text differs from that of rank 0, and the first line that differs
-// ("no further line" if a text has ended). A collective.
+// error names the first rank whose text differs from that of rank 0, and the first line that
+// differs ("no further line" if a text has ended). A collective.
 HASTEN_API void check_same_text(const std::string& text, const Group& group,
                                 const TextCheck& check);
 

@@ -68,8 +68,8 @@ struct Names<TrialState> {
   static constexpr std::string_view text[] = {"complete", "pruned", "failed"};
 };
 
-// Stops a trial early, as Optuna's MedianPruner, if the best of its reports is worse than the median
-// of the reports of complete trials at the same step.
+// Stops a trial early, as Optuna's MedianPruner, if the best of its reports is worse than the
+// median of the reports of complete trials at the same step.
 struct MedianPruner {
   std::int64_t n_startup_trials = 5;  // Complete trials before any is stopped.
   std::int64_t n_warmup_steps = 0;    // No trial is stopped before this step.

@@ -12,8 +12,8 @@
 // rounded to at least six significant digits, so that they are short to write and do not depend on
 // the mathematical library.
 //
-// Throws ConfigError "search.space" for a range or a list that is not usable, and for a name that is
-// given twice. Thread rule: a value; reading it from several threads is safe.
+// Throws ConfigError "search.space" for a range or a list that is not usable, and for a name that
+// is given twice. Thread rule: a value; reading it from several threads is safe.
 #pragma once
 
 #include <cstdint>
@@ -81,9 +81,10 @@ class HASTEN_API SearchSpace {
 HASTEN_API std::string to_text(const SearchDimension& dimension);
 
 // Reads a space from a YAML or JSON file: a map from names to one of {uniform: [LOW, HIGH]},
-// {log_uniform: [LOW, HIGH]}, {int: [LOW, HIGH]}, {log_int: [LOW, HIGH]} and {choice: [VALUE, ...]},
-// where uniform and int may also have `step`. Choices are texts as they are written. Throws
-// ConfigError "search.space" and "config.*" with the line and the key, and IoError "io.cannot-read".
+// {log_uniform: [LOW, HIGH]}, {int: [LOW, HIGH]}, {log_int: [LOW, HIGH]} and {choice: [VALUE,
+// ...]}, where uniform and int may also have `step`. Choices are texts as they are written. Throws
+// ConfigError "search.space" and "config.*" with the line and the key, and IoError
+// "io.cannot-read".
 HASTEN_API SearchSpace read_search_space(const std::string& path);
 
 }  // namespace hasten

@@ -99,8 +99,8 @@ class HASTEN_API Tokenizer {
   // The padding token of tokenizer_config.json, or else of tokenizer.json's padding.
   std::optional<std::int32_t> pad_id() const;
   std::optional<std::int32_t> mask_id() const;
-  // The ids of all special_tokens(), ascending: all_special_ids of Transformers. An added token that
-  // is only marked as special in tokenizer.json is not one of them.
+  // The ids of all special_tokens(), ascending: all_special_ids of Transformers. An added token
+  // that is only marked as special in tokenizer.json is not one of them.
   std::vector<std::int32_t> special_ids() const;
   // The limit of tokenizer_config.json in tokens; 0: unknown.
   std::int64_t model_max_length() const noexcept;

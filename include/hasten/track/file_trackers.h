@@ -42,9 +42,9 @@ class HASTEN_API TensorBoardTracker : public Tracker {
   bool has_configuration_ = false;
 };
 
-// Writes metrics.jsonl: {"step": 10, "time": 1790000000.5, "train/loss": 0.41} for each log(), where
-// a value that is not finite is null and the time is in seconds since 1970; {"config": {...}} for
-// the configuration; and {"step": 10, "time": ..., "NAME": "TEXT"} for a text.
+// Writes metrics.jsonl: {"step": 10, "time": 1790000000.5, "train/loss": 0.41} for each log(),
+// where a value that is not finite is null and the time is in seconds since 1970; {"config": {...}}
+// for the configuration; and {"step": 10, "time": ..., "NAME": "TEXT"} for a text.
 class HASTEN_API JsonLinesTracker : public Tracker {
  public:
   explicit JsonLinesTracker(const std::filesystem::path& folder);

@@ -59,7 +59,8 @@ class HASTEN_API Tracker {
   // Keeps the values under the names that Hugging Face's logs have ("loss", "eval_loss"), not under
   // those that its TensorBoard callback gives them ("train/loss", "eval/loss").
   virtual bool keeps_log_names() const { return false; }
-  // Completes what is kept. Nothing is logged afterwards. The destructor of a tracker does the same.
+  // Completes what is kept. Nothing is logged afterwards. The destructor of a tracker does the
+  // same.
   virtual void finish() {}
 };
 
@@ -77,9 +78,8 @@ struct TrackerOptions {
 HASTEN_API std::shared_ptr<Tracker> make_tracker(const std::string& name,
                                                  const TrackerOptions& options);
 HASTEN_API const std::vector<std::string>& tracker_names();
-// Returns the names without duplicates, with "all" replaced by every tracker that can be used here
-// (mlflow with the variable MLFLOW_TRACKING_URI)
-// and without "none". Throws ConfigError "track.unknown".
+// Returns the names without duplicates and without "none", with "all" replaced by every tracker
+// that can be used here (mlflow if MLFLOW_TRACKING_URI is set). Throws ConfigError "track.unknown".
 HASTEN_API std::vector<std::string> expanded_tracker_names(const std::vector<std::string>& names);
 
 }  // namespace hasten

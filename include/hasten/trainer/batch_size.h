@@ -10,14 +10,14 @@
 //   // a loader with batches of fits.rows, and fits.accumulation of them in each window
 //
 // Every process tries a batch. If one of them runs out of memory, all try half of it with twice as
-// many micro-batches, so a step has as many rows as before. The trial must not communicate: call the
-// module itself and not a prepared one, whose backward pass exchanges gradients. An exception of
-// another kind is thrown in all processes. The option auto_find_batch_size of the Trainer does the
-// same without a trial.
+// many micro-batches, so a step has as many rows as before. The trial must not communicate: call
+// the module itself and not a prepared one, whose backward pass exchanges gradients. An exception
+// of another kind is thrown in all processes. The option auto_find_batch_size of the Trainer does
+// the same without a trial.
 //
 // Throws MemoryError "trainer.batch-size-floor" if the smallest batch does not fit, UsageError
-// "trainer.batch-size" for a number below 1 or one that differs between processes, and what the trial
-// throws. A collective. Thread rule:
+// "trainer.batch-size" for a number below 1 or one that differs between processes, and what the
+// trial throws. A collective. Thread rule:
 // that of the group's collectives. Source: find_executable_batch_size of Accelerate 1.15, whose
 // processes do not agree and whose steps get smaller.
 #pragma once

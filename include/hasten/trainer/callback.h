@@ -67,8 +67,8 @@ class HASTEN_API TrainerCallback {
   // the optimizer clips them as it reads them, which saves a pass over memory; the weights are the
   // same.
   virtual bool reads_gradients() const { return true; }
-  // True if on_step_end uses the loss. If no callback does, a run on a GPU or a TPU reads losses only
-  // when it needs them, such as for a log, and no step waits for the device.
+  // True if on_step_end uses the loss. If no callback does, a run on a GPU or a TPU reads losses
+  // only when it needs them, such as for a log, and no step waits for the device.
   virtual bool reads_losses() const { return true; }
   // Called after an optimizer step. `loss` is the mean over its window. If reads_losses() is false
   // for all callbacks, it is on a GPU or a TPU that of the latest step that has been read, or 0.

@@ -44,8 +44,9 @@ concept ComputesLoss = requires(Model& model, Batch& batch) {
   { model.forward(batch) } -> std::same_as<ModelOutput>;
 };
 
-// A module that takes and returns tensors by name, such as an ExportedModule. Its loss is the output
-// "loss"; its logits are "logits", or the only other output. The rest is ModelOutput::others.
+// A module that takes and returns tensors by name, such as an ExportedModule. Its loss is the
+// output "loss"; its logits are "logits", or the only other output. The rest is
+// ModelOutput::others.
 template <class Model>
 concept NamesItsOutputs = requires(Model& model, TensorDict& batch) {
   { model.forward(batch) } -> std::same_as<TensorDict>;

@@ -16,7 +16,8 @@
 //
 // The terminal is restored when the run ends or throws, and if the process exits or is ended by a
 // signal other than SIGKILL. For that the object installs handlers for the signals whose action is
-// the default one. Make it before a StopOnSignal. Thread rule: that of callbacks; a thread of its own draws.
+// the default one. Make it before a StopOnSignal. Thread rule: that of callbacks; a thread of its
+// own draws.
 #pragma once
 
 #include <memory>

@@ -1,18 +1,19 @@
 // File: hasten/trainer/estimate.h
 // Predicts what a training run will take before it runs, by making the Trainer's own steps on
-// placeholder rows in a dry run. A generation is predicted in the same way, with its caches and beams.
+// placeholder rows in a dry run. A generation is predicted in the same way, with its caches and
+// beams.
 //
 //   anatomy::Report report = estimate({.model = "bert-large",
 //                                      .length = 512,
 //                                      .arguments = {.per_device_train_batch_size = 4}});
 //   const std::int64_t bytes = report.memory.peak;
 //
-// Rows are random ids of the given length; those of an exported model (a .pt2 file) are random values
-// for its inputs, in which every dynamic size but the number of rows is the length. Only arguments that change a step matter: batch size,
-// accumulation, optimizer, precision, clipping. With dry = false the same steps are made for real
-// and measured; the tests compare the prediction with that. Throws what load_model, Trainer and
-// DryRun throw, and UsageError "models.sequence-too-long". Thread rule: one call at a time in a
-// process.
+// Rows are random ids of the given length; those of an exported model (a .pt2 file) are random
+// values for its inputs, in which every dynamic size but the number of rows is the length. Only
+// arguments that change a step matter: batch size, accumulation, optimizer, precision, clipping.
+// With dry = false the same steps are made for real and measured; the tests compare the prediction
+// with that. Throws what load_model, Trainer and DryRun throw, and UsageError
+// "models.sequence-too-long". Thread rule: one call at a time in a process.
 #pragma once
 
 #include <optional>

@@ -40,7 +40,8 @@ namespace hasten {
 class HASTEN_API ExportedFiles {
  public:
   // The module must outlive this object. If the labels of eval() are optional, its rows may lack
-  // them: the program gets zeros in their place, and the loss that it computes from them is left out.
+  // them: the program gets zeros in their place, and the loss that it computes from them is left
+  // out.
   ExportedFiles(const TrainOptions& options, ExportedModule& model,
                 EvalLabels eval_labels = EvalLabels::required);
   ~ExportedFiles();

@@ -30,10 +30,10 @@
 namespace hasten {
 
 // Trains, and returns the metric of the last evaluation, or nothing if the trial was stopped. The
-// metric is metric_for_best_model, or else eval_loss. A run that does not end with an evaluation, or
-// that loads its best model, is evaluated at the end. Each evaluation reports the metric at its
-// optimizer step. The Trainer is used for this trial alone. A trial of a job that was restarted begins
-// anew. Throws what train() throws, and
+// metric is metric_for_best_model, or else eval_loss. A run that does not end with an evaluation,
+// or that loads its best model, is evaluated at the end. Each evaluation reports the metric at its
+// optimizer step. The Trainer is used for this trial alone. A trial of a job that was restarted
+// begins anew. Throws what train() throws, and
 // ConfigError "trainer.unknown-metric" if an evaluation does not return the metric.
 HASTEN_API std::optional<double> train_trial(Trainer& trainer, Trial& trial);
 // The same with another metric, such as "eval_f1".

@@ -10,8 +10,8 @@
 //   print_summary(result);
 //
 // It trains any LibTorch module. A module whose forward() takes a batch and returns a ModelOutput,
-// such as hasten's own models, needs nothing else; for any other one, compute_loss computes the loss
-// of a batch (hasten/trainer/compute_loss.h). Batches are of any type that a loader carries:
+// such as hasten's own models, needs nothing else; for any other one, compute_loss computes the
+// loss of a batch (hasten/trainer/compute_loss.h). Batches are of any type that a loader carries:
 //
 //   using Batch = std::pair<at::Tensor, at::Tensor>;
 //   Trainer own(net, arguments,
@@ -20,8 +20,8 @@
 //                                                              batch.second);
 //                }});
 //
-// A class that derives from Trainer replaces steps of the run, as with the Hugging Face Trainer: see
-// docs/trainer.md.
+// A class that derives from Trainer replaces steps of the run, as with the Hugging Face Trainer:
+// see docs/trainer.md.
 //
 // Behaviour, names and files are those of transformers' Trainer (5.23). docs/design/ lists the
 // differences: gradients of an accumulation window are weighted by their labels; losses that are
@@ -195,8 +195,8 @@ class HASTEN_API Trainer {
   Accelerator& accelerator() const;
 
   // The steps of a run. A class that derives from Trainer may replace each, and may call that of
-  // Trainer in it. Their names are those of the Hugging Face Trainer. docs/trainer.md has an example
-  // of each.
+  // Trainer in it. Their names are those of the Hugging Face Trainer. docs/trainer.md has an
+  // example of each.
 
   // Returns the loss of a batch on the device, and the logits if the module has them. Calls
   // TrainerParts::compute_loss or the module's forward(), and applies label_smoothing_factor.

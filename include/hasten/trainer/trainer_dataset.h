@@ -1,6 +1,6 @@
 // File: hasten/trainer/trainer_dataset.h
-// A dataset for the Trainer: any dataset of hasten/data or torch::data, with the collator that makes
-// its batches.
+// A dataset for the Trainer: any dataset of hasten/data or torch::data, with the collator that
+// makes its batches.
 //
 //   TrainerDataset train(tokens, DataCollatorWithPadding{.pad_token_id = 0});  // a TokenDataset
 //   TrainerDataset eval{ColumnDataset(columns)};                               // of TensorDicts
@@ -10,9 +10,9 @@
 // TensorDicts with input_ids, attention_mask, labels and others.
 //
 // A stream (hasten/data/streams.h) need not know its length: training on it needs max_steps. A run
-// that resumes calls the stream's skip(), or reads again what the run has had. Copies share the data,
-// also the position of a stream, so training and evaluation need streams of their own. Thread rule:
-// that of the dataset; several loaders may read a dataset that is not a stream at once.
+// that resumes calls the stream's skip(), or reads again what the run has had. Copies share the
+// data, also the position of a stream, so training and evaluation need streams of their own. Thread
+// rule: that of the dataset; several loaders may read a dataset that is not a stream at once.
 #pragma once
 
 #include <cstdint>
