@@ -15,7 +15,7 @@ set_target_properties(hasten-torch PROPERTIES INSTALL_RPATH "$ORIGIN/../../${CMA
 install(TARGETS hasten hasten_core EXPORT hastenTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS hasten_attach hasten_preload LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 set_target_properties(hasten_attach PROPERTIES INSTALL_RPATH "$ORIGIN;${HASTEN_LIBTORCH_FOUND}/lib")
-foreach(module IN ITEMS hasten_nccl hasten_row_kernels)
+foreach(module IN ITEMS hasten_cuda_graphs hasten_nccl hasten_row_kernels)
   if(TARGET ${module})
     install(TARGETS ${module} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
   endif()

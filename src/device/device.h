@@ -28,6 +28,7 @@
 namespace hasten {
 
 class CollectiveBackend;
+struct GraphSupport;
 
 // The kernel that hasten::AdamW uses.
 enum class AdamWKernel {
@@ -153,6 +154,9 @@ class Device {
   // ops::bias_gelu, dropout, dropout_add_norm, embedding_sum and linear_cross_entropy.
   virtual bool has_row_kernels(at::ScalarType) const { return false; }
 
+  // Returns a recorder of graphs of operations (device/graph_recorder.h), or why there is none.
+  virtual GraphSupport graphs(int index) const;
+
   // Sets for this process whether products of float numbers on the device may round their factors to
   // TF32, which has 10 bits after the point. Returns false if the device has no TF32.
   virtual bool set_tf32(int /*index*/, bool /*is_on*/) const { return false; }
@@ -185,6 +189,18 @@ class Device {
 const std::vector<const Device*>& all_devices();
 // Returns the Device of a tensor's device. Devices that hasten does not know have the defaults.
 const Device& device_of(at::Device device);
+// Makes device_of() return another Device for its type while it lives, for tests of what devices change.
+// Thread rule: while no other thread uses a device of this type.
+class [[nodiscard]] DeviceReplacement {
+ public:
+  explicit DeviceReplacement(const Device& device);
+  DeviceReplacement(const DeviceReplacement&) = delete;
+  DeviceReplacement& operator=(const DeviceReplacement&) = delete;
+  ~DeviceReplacement();
+
+ private:
+  const Device* const before_;
+};
 // Returns the Device that serves the request; the CPU serves every request.
 const Device& choose_device(const DeviceRequest& request);
 

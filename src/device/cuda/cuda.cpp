@@ -6,6 +6,7 @@
 
 #include "device/collective_backend.h"
 #include "device/cuda/cuda_driver.h"
+#include "device/cuda/cuda_graphs.h"
 #include "device/cuda/cuda_library.h"
 #include "device/cuda/nccl.h"
 #include "device/cuda/nvml.h"
@@ -54,6 +55,8 @@ class Cuda final : public Device {
   const CollectiveBackend* collectives() const override { return &nccl(); }
 
   bool has_row_kernels(at::ScalarType type) const override { return has_gpu_row_kernels(type); }
+
+  GraphSupport graphs(int index) const override { return cuda_graphs(index); }
 
   bool set_tf32(int index, bool is_on) const override {
     if (compute_capability(index) < 80) return false;

@@ -16,6 +16,8 @@ struct Decisions {
   std::uint32_t threshold = 0;
   // Kept elements are multiplied by this.
   float scale = 1.0f;
+  // Null, or the address of the seed on the GPU, which a CUDA graph reads in each replay.
+  const std::uint64_t* seed_at = nullptr;
 
   // Sets the factors of kCount (1 or 4) columns from `column`, each 0 or `scale`.
   template <int kCount>
@@ -63,8 +65,8 @@ struct Decisions {
     const auto counter = static_cast<std::uint32_t>((column >> 7) * 16 + ((column & 63) >> 2));
     std::uint32_t c0 = counter, c1 = static_cast<std::uint32_t>(row),
                   c2 = static_cast<std::uint32_t>(static_cast<std::uint64_t>(row) >> 32), c3 = 0;
-    std::uint32_t k0 = static_cast<std::uint32_t>(seed),
-                  k1 = static_cast<std::uint32_t>(seed >> 32);
+    const std::uint64_t key = seed_at != nullptr ? *seed_at : seed;
+    std::uint32_t k0 = static_cast<std::uint32_t>(key), k1 = static_cast<std::uint32_t>(key >> 32);
     for (int round = 0; round < 10; ++round) {
       const std::uint64_t a = static_cast<std::uint64_t>(c0) * 0xD2511F53u,
                           b = static_cast<std::uint64_t>(c2) * 0xCD9E8D57u;

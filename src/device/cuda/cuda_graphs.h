@@ -1,0 +1,14 @@
+// File: device/cuda/cuda_graphs.h (internal)
+// CUDA graphs (at::cuda::CUDAGraph), from the module libhasten_cuda_graphs.so next to libhasten. The
+// module is built if CUDA's headers are installed and loaded if CUDA's libraries are. Thread rule: that
+// of device/graph_recorder.h.
+#pragma once
+
+#include "device/graph_recorder.h"
+
+namespace hasten {
+
+// Returns a recorder for a GPU, or why there is none: the module is missing, or a GPU is simulated.
+GraphSupport cuda_graphs(int index);
+
+}  // namespace hasten

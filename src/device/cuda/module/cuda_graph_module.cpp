@@ -1,0 +1,95 @@
+// Records CUDA graphs with LibTorch. It needs CUDA's headers to compile and its libraries to run, so it
+// is a module that device/cuda/cuda_graphs.cpp loads on a machine with a GPU.
+#include <ATen/cuda/CUDAContextLight.h>
+#include <ATen/cuda/CUDAGeneratorImpl.h>
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <exception>
+
+#include "base/internal_api.h"
+#include "device/graph_recorder.h"
+
+namespace hasten {
+namespace {
+
+class CudaGraph final : public RecordedGraph {
+ public:
+  explicit CudaGraph(c10::DeviceIndex index) : index_(index) {}
+
+  void replay() override {
+    const c10::DeviceGuard guard(at::Device(at::kCUDA, index_));
+    graph.replay();
+  }
+
+  at::cuda::CUDAGraph graph;
+
+ private:
+  const c10::DeviceIndex index_;
+};
+
+// Returns what an exception of the call says; empty: it threw none.
+template <class Call>
+std::string failure_of(const Call& call) {
+  try {
+    call();
+    return "";
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
+class CudaGraphRecorder final : public GraphRecorder {
+ public:
+  explicit CudaGraphRecorder(int index)
+      : index_(static_cast<c10::DeviceIndex>(index)),
+        stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, index_)),
+        pool_(at::cuda::graph_pool_handle()) {}
+
+  Recording record(const std::function<void()>& work) override {
+    const c10::DeviceGuard guard(at::Device(at::kCUDA, index_));
+    // A capture must not begin before the work that its stream depends on has ended, and the graph's
+    // pool can use memory only if the caching allocator has returned it to the driver.
+    c10::cuda::device_synchronize();
+    c10::cuda::CUDACachingAllocator::emptyCache();
+    const c10::StreamGuard side(stream_.unwrap());
+    // Makes cuBLAS's workspace of this stream, which outlives the graph, outside of its pool.
+    (void)at::cuda::getCurrentCUDABlasHandle();
+    const at::Generator generator = at::cuda::detail::getDefaultCUDAGenerator(index_);
+    const at::Generator before = generator.clone();
+    auto made = std::make_unique<CudaGraph>(index_);
+    std::string failure = failure_of([&] {
+      // Other threads, such as one that pins batches, may go on to call CUDA.
+      made->graph.capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
+    });
+    if (failure.empty()) {
+      failure = failure_of(work);
+      const std::string at_end = failure_of([&] { made->graph.capture_end(); });
+      if (failure.empty()) failure = at_end;
+    }
+    if (failure.empty()) return {.graph = std::move(made)};
+    // A capture that failed leaves the generator as if it still went on.
+    at::Generator restored = generator;
+    restored.graphsafe_set_state(before);
+    return {.failure = failure};
+  }
+
+ private:
+  const c10::DeviceIndex index_;
+  // One stream for all captures, because libraries keep a workspace for each.
+  const c10::cuda::CUDAStream stream_;
+  const c10::MempoolId_t pool_;
+};
+
+}  // namespace
+}  // namespace hasten
+
+extern "C" HASTEN_INTERNAL_API hasten::GraphRecorder* hasten_cuda_graphs(int index) {
+  return new hasten::CudaGraphRecorder(index);
+}

@@ -1,0 +1,174 @@
+// A recorder of graphs for tests on the CPU. It keeps the operators of the work, and a replay calls them
+// again with the same tensors and numbers, as a CUDA graph starts kernels with the arguments that they had.
+// So a number that was passed by value is an old one in every later replay.
+//
+//   OperatorRecorder recorder;
+//   const GraphRecorder::Recording made = recorder.record([&] { y.add_(x, 2.0); });
+//   made.graph->replay();
+//
+// While it records, operators run, because the work needs their shapes; at the end the tensors get back what
+// they held.
+#pragma once
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <torch/torch.h>
+
+#include <cstring>
+#include <exception>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "autograd/operator_calls.h"
+#include "device/device.h"
+#include "device/graph_recorder.h"
+
+namespace hasten::operator_graphs {
+
+struct Call {
+  c10::OperatorHandle op;
+  torch::jit::Stack arguments, results;
+};
+
+inline void for_tensors(const c10::IValue& value,
+                        const std::function<void(const at::Tensor&)>& body) {
+  if (value.isTensor() && value.toTensor().defined()) body(value.toTensor());
+  if (value.isTensorList()) {
+    for (const at::Tensor& each : value.toTensorVector()) body(each);
+  }
+}
+
+// Calls the operators again, and gives their results the place of the recorded results.
+inline void repeat(const std::vector<Call>& calls) {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  for (const Call& each : calls) {
+    torch::jit::Stack stack = each.arguments;
+    each.op.callBoxed(stack);
+    for (std::size_t i = 0; i < stack.size(); ++i) {
+      std::vector<at::Tensor> made;
+      for_tensors(stack[i], [&](const at::Tensor& tensor) { made.push_back(tensor); });
+      std::size_t next = 0;
+      for_tensors(each.results[i], [&](const at::Tensor& recorded) {
+        const at::Tensor& tensor = made.at(next++);
+        TORCH_CHECK(tensor.sizes() == recorded.sizes(), "a replay of ", each.op.schema().name(),
+                    " has another shape");
+        if (!tensor.is_alias_of(recorded)) recorded.copy_(tensor);
+      });
+    }
+  }
+}
+
+class OperatorGraph final : public RecordedGraph {
+ public:
+  explicit OperatorGraph(std::vector<Call> calls, std::int64_t& replays)
+      : calls_(std::move(calls)), replays_(replays) {}
+  void replay() override {
+    ++replays_;
+    repeat(calls_);
+  }
+
+ private:
+  const std::vector<Call> calls_;
+  std::int64_t& replays_;
+};
+
+// Restores the content of the storages that operators write to.
+class WrittenStorages {
+ public:
+  void keep(const at::Tensor& tensor) {
+    const c10::Storage& storage = tensor.storage();
+    auto [found, is_new] = kept_.try_emplace(storage.unsafeGetStorageImpl(), storage);
+    if (!is_new) return;
+    const auto* const data = static_cast<const char*>(storage.data());
+    found->second.bytes.assign(data, data + storage.nbytes());
+  }
+  void restore() const {
+    for (const auto& [key, each] : kept_) {
+      if (!each.bytes.empty())
+        std::memcpy(each.storage.mutable_data(), each.bytes.data(), each.bytes.size());
+    }
+  }
+
+ private:
+  struct Kept {
+    explicit Kept(c10::Storage given) : storage(std::move(given)) {}
+    c10::Storage storage;
+    std::vector<char> bytes;
+  };
+  std::map<const c10::StorageImpl*, Kept> kept_;
+};
+
+class CallKeeper final : public OperatorInterceptor {
+ public:
+  void call(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+            torch::jit::Stack* stack) override {
+    const auto& schema = op.schema();
+    TORCH_CHECK(schema.name() != "aten::_local_scalar_dense",
+                "a number is read while a graph is recorded");
+    const std::size_t count = schema.arguments().size();
+    Call call{.op = op, .arguments = {stack->end() - std::ptrdiff_t(count), stack->end()}};
+    for (std::size_t i = 0; i < count; ++i) {
+      const c10::AliasInfo* const alias = schema.arguments()[i].alias_info();
+      if (alias == nullptr || !alias->isWrite()) continue;
+      for_tensors(call.arguments[i], [&](const at::Tensor& tensor) { written.keep(tensor); });
+    }
+    {
+      const InterceptionScope kernels_of_the_call(nullptr);
+      call_operator_kernel(op, keys, stack);
+    }
+    call.results = {stack->end() - std::ptrdiff_t(schema.returns().size()), stack->end()};
+    calls.push_back(std::move(call));
+  }
+
+  std::vector<Call> calls;
+  WrittenStorages written;
+};
+
+// The numbers of what recorders have done.
+struct Counts {
+  std::int64_t recordings = 0, replays = 0;
+};
+
+class OperatorRecorder final : public GraphRecorder {
+ public:
+  explicit OperatorRecorder(Counts& counts) : counts_(counts) {}
+
+  Recording record(const std::function<void()>& work) override {
+    CallKeeper keeper;
+    std::string failure;
+    try {
+      const InterceptionScope scope(&keeper);
+      work();
+    } catch (const c10::Error& error) {
+      failure = error.what_without_backtrace();
+    } catch (const std::exception& error) {
+      failure = error.what();
+    }
+    keeper.written.restore();
+    if (!failure.empty()) return {.failure = failure};
+    ++counts_.recordings;
+    return {.graph = std::make_unique<OperatorGraph>(std::move(keeper.calls), counts_.replays)};
+  }
+
+ private:
+  Counts& counts_;
+};
+
+// A device that differs from the CPU as a GPU does, on the CPU.
+class GraphDevice final : public Device {
+ public:
+  GraphDevice() : Device(at::kCPU, {.reads_scalars_late = true, .adamw = AdamWKernel::fused}) {}
+
+  bool is_available() const override { return true; }
+  std::vector<NamedGenerator> generators() const override {
+    return {{.name = "cpu", .generator = at::detail::getDefaultCPUGenerator()}};
+  }
+  GraphSupport graphs(int) const override {
+    return {.recorder = std::make_unique<OperatorRecorder>(counts)};
+  }
+
+  mutable Counts counts;
+};
+
+}  // namespace hasten::operator_graphs
