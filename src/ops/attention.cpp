@@ -111,10 +111,12 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const KeyMas
   if (!fits && !mask.lengths().empty())
     return attend_padded(attention, queries, keys, values, mask, heads, p, training);
   if (!fits) return reference_attention(queries, keys, values, mask, heads, training ? p : 0);
-  return Attention::apply(
-      with_whole_tokens(queries), with_whole_tokens(keys), with_whole_tokens(values),
-      optional_if_defined(additive),
-      AttentionCall{mask.lengths(), mask.is_causal(), heads, draw_dropout(p, training)});
+  const DropoutState dropout = draw_dropout(p, training);
+  TORCH_CHECK(!dropout.seed_at,
+              "attention on the CPU is given its seed as a number, which a graph ", "would repeat");
+  return Attention::apply(with_whole_tokens(queries), with_whole_tokens(keys),
+                          with_whole_tokens(values), optional_if_defined(additive),
+                          AttentionCall{mask.lengths(), mask.is_causal(), heads, dropout});
 }
 
 }  // namespace hasten::ops

@@ -8,8 +8,9 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-void dropout_cpu(const Tensor& x, std::int64_t seed, double p, const Tensor& y) {
-  const Dropout options = DropoutState{seed, p}.kernel_options();
+void dropout_cpu(const Tensor& x, std::int64_t seed, double p, const Tensor& y,
+                 const std::optional<Tensor>& seed_at) {
+  const Dropout options = dropout_options(seed, p, seed_at);
   dispatch_type(x, [&]<class T>(const RowKernels<T>& kernel, T*) {
     for_rows(x, [&](std::int64_t first, std::int64_t last, std::int64_t at) {
       kernel.dropout(rows_of<T>(x) + at, options, first, rows_of<T>(y) + at, last - first,
@@ -19,7 +20,9 @@ void dropout_cpu(const Tensor& x, std::int64_t seed, double p, const Tensor& y) 
 }
 
 TORCH_LIBRARY_FRAGMENT(hasten, library) {
-  add_operator(library, "dropout(Tensor x, int seed, float p, Tensor(a!) y) -> ()", dropout_cpu);
+  add_operator(library,
+               "dropout(Tensor x, int seed, float p, Tensor(a!) y, Tensor? seed_at=None) -> ()",
+               dropout_cpu);
 }
 
 struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
@@ -27,7 +30,7 @@ struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
                         const DropoutState& dropout) {
     save(context, dropout);
     const Tensor x = input.contiguous(), y = at::empty_like(x);
-    call_operator<dropout_cpu>("hasten::dropout", x, dropout.seed, dropout.p, y);
+    call_operator<dropout_cpu>("hasten::dropout", x, dropout.seed, dropout.p, y, dropout.seed_at);
     return y;
   }
   static variable_list backward(AutogradContext* context, variable_list grads) {

@@ -12,8 +12,8 @@ using torch::autograd::variable_list;
 void dropout_add_norm_forward_cpu(const Tensor& x, const Tensor& bias, const Tensor& residual,
                                   const Tensor& gamma, const Tensor& beta, double epsilon,
                                   std::int64_t seed, double p, const Tensor& z, const Tensor& y,
-                                  const Tensor& moments) {
-  const Dropout dropout = DropoutState{seed, p}.kernel_options();
+                                  const Tensor& moments, const std::optional<Tensor>& seed_at) {
+  const Dropout dropout = dropout_options(seed, p, seed_at);
   float *mean = moments.mutable_data_ptr<float>(), *rstd = mean + moments.size(1);
   dispatch_type(x, [&]<class T>(const RowKernels<T>& kernel, T*) {
     for_rows(x, [&](std::int64_t first, std::int64_t last, std::int64_t at) {
@@ -29,8 +29,9 @@ void dropout_add_norm_forward_cpu(const Tensor& x, const Tensor& bias, const Ten
 // sums [parts, 3 columns]: the gradients of bias, gamma and beta, side by side.
 void dropout_add_norm_backward_cpu(const Tensor& dy, const Tensor& z, const Tensor& moments,
                                    const Tensor& gamma, std::int64_t seed, double p,
-                                   const Tensor& dz, const Tensor& dx, const Tensor& sums) {
-  const Dropout dropout = DropoutState{seed, p}.kernel_options();
+                                   const Tensor& dz, const Tensor& dx, const Tensor& sums,
+                                   const std::optional<Tensor>& seed_at) {
+  const Dropout dropout = dropout_options(seed, p, seed_at);
   const float *mean = moments.const_data_ptr<float>(), *rstd = mean + moments.size(1);
   const std::int64_t columns = z.size(-1);
   dispatch_type(z, [&]<class T>(const RowKernels<T>& kernel, T*) {
@@ -47,11 +48,12 @@ TORCH_LIBRARY_FRAGMENT(hasten, library) {
   add_operator(library,
                "dropout_add_norm(Tensor x, Tensor bias, Tensor residual, Tensor gamma, "
                "Tensor beta, float epsilon, int seed, float p, Tensor(a!) z, Tensor(b!) y, "
-               "Tensor(c!) moments) -> ()",
+               "Tensor(c!) moments, Tensor? seed_at=None) -> ()",
                dropout_add_norm_forward_cpu);
   add_operator(library,
                "dropout_add_norm_backward(Tensor dy, Tensor z, Tensor moments, Tensor gamma, "
-               "int seed, float p, Tensor(a!) dz, Tensor(b!) dx, Tensor(c!) sums) -> ()",
+               "int seed, float p, Tensor(a!) dz, Tensor(b!) dx, Tensor(c!) sums, "
+               "Tensor? seed_at=None) -> ()",
                dropout_add_norm_backward_cpu);
 }
 
@@ -78,7 +80,7 @@ struct DropoutAddNorm : torch::autograd::Function<DropoutAddNorm> {
                  moments = at::empty({2, row_count(x)}, x.options().dtype(at::kFloat));
     call_operator<dropout_add_norm_forward_cpu>("hasten::dropout_add_norm", x, bias, residual,
                                                 gamma, beta, epsilon, dropout.seed, dropout.p, z, y,
-                                                moments);
+                                                moments, dropout.seed_at);
     context->save_for_backward({z, moments, gamma});
     context->set_materialize_grads(false);  // Only a second derivative gives z a gradient.
     context->saved_data["residual_type"] = residual_input.scalar_type();
@@ -101,7 +103,7 @@ struct DropoutAddNorm : torch::autograd::Function<DropoutAddNorm> {
                  sums = partial_sums(z, 3 * columns, {.rows = 8, .most = 528});
     call_operator<dropout_add_norm_backward_cpu>("hasten::dropout_add_norm_backward", dy, z,
                                                  moments, gamma, dropout.seed, dropout.p, dz, dx,
-                                                 sums);
+                                                 sums, dropout.seed_at);
     const Tensor by_kind = total(sums).view({3, columns});
     return {dx,
             by_kind[0].clone(),

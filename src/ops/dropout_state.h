@@ -4,34 +4,53 @@
 
 #include <torch/torch.h>
 
+#include <optional>
+
 #include "ops/kernels/kernels.h"
 #include "ops/random.h"
+#include "ops/step_seeds.h"
 
 namespace hasten::ops {
 
 struct DropoutState {
   std::int64_t seed = 0;
   double p = 0;  // 0: nothing is dropped.
+  // The place of the seed on the device while a graph is recorded (ops/step_seeds.h), whose kernels
+  // read it there in each replay; else unset.
+  std::optional<at::Tensor> seed_at = std::nullopt;
 
   Dropout kernel_options() const { return Dropout::make(p, static_cast<std::uint64_t>(seed)); }
 };
+
+// Returns the options of a kernel of the CPU, whose seed is at this place if it has one.
+inline Dropout dropout_options(std::int64_t seed, double p,
+                               const std::optional<at::Tensor>& seed_at) {
+  return DropoutState{.seed = seed_at ? *seed_at->const_data_ptr<std::int64_t>() : seed, .p = p}
+      .kernel_options();
+}
 
 // Draws a seed only if something can be dropped.
 inline DropoutState draw_dropout(double p, bool training) {
   TORCH_CHECK(p >= 0 && p <= 1, "dropout: got probability ", p, ", expected [0, 1]");
   if (!training || p == 0) return {};
-  return {.seed = static_cast<std::int64_t>(next_seed()), .p = p};
+  const auto seed = static_cast<std::int64_t>(next_seed());
+  return {.seed = seed, .p = p, .seed_at = StepSeeds::recorded_place_of(seed)};
 }
 
 inline void save(torch::autograd::AutogradContext* context, const DropoutState& dropout) {
   context->saved_data["seed"] = dropout.seed;
   context->saved_data["p"] = dropout.p;
+  if (dropout.seed_at) context->saved_data["seed_at"] = *dropout.seed_at;
 }
 
 // Throws, like LibTorch, if an earlier backward pass has freed the graph.
 inline DropoutState saved_dropout(torch::autograd::AutogradContext* context) {
   context->get_saved_variables();
-  return {.seed = context->saved_data["seed"].toInt(), .p = context->saved_data["p"].toDouble()};
+  DropoutState dropout{.seed = context->saved_data["seed"].toInt(),
+                       .p = context->saved_data["p"].toDouble()};
+  const auto place = context->saved_data.find("seed_at");
+  if (place != context->saved_data.end()) dropout.seed_at = place->second.toTensor();
+  return dropout;
 }
 
 // Returns x with these decisions applied to its rows, differentiable any number of times. x has at

@@ -40,9 +40,13 @@ const void* gpu_in(const Tensor& x, const Tensor& like) { return numbers_of<cons
 const float* floats(const Tensor& x) { return x.const_data_ptr<float>(); }
 float* new_floats(const Tensor& x) { return x.mutable_data_ptr<float>(); }
 
-gpu::Decisions gpu_decisions(std::int64_t seed, double p) {
+gpu::Decisions gpu_decisions(std::int64_t seed, double p, const std::optional<Tensor>& seed_at) {
   const Dropout dropout = DropoutState{seed, p}.kernel_options();
-  return {.seed = dropout.seed, .threshold = dropout.threshold, .scale = dropout.scale};
+  return {
+      .seed = dropout.seed,
+      .threshold = dropout.threshold,
+      .scale = dropout.scale,
+      .seed_at = seed_at ? static_cast<const std::uint64_t*>(seed_at->const_data_ptr()) : nullptr};
 }
 
 void bias_gelu_gpu(const Tensor& x, const Tensor& bias, const Tensor& y) {
@@ -69,10 +73,11 @@ void bias_gelu_backward_gpu(const Tensor& dy, const Tensor& x, const Tensor& bia
             number_type(x));
 }
 
-void dropout_gpu(const Tensor& x, std::int64_t seed, double p, const Tensor& y) {
+void dropout_gpu(const Tensor& x, std::int64_t seed, double p, const Tensor& y,
+                 const std::optional<Tensor>& seed_at) {
   start_gpu(x,
             gpu::DropoutCall<>{.x = gpu_in(x, x),
-                               .decisions = gpu_decisions(seed, p),
+                               .decisions = gpu_decisions(seed, p, seed_at),
                                .y = gpu_out(y, x),
                                .rows = row_count(x),
                                .columns = x.size(-1)},
@@ -82,7 +87,7 @@ void dropout_gpu(const Tensor& x, std::int64_t seed, double p, const Tensor& y) 
 void dropout_add_norm_gpu(const Tensor& x, const Tensor& bias, const Tensor& residual,
                           const Tensor& gamma, const Tensor& beta, double epsilon,
                           std::int64_t seed, double p, const Tensor& z, const Tensor& y,
-                          const Tensor& moments) {
+                          const Tensor& moments, const std::optional<Tensor>& seed_at) {
   float* const mean = new_floats(moments);
   start_gpu(x,
             gpu::DropoutAddNormCall<>{.x = gpu_in(x, x),
@@ -91,7 +96,7 @@ void dropout_add_norm_gpu(const Tensor& x, const Tensor& bias, const Tensor& res
                                       .gamma = floats(gamma),
                                       .beta = floats(beta),
                                       .epsilon = static_cast<float>(epsilon),
-                                      .decisions = gpu_decisions(seed, p),
+                                      .decisions = gpu_decisions(seed, p, seed_at),
                                       .z = gpu_out(z, x),
                                       .y = gpu_out(y, x),
                                       .mean = mean,
@@ -103,7 +108,8 @@ void dropout_add_norm_gpu(const Tensor& x, const Tensor& bias, const Tensor& res
 
 void dropout_add_norm_backward_gpu(const Tensor& dy, const Tensor& z, const Tensor& moments,
                                    const Tensor& gamma, std::int64_t seed, double p,
-                                   const Tensor& dz, const Tensor& dx, const Tensor& sums) {
+                                   const Tensor& dz, const Tensor& dx, const Tensor& sums,
+                                   const std::optional<Tensor>& seed_at) {
   const float* const mean = floats(moments);
   start_gpu(z,
             gpu::DropoutAddNormBackwardCall<>{.dy = gpu_in(dy, z),
@@ -111,7 +117,7 @@ void dropout_add_norm_backward_gpu(const Tensor& dy, const Tensor& z, const Tens
                                               .mean = mean,
                                               .rstd = mean + moments.size(1),
                                               .gamma = floats(gamma),
-                                              .decisions = gpu_decisions(seed, p),
+                                              .decisions = gpu_decisions(seed, p, seed_at),
                                               .dz = gpu_out(dz, z),
                                               .dx = gpu_out(dx, z),
                                               .sums = new_floats(sums),

@@ -218,6 +218,17 @@ TEST_CASE(
                         .columns = c.columns},
           c.type, emulated);
     CHECK(at::equal(y, ops::apply_dropout(x, state)));
+    // A kernel in a CUDA graph reads the seed at its address.
+    Decisions read = decisions_of({.seed = 99, .p = 0.3});
+    read.seed_at = &seed;
+    y.zero_();
+    start(DropoutCall<>{.x = x.const_data_ptr(),
+                        .decisions = read,
+                        .y = y.mutable_data_ptr(),
+                        .rows = c.rows,
+                        .columns = c.columns},
+          c.type, emulated);
+    CHECK(at::equal(y, ops::apply_dropout(x, state)));
   }
 }
 

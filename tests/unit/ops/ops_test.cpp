@@ -167,8 +167,9 @@ TEST_CASE("ops: each is an operator of LibTorch's dispatcher, and ignores tensor
   const Tensor x = at::empty({3, 4}, at::kMeta), y = at::empty({3, 4}, at::kMeta);
   c10::Dispatcher::singleton()
       .findSchemaOrThrow("hasten::dropout", "")
-      .typed<void(const Tensor&, std::int64_t, double, const Tensor&)>()
-      .call(x, 1, 0.5, y);
+      .typed<void(const Tensor&, std::int64_t, double, const Tensor&,
+                  const std::optional<Tensor>&)>()
+      .call(x, 1, 0.5, y, std::nullopt);
 }
 
 TEST_CASE("ops: an in-place change of an input between forward and backward is detected") {
