@@ -13,6 +13,7 @@
 #include "hasten/base/mix_key.h"
 #include "hasten/base/text.h"
 #include "ops/adamw_step.h"
+#include "ops/operator.h"
 #include "optim/closure.h"
 #include "optim/coalesced.h"
 #include "optim/distinct.h"
@@ -279,8 +280,202 @@ AdamW::AdamW(std::vector<at::Tensor> parameters, Options defaults)
 
 AdamW::~AdamW() = default;
 
+namespace {
+
+[[noreturn]] void throw_not_repeatable(const std::string& got, const char* hint) {
+  throw UsageError("optim.repeated-step",
+                   {.what = "hasten::AdamW, a step in a graph",
+                    .got = got,
+                    .expected = "parameters on a GPU that had a gradient in an earlier step",
+                    .hint = hint});
+}
+
+// The options that the kernel takes as numbers.
+auto fixed_numbers_of(const Options& options) {
+  return std::tuple(options.betas(), options.eps(), options.weight_decay(), options.amsgrad(),
+                    options.state_dtype());
+}
+
+}  // namespace
+
+class AdamW::Repeated final : public RepeatedStep {
+ public:
+  explicit Repeated(AdamW& optimizer) : optimizer_(optimizer) {
+    TensorSet seen;
+    std::int64_t place = 0;
+    for (auto& group : optimizer_.param_groups()) {
+      optimizer_.check_group(group);
+      add_group(group, seen, place);
+    }
+  }
+  ~Repeated() override {
+    if (optimizer_.replayed_ == this) optimizer_.replayed_ = nullptr;
+  }
+
+  bool can_repeat() const override {
+    const auto& groups = optimizer_.param_groups();
+    if (groups.size() != groups_.size()) return false;
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      if (!groups_[i].has_numbers_of(static_cast<const Options&>(groups[i].options())))
+        return false;
+      for (const Member& member : groups_[i].members) {
+        if (member.is_stepped && !is_unchanged(member)) return false;
+      }
+      if (!steps_of(groups_[i])) return false;
+    }
+    return true;
+  }
+
+  void write_numbers() override {
+    const torch::NoGradGuard no_grad;
+    const auto& groups = optimizer_.param_groups();
+    for (std::size_t i = 0; i < groups_.size(); ++i) {
+      groups_[i].rate.fill_(static_cast<const Options&>(groups[i].options()).lr());
+      const auto steps = steps_of(groups_[i]);
+      if (!steps)
+        throw_not_repeatable("parameters whose numbers of steps differ since it was recorded",
+                             "ask can_repeat() before");
+      for (const auto& [recorded, step] : *steps)
+        groups_[i].counts.at(recorded).fill_(static_cast<double>(step + 1));
+    }
+  }
+
+  void run() override {
+    const torch::NoGradGuard no_grad;
+    const GradientScale& scale = optimizer_.scale_of_next_step();
+    if (!scale.on_device.defined() && scale.number != 1.0)
+      throw_not_repeatable("a factor of the gradients that the host has computed",
+                           "pass scale_next_step() a tensor");
+    const auto& groups = optimizer_.param_groups();
+    for (std::size_t i = 0; i < groups_.size(); ++i)
+      run_group(groups_[i], groups[i], static_cast<const Options&>(groups[i].options()));
+    optimizer_.scale_next_step(1.0);
+  }
+
+  void mark_replayed() override { optimizer_.replayed_ = this; }
+
+  // Counts a step on the host.
+  void count() {
+    for (const Group& group : groups_) {
+      for (const Member& member : group.members) {
+        if (!member.is_stepped) continue;
+        State& state = *state_of(member.parameter);
+        state.step(state.step() + 1);
+        ops::count_writes({member.parameter, state.exp_avg(), state.exp_avg_sq()});
+      }
+    }
+  }
+
+ private:
+  struct Member {
+    at::Tensor parameter, exp_avg, exp_avg_sq;
+    const void* data;    // the parameter's address
+    std::int64_t place;  // its number, counted over all groups
+    std::int64_t step;   // its count when this object was made
+    // False if it had no gradient in the step that was recorded.
+    bool is_stepped = true;
+  };
+  struct Group {
+    at::Tensor rate;
+    decltype(fixed_numbers_of(Options())) numbers;
+    std::map<std::int64_t, at::Tensor> counts;  // by the count when this object was made
+    std::vector<Member> members;
+
+    bool has_numbers_of(const Options& options) const {
+      return numbers == fixed_numbers_of(options);
+    }
+  };
+
+  State* state_of(const at::Tensor& parameter) const {
+    const auto found = optimizer_.state().find(parameter.unsafeGetTensorImpl());
+    return found == optimizer_.state().end() ? nullptr : static_cast<State*>(found->second.get());
+  }
+
+  void add_group(const torch::optim::OptimizerParamGroup& group, TensorSet& seen,
+                 std::int64_t& place) {
+    Group& made = groups_.emplace_back(
+        Group{.numbers = fixed_numbers_of(static_cast<const Options&>(group.options()))});
+    for (const at::Tensor& parameter : distinct(group.params(), seen)) {
+      const at::Device device = parameter.device();
+      if (device_of(device).traits().adamw != AdamWKernel::fused)
+        throw_not_repeatable(str("a parameter on ", device.str()), "leave out the graph");
+      const auto number = [&] {
+        return at::zeros({}, at::TensorOptions(device).dtype(at::kFloat));
+      };
+      if (!made.rate.defined()) made.rate = number();
+      if (made.rate.device() != device)
+        throw_not_repeatable("parameters on several devices", "leave out the graph");
+      if (const State* const state = state_of(parameter)) {
+        at::Tensor& count = made.counts[state->step()];
+        if (!count.defined()) count = number();
+        made.members.push_back({.parameter = parameter,
+                                .exp_avg = state->exp_avg(),
+                                .exp_avg_sq = state->exp_avg_sq(),
+                                .data = parameter.const_data_ptr(),
+                                .place = place,
+                                .step = state->step()});
+      }
+      ++place;
+    }
+    if (!made.rate.defined()) made.rate = at::zeros({});  // the group is empty
+  }
+
+  void run_group(Group& group, const torch::optim::OptimizerParamGroup& of,
+                 const Options& options) {
+    std::vector<Entry> entries;
+    std::vector<at::Tensor> counts;
+    std::size_t with_gradient = 0;
+    for (Member& member : group.members) {
+      member.is_stepped = member.parameter.grad().defined();
+      if (!member.is_stepped) continue;
+      ++with_gradient;
+      entries.push_back(optimizer_.entry_of(member.parameter, member.place, options));
+      if (!is_unchanged(member))
+        throw_not_repeatable("moments that this step converts",
+                             "make a step of the usual kind before");
+      counts.push_back(group.counts.at(member.step));
+    }
+    const auto all = distinct(of.params());
+    const auto expected = std::count_if(
+        all.begin(), all.end(), [](const at::Tensor& each) { return each.grad().defined(); });
+    if (static_cast<std::size_t>(expected) != with_gradient)
+      throw_not_repeatable("a parameter whose first gradient is that of this step",
+                           "make a step of the usual kind before");
+    if (entries.empty()) return;
+    optimizer_.run_fused(entries, counts, group.rate, options);
+    for (const Entry& entry : entries) entry.write_back();
+  }
+
+  // Returns the counts of a group by those of its recording. Unset if parameters that share a tensor for
+  // their count have different ones by now.
+  std::optional<std::map<std::int64_t, std::int64_t>> steps_of(const Group& group) const {
+    std::map<std::int64_t, std::int64_t> steps;
+    for (const Member& member : group.members) {
+      const State* const state = state_of(member.parameter);
+      if (!member.is_stepped || state == nullptr) continue;
+      const auto [found, is_new] = steps.emplace(member.step, state->step());
+      if (found->second != state->step()) return std::nullopt;
+    }
+    return steps;
+  }
+
+  bool is_unchanged(const Member& member) const {
+    const State* const state = state_of(member.parameter);
+    return state != nullptr && state->exp_avg().is_same(member.exp_avg) &&
+           state->exp_avg_sq().is_same(member.exp_avg_sq) &&
+           member.parameter.const_data_ptr() == member.data;
+  }
+
+  AdamW& optimizer_;
+  std::vector<Group> groups_;
+};
+
 at::Tensor AdamW::step(LossClosure closure) {
   const torch::NoGradGuard no_grad;
+  if (Repeated* const replayed = std::exchange(replayed_, nullptr)) {
+    replayed->count();
+    return {};
+  }
   at::Tensor loss = call_closure(closure);
   TensorSet seen;  // a tied parameter may appear more than once, also in two groups
   std::int64_t place = 0;
@@ -382,25 +577,37 @@ void AdamW::step_rows(const Entry& entry, const ops::AdamWStep& how) {
 }
 
 void AdamW::step_on_device(const std::vector<Entry>& entries, const Options& options) {
-  const auto [beta1, beta2] = options.betas();
-  std::vector<at::Tensor> parameters, gradients, exp_avgs, exp_avg_sqs;
   std::vector<float> steps;
   for (const Entry& entry : entries) {
     entry.state->step(entry.state->step() + 1);
+    steps.push_back(static_cast<float>(entry.state->step()));
+  }
+  // A rate in a tensor is in float, and a step has the same bits with both.
+  const auto rate = static_cast<double>(static_cast<float>(options.lr()));
+  run_fused(entries, counts_on(entries[0].parameter.device(), steps), rate, options);
+}
+
+template <class Rate>
+void AdamW::run_fused(const std::vector<Entry>& entries, const std::vector<at::Tensor>& counts,
+                      const Rate& rate, const Options& options) {
+  const auto [beta1, beta2] = options.betas();
+  std::vector<at::Tensor> parameters, gradients, exp_avgs, exp_avg_sqs;
+  for (const Entry& entry : entries) {
     parameters.push_back(entry.values);
     gradients.push_back(entry.gradient);
     exp_avgs.push_back(entry.state->exp_avg());
     exp_avg_sqs.push_back(entry.state->exp_avg_sq());
-    steps.push_back(static_cast<float>(entry.state->step()));
   }
   const bool scales_before =
       device_of(parameters[0].device()).traits().adamw == AdamWKernel::fused_without_gradscale;
   if (scales_before) scale(gradients);
-  at::_fused_adamw_(
-      parameters, gradients, exp_avgs, exp_avg_sqs, {}, counts_on(parameters[0].device(), steps),
-      options.lr(), beta1, beta2, options.weight_decay(), options.eps(), /*amsgrad=*/false,
-      /*maximize=*/false, scales_before ? std::nullopt : divisor_on(parameters[0]), std::nullopt);
+  at::_fused_adamw_(parameters, gradients, exp_avgs, exp_avg_sqs, {}, counts, rate, beta1, beta2,
+                    options.weight_decay(), options.eps(), /*amsgrad=*/false,
+                    /*maximize=*/false, scales_before ? std::nullopt : divisor_on(parameters[0]),
+                    std::nullopt);
 }
+
+std::unique_ptr<RepeatedStep> AdamW::repeated_step() { return std::make_unique<Repeated>(*this); }
 
 void AdamW::scale(const std::vector<at::Tensor>& gradients) const {
   const GradientScale& scale = scale_of_next_step();

@@ -21,8 +21,10 @@
 // continues them. On the CPU only.
 //
 // On the CPU the pass is hasten's own and runs on LibTorch's threads; elsewhere it is LibTorch's
-// at::_fused_adamw_. A sparse gradient (coalesced or not, in the table's type) gives the result of
-// the dense gradient that it stands for, to the last bit; PyTorch's SparseAdam is an approximation.
+// at::_fused_adamw_, with the learning rate rounded to float, so that a step which a graph repeats
+// (hasten/optim/repeated_step.h) has the same bits. A sparse gradient (coalesced or not, in the
+// table's type) gives the result of the dense gradient that it stands for, to the last bit;
+// PyTorch's SparseAdam is an approximation.
 // Rows that no gradient has ever reached have zero moments and only need weight decay: the rest of
 // their update is skipped, and the memory of their moments is never touched. Defaults: lr 1e-3,
 // betas 0.9 and 0.999, eps 1e-8, weight_decay 1e-2 (LibTorch's AdamWOptions). A parameter that is
@@ -52,6 +54,7 @@
 
 #include "hasten/base/export.h"
 #include "hasten/optim/gradients.h"
+#include "hasten/optim/repeated_step.h"
 
 namespace hasten {
 
@@ -96,7 +99,9 @@ class HASTEN_API AdamWOptions : public torch::optim::AdamWOptions {
   std::int64_t rounding_seed_ = 0;
 };
 
-class HASTEN_API AdamW : public torch::optim::Optimizer, public ScalesGradients {
+class HASTEN_API AdamW : public torch::optim::Optimizer,
+                         public ScalesGradients,
+                         public RepeatsSteps {
  public:
   // A group with options of LibTorch's has those of `defaults` for bfloat16.
   explicit AdamW(const std::vector<torch::optim::OptimizerParamGroup>& groups,
@@ -106,12 +111,17 @@ class HASTEN_API AdamW : public torch::optim::Optimizer, public ScalesGradients 
 
   at::Tensor step(LossClosure closure = nullptr) override;
 
+  // Not for parameters on the CPU, whose kernel takes the numbers of a step as arguments. Repeats the
+  // steps of the parameters that have moments. Throws UsageError "optim.repeated-step".
+  std::unique_ptr<RepeatedStep> repeated_step() override;
+
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
 
  private:
   struct Entry;        // a parameter in one step
   struct TouchedRows;  // the rows of a table that have ever had a gradient
+  class Repeated;
 
   // Checks a group, and gives it hasten's options if it has LibTorch's.
   void check_group(torch::optim::OptimizerParamGroup& group);
@@ -120,6 +130,11 @@ class HASTEN_API AdamW : public torch::optim::Optimizer, public ScalesGradients 
   void step_cpu(const std::vector<Entry>& entries, const AdamWOptions& options);
   void step_rows(const Entry& entry, const ops::AdamWStep& how);
   void step_on_device(const std::vector<Entry>& entries, const AdamWOptions& options);
+  // Runs LibTorch's kernel. `Rate` is a number, or a tensor of one element; counts[i] is the number of
+  // the step of entries[i].
+  template <class Rate>
+  void run_fused(const std::vector<Entry>& entries, const std::vector<at::Tensor>& counts,
+                 const Rate& rate, const AdamWOptions& options);
 
   // Multiplies the gradients by the factor of this step.
   void scale(const std::vector<at::Tensor>& gradients) const;
@@ -128,6 +143,8 @@ class HASTEN_API AdamW : public torch::optim::Optimizer, public ScalesGradients 
 
   // The tables whose gradients have all been sparse, by parameter.
   std::map<const void*, std::unique_ptr<TouchedRows>> touched_;
+  // The step that a graph has made and the next step() counts; null: none.
+  Repeated* replayed_ = nullptr;
 };
 
 }  // namespace hasten
