@@ -30,7 +30,7 @@ for program in "$@"; do
 done
 
 # A program that contains hasten looks for its modules in its own folder.
-for module in libhasten_{nccl,row_kernels}.so; do
+for module in libhasten_{cuda_graphs,nccl,row_kernels}.so; do
   [ ! -e "$partial/lib/$module" ] || ln -s "../lib/$module" "$partial/programs/"
 done
 

@@ -160,6 +160,9 @@ void precision(ArgumentDescriber& d) {
   d("activation_offloading", &TrainingArguments::activation_offloading,
     "Keep large activations in host memory between the forward and the backward pass. An error on "
     "the CPU, where they are in host memory already.");
+  d("cuda_graph", &TrainingArguments::cuda_graph,
+    "Start all kernels of a step with one call, where the run allows it; else say why not. Helps "
+    "where the host is slower than the GPU. Needs AdamW, one process, and batches of few shapes.");
   d("full_determinism", &TrainingArguments::full_determinism,
     "Use only deterministic kernels, which are slower.");
   d("seed", &TrainingArguments::seed, "Set the seed of weights, dropout and data order.")

@@ -14,12 +14,13 @@ double mean_of(double sum, double items) { return items > 0 ? sum / items : 0; }
 }  // namespace
 
 LossRecord::LossRecord(const TrainingArguments& args, Group group, at::Device device,
-                       LossReading reading, Listener listener)
+                       LossReading reading, Listener listener, bool repeats)
     : filter_(args.logging_nan_inf_filter),
       reading_(reading),
       group_(std::move(group)),
       listener_(std::move(listener)) {
-  if (reading_ != LossReading::each_batch) sums_ = make_step_sums(device);
+  if (reading_ != LossReading::each_batch)
+    sums_ = repeats ? make_repeated_step_sums(device) : make_step_sums(device);
 }
 
 void LossRecord::add(const at::Tensor& loss, double items) {

@@ -36,11 +36,14 @@ class LossRecord {
   };
   // May throw.
   using Listener = std::function<void(const Nonfinite&)>;
+  // `repeats`: a graph may repeat add() with a tensor.
   LossRecord(const TrainingArguments& args, Group group, at::Device device, LossReading reading,
-             Listener listener);
+             Listener listener, bool repeats = false);
 
   // Adds a loss that is the mean over this many labels or rows of this process.
   void add(const at::Tensor& loss, double items);
+  // The same with a number of items on the device, in double; with LossReading::at_logs.
+  void add(const at::Tensor& loss, const at::Tensor& items) { sums_->add(loss, items); }
   // This process's sum for the step, to be summed over all; 0 with LossReading::at_logs.
   double of_step() const;
   // This process's sum for the step so far, which may wait for the device.

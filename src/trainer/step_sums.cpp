@@ -19,13 +19,17 @@ std::vector<double> numbers_of(const at::Tensor& tensor) {
 }
 
 // Each step has a place, the open one that after the closed ones.
-class PlacedSums final : public StepSums {
+class PlacedSums : public StepSums {
  public:
   explicit PlacedSums(at::Device device) : places_(zeros_on(device, {kSteps + 1})) {}
 
   void add(const at::Tensor& loss, double items) override {
     const torch::NoGradGuard no_grad;
     open_place().add_(loss.detach().reshape({}).to(places_.device()), items);
+  }
+  void add(const at::Tensor& loss, const at::Tensor& items) override {
+    const torch::NoGradGuard no_grad;
+    open_place().add_(loss.detach().reshape({}).to(places_.options()) * items);
   }
   void close() override { ++closed_; }
 
@@ -51,11 +55,37 @@ class PlacedSums final : public StepSums {
   }
   std::vector<at::Tensor> tensors() const override { return {places_}; }
 
- private:
-  at::Tensor open_place() const { return places_.select(0, closed_); }
+ protected:
+  virtual at::Tensor open_place() const { return places_.select(0, closed_); }
 
   at::Tensor places_;
   std::int64_t closed_ = 0;
+};
+
+// A place is an address that a graph repeats, so the open step stays at one place, and the end of a step,
+// which no graph repeats, moves its sum to another.
+class RepeatedSums final : public PlacedSums {
+ public:
+  explicit RepeatedSums(at::Device device) : PlacedSums(device), open_(zeros_on(device, {})) {}
+
+  void close() override {
+    const torch::NoGradGuard no_grad;
+    places_.select(0, closed_).copy_(open_);
+    open_.zero_();
+    PlacedSums::close();
+  }
+  Taken take(const DeferredScalar& also) override {
+    const torch::NoGradGuard no_grad;
+    places_.select(0, closed_).copy_(open_);
+    open_.zero_();
+    return PlacedSums::take(also);
+  }
+  std::vector<at::Tensor> tensors() const override { return {places_, open_}; }
+
+ private:
+  at::Tensor open_place() const override { return open_; }
+
+  at::Tensor open_;
 };
 
 // A place is part of a compiled program, so each step shifts the closed ones by one.
@@ -65,6 +95,10 @@ class ShiftedSums final : public StepSums {
       : open_(zeros_on(device, {})), closed_sums_(zeros_on(device, {kSteps})) {}
 
   void add(const at::Tensor& loss, double items) override {
+    const torch::NoGradGuard no_grad;
+    open_ = open_ + loss.detach().reshape({}).to(open_.scalar_type()) * items;
+  }
+  void add(const at::Tensor& loss, const at::Tensor& items) override {
     const torch::NoGradGuard no_grad;
     open_ = open_ + loss.detach().reshape({}).to(open_.scalar_type()) * items;
   }
@@ -99,6 +133,10 @@ class ShiftedSums final : public StepSums {
 std::unique_ptr<StepSums> make_step_sums(at::Device device) {
   if (device_of(device).traits().needs_static_shapes) return make_compiled_step_sums(device);
   return std::make_unique<PlacedSums>(device);
+}
+
+std::unique_ptr<StepSums> make_repeated_step_sums(at::Device device) {
+  return std::make_unique<RepeatedSums>(device);
 }
 
 std::unique_ptr<StepSums> make_compiled_step_sums(at::Device device) {

@@ -30,6 +30,8 @@ class StepSums {
 
   // Adds the mean loss of this many labels or rows to the open step.
   virtual void add(const at::Tensor& loss, double items) = 0;
+  // The same with a number of items on the device, of one element and of the type of the sums.
+  virtual void add(const at::Tensor& loss, const at::Tensor& items) = 0;
   // Ends the open step and begins another.
   virtual void close() = 0;
 
@@ -49,6 +51,9 @@ class StepSums {
 };
 
 std::unique_ptr<StepSums> make_step_sums(at::Device device);
+// Returns the sums for a device that repeats add() in a graph: the sum of the open step stays at one
+// address.
+std::unique_ptr<StepSums> make_repeated_step_sums(at::Device device);
 // Returns the sums for a device that compiles programs: every step runs the same ones.
 std::unique_ptr<StepSums> make_compiled_step_sums(at::Device device);
 

@@ -44,13 +44,18 @@ at::Tensor Trainer::training_step(TrainerBatch& batch, double items) {
                                         .expected = "one during a run, whose model is prepared",
                                         .hint = "call it from a class that overrides it"});
   }
-  const ModelOutput out = impl_->prepared->call([&](torch::nn::Module& module) {
+  const at::Tensor loss = impl_->trained_loss(batch);
+  impl_->accelerator.backward(loss, items);
+  return loss;
+}
+
+at::Tensor Trainer::Impl::trained_loss(TrainerBatch& batch) {
+  const ModelOutput out = prepared->call([&](torch::nn::Module& module) {
     std::optional<ActivationOffload> offload;
-    if (impl_->args.activation_offloading) offload.emplace(module);
-    return compute_loss(batch);
+    if (args.activation_offloading) offload.emplace(module);
+    return trainer.compute_loss(batch);
   });
-  impl_->check_loss(out.loss);
-  impl_->accelerator.backward(out.loss, items);
+  check_loss(out.loss);
   return out.loss;
 }
 

@@ -20,6 +20,7 @@
 #include "trainer/run_control.h"
 #include "trainer/run_parts.h"
 #include "trainer/step_checks.h"
+#include "trainer/step_graphs.h"
 #include "trainer/step_memory.h"
 #include "trainer/work_counter.h"
 
@@ -34,6 +35,7 @@ class Trainer::Run {
         control_(trainer, run_.plan),
         checkpoints_(trainer, run_),
         memory_(trainer),
+        graphs_(trainer, run_),
         work_(trainer.model_traits(), args_.include_num_input_tokens_seen, trainer.logger),
         setup_(trainer, run_.optimizer.unwrap()) {}
 
@@ -147,7 +149,12 @@ class Trainer::Run {
       for (const auto& [batch, info] : with_info(run_.loader)) {
         has_batches = true;
         const ElasticPlace place = info.elastic.value_or(ElasticPlace{});
-        micro_batch(real_rows(batch, info), place.virtual_rank % trainer_.turns(), place.ends_turn);
+        RealRows rows = real_rows(batch, info);
+        if (makes_whole_steps()) {
+          add_to_step(std::move(rows), info.is_last);
+        } else {
+          micro_batch(std::move(rows), place.virtual_rank % trainer_.turns(), place.ends_turn);
+        }
         // A signal cannot wait for the end of a long window, and a checkpoint keeps what it has. With
         // elastic ranks it is saved between steps only.
         if (control_.stops_on_signal() && !trainer_.is_elastic()) break;
@@ -160,6 +167,49 @@ class Trainer::Run {
                                   run_.plan.max_steps));
       trainer_.control.should_training_stop = true;
     }
+  }
+
+  // True if the next batch belongs to a step whose operations a graph may repeat. An anatomy records
+  // the steps before; a window that a checkpoint has begun ends in the usual way.
+  bool makes_whole_steps() const { return graphs_.is_on() && !anatomy_ && window_batches_ == 0; }
+
+  // Waits for all batches of a step, because a graph runs them together.
+  void add_to_step(RealRows rows, bool is_last_of_data) {
+    if (run_.hashes) run_.hashes->add_rows(rows.batch, 0);
+    whole_step_.items.push_back(rows.count > 0 ? trainer_.count_items(rows) : 0);
+    whole_step_.inputs.push_back(graphs_.with_few_lengths(rows.batch));
+    whole_step_.batches.push_back(std::move(rows));
+    if (is_last_of_data || std::ssize(whole_step_.batches) == args_.gradient_accumulation_steps)
+      make_whole_step(std::exchange(whole_step_, {}));
+  }
+
+  void make_whole_step(const Impl::StepGraphs::Step& step) {
+    current_ = &step.batches.back();
+    memory_.set_rows(std::max<std::int64_t>(1, current_->count));
+    trainer_.notify_callbacks(&TrainerCallback::on_step_begin);
+    for (std::size_t i = 0; i < step.batches.size(); ++i) {
+      if (i > 0) trainer_.notify_callbacks(&TrainerCallback::on_substep_end);
+      work_.count(step.batches[i], window_);
+      window_.items += step.items[i];
+    }
+    const StepTotals totals = totals_of_window();
+    bool replays = false;
+    memory_.run(name_of_step(), [&] { replays = graphs_.has_graph_of(step); });
+    // A graph makes the optimizer's step, too.
+    if (replays) trainer_.notify_callbacks(&TrainerCallback::on_pre_optimizer_step);
+    memory_.run(name_of_step(), [&] {
+      const bool still_replays = replays && graphs_.has_graph_of(step);  // after the callbacks
+      grad_norm_ = still_replays ? graphs_.replay(step) : graphs_.compute_gradients(step);
+    });
+    if (!replays) {
+      trainer_.notify_callbacks(&TrainerCallback::on_pre_optimizer_step);
+      check_has_gradients();
+    }
+    learning_rate_ = run_.schedule.learning_rate();
+    memory_.run(str("optimizer step ", trainer_.state.global_step + 1),
+                [&] { run_.optimizer.step(); });
+    end_step(totals);
+    after_step();
   }
 
   // `turn` is the number of the batch's virtual rank in this process, whose last batch of the step it
@@ -480,6 +530,8 @@ class Trainer::Run {
   Impl::RunControl control_;
   Impl::RunCheckpoints checkpoints_;
   Impl::StepMemory memory_;
+  Impl::StepGraphs graphs_;
+  Impl::StepGraphs::Step whole_step_;  // the batches that wait for their step
   WorkCounter work_;
   std::optional<Anatomy> anatomy_;  // records the first steps
 

@@ -14,13 +14,13 @@ ln -s "$torch" "$work/site/torch"
 cd "$work"
 export PYTHONPATH=$work/site OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 kit/run --list >log || fail "$(cat log)"
-for part in tests ranks memory waits calibrate speed faults; do grep -q "^$part " log || fail "--list leaves out $part"; done
+for part in tests ranks memory waits calibrate speed graphs faults; do grep -q "^$part " log || fail "--list leaves out $part"; done
 kit/run no_such_part >log 2>&1 && fail "an unknown part was accepted"
 grep -q "got part 'no_such_part'" log || fail "$(cat log)"
 
 kit/run --device cpu --output results >log 2>&1 || { cat log results/summary.md; fail "a case does not hold on the CPU"; }
 python3 kit/gpu/records.py --check results/results.jsonl || fail "a record is not as described"
-for part in tests ranks memory waits calibrate speed faults; do
+for part in tests ranks memory waits calibrate speed graphs faults; do
   grep -q "\"part\": \"$part\", .*\"status\": \"ok\"" results/results.jsonl || fail "no case of $part ran: $(cat log)"
   grep -q "^## $part" results/summary.md || fail "the summary leaves out $part"
 done

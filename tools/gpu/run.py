@@ -23,6 +23,7 @@ import time
 
 import part_calibrate
 import part_faults
+import part_graphs
 import part_memory
 import part_ranks
 import part_speed
@@ -31,7 +32,7 @@ import part_waits
 from cases import Failed, Place, Skipped, TimedOut
 from records import Recorder
 
-PARTS = {part.NAME: part for part in (part_tests, part_ranks, part_memory, part_waits, part_calibrate, part_speed, part_faults)}
+PARTS = {part.NAME: part for part in (part_tests, part_ranks, part_memory, part_waits, part_calibrate, part_speed, part_graphs, part_faults)}
 # The name of a card in nvidia-smi, and hasten's name for it; the first match counts.
 CARDS = (("H200", "h200"), ("GH200", "gh200"), ("H100 NVL", "h100-nvl"), ("H100", "h100-80gb"), ("A100-SXM4-80GB", "a100-80gb"), ("A100 80GB", "a100-80gb"),
          ("A100", "a100-40gb"), ("B200", "b200"), ("L40S", "l40s"), ("L4", "l4"), ("A10G", "a10g"), ("A10", "a10"), ("T4", "t4"), ("RTX 4090", "rtx4090"),

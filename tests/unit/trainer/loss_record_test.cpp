@@ -11,6 +11,7 @@
 
 #include "hasten/accelerator.h"
 #include "hasten/process/notebook_launcher.h"
+#include "unit/device/operator_graphs.h"
 #include "unit/prepare/forked.h"
 
 namespace trainer_loss_record_test {
@@ -171,12 +172,11 @@ TEST_CASE("loss record: a run without logs takes no more memory, and counts ever
   CHECK(run.losses.mean() == doctest::Approx((double(steps) + 1) / 2));
 }
 
-TEST_CASE("step sums: both kinds keep the steps in order and the open one") {
-  for (const bool compiled : {false, true}) {
-    CAPTURE(compiled);
-    const auto sums = compiled ? make_compiled_step_sums(at::kCPU) : make_step_sums(at::kCPU);
+TEST_CASE("step sums: all kinds keep the steps in order and the open one") {
+  for (const auto& make : {make_step_sums, make_repeated_step_sums, make_compiled_step_sums}) {
+    const auto sums = make(at::kCPU);
     for (const double loss : {1.0, 2.0, 3.0}) {
-      sums->add(at::scalar_tensor(loss), 2);
+      sums->add(at::scalar_tensor(loss), at::scalar_tensor(2.0, at::kDouble));
       sums->add(at::full({1}, loss, at::kBFloat16).requires_grad_(), 1);
       sums->close();
     }
@@ -192,6 +192,32 @@ TEST_CASE("step sums: both kinds keep the steps in order and the open one") {
     CHECK(sums->take({}).of_steps == std::vector<double>{0.25});
     CHECK(sums->open() == 0);
   }
+}
+
+TEST_CASE("step sums: a graph adds to the open step after any number of steps") {
+  operator_graphs::Counts counts;
+  operator_graphs::OperatorRecorder recorder(counts);
+  const auto sums = make_repeated_step_sums(at::kCPU);
+  const at::Tensor loss = at::zeros({}), items = at::zeros({}, at::kDouble);
+  const GraphRecorder::Recording made = recorder.record([&] { sums->add(loss, items); });
+  REQUIRE_MESSAGE(made.graph, made.failure);
+  std::vector<double> expected;
+  for (int step = 1; step <= 5; ++step) {
+    for (int batch = 1; batch <= 2; ++batch) {
+      loss.fill_(step);
+      items.fill_(batch);
+      made.graph->replay();
+    }
+    CHECK(sums->open() == 3 * step);
+    if (step == 3) {  // a reading inside of the step keeps its sum
+      CHECK(sums->take({}).of_steps == expected);
+      expected.clear();
+      CHECK(sums->open() == 9);
+    }
+    sums->close();
+    expected.push_back(3 * step);
+  }
+  CHECK(sums->take({}).of_steps == expected);
 }
 
 TEST_CASE("loss reading: a device that reads late reads each step where its loss is used") {

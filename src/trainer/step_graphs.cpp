@@ -1,0 +1,279 @@
+#include "trainer/step_graphs.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "hasten/data/static_shapes.h"
+#include "hasten/models/training_traits.h"
+#include "hasten/optim/gradients.h"
+#include "optim/zero_grad.h"
+#include "trainer/gradient_clip.h"
+
+namespace hasten {
+namespace {
+
+// The steps that run without a graph first.
+constexpr std::int64_t kFirstSteps = 3;
+// Each graph keeps the batch and the kernels of a shape.
+constexpr std::size_t kMostGraphs = 8;
+// Graphs that are recorded again and again cost more than they save.
+constexpr std::int64_t kMostRecordings = 4 * kMostGraphs;
+
+at::Tensor number_of_step(at::Device device, at::ScalarType type) {
+  return at::zeros({}, at::TensorOptions(device).dtype(type));
+}
+
+std::string shape_of(const TensorDict& batch) {
+  std::string shape;
+  for (const auto& [name, tensor] : batch) {
+    if (!tensor.defined()) continue;
+    shape += str(name, " ", c10::toString(tensor.scalar_type()));
+    for (const std::int64_t size : tensor.sizes()) shape += str(" ", size);
+    shape += "; ";
+  }
+  return shape;
+}
+
+std::string shape_of_step(const std::vector<TrainerBatch>& inputs) {
+  std::string shape;
+  for (const TrainerBatch& each : inputs) shape += shape_of(each.as<TensorDict>()) + "| ";
+  return shape;
+}
+
+// Why a graph cannot repeat a step with this batch; empty: it can.
+std::string unrepeatable_batch(const TrainerBatch& batch) {
+  const TensorDict* const columns = batch.get_if<TensorDict>();
+  if (columns == nullptr) return "batches of another type than TensorDict";
+  return columns->contains(kPackedRows) ? "packed batches, each of which has other lengths" : "";
+}
+
+}  // namespace
+
+ModelTensors::ModelTensors(const torch::nn::Module& model)
+    : modules_(model.modules()), tensors_(model.parameters()) {
+  const std::vector<at::Tensor> buffers = model.buffers();
+  std::copy_if(buffers.begin(), buffers.end(), std::back_inserter(tensors_),
+               [](const at::Tensor& each) { return each.defined(); });
+  facts_ = facts();
+}
+
+bool ModelTensors::is_unchanged() const { return facts_ == facts(); }
+
+std::vector<const void*> ModelTensors::facts() const {
+  std::vector<const void*> all;
+  all.reserve(2 * tensors_.size() + modules_.size());
+  for (const at::Tensor& each : tensors_) {
+    all.push_back(each.const_data_ptr());
+    all.push_back(each.requires_grad() ? this : nullptr);
+  }
+  for (const auto& module : modules_) all.push_back(module->is_training() ? this : nullptr);
+  return all;
+}
+
+Trainer::Impl::StepGraphs::StepGraphs(Impl& trainer, RunParts& run) : trainer_(trainer), run_(run) {
+  if (!trainer_.args.cuda_graph) return;
+  const at::Device device = trainer_.accelerator.device();
+  GraphSupport support{.missing = missing_reason()};
+  if (support.missing.empty()) support = device_of(device).graphs(device.index());
+  recorder_ = std::move(support.recorder);
+  if (!recorder_) stop(support.missing);
+}
+
+std::string Trainer::Impl::StepGraphs::missing_reason() const {
+  if (trainer_.group().size() > 1) return "several processes";
+  if (typeid(trainer_.trainer) != typeid(Trainer))
+    return "a class that derives from Trainer, whose functions may compute with numbers of the "
+           "host";
+  if (trainer_.parts.compute_loss)
+    return "TrainerParts::compute_loss, which may compute with numbers of the host";
+  if (dynamic_cast<RepeatsSteps*>(&run_.optimizer.unwrap()) == nullptr)
+    return "an optimizer other than hasten::AdamW";
+  if (trainer_.accelerator.mixed_precision() == Precision::fp16)
+    return "fp16, with which the host decides whether the optimizer steps";
+  if (!trainer_.traits().reads_scalars_late)
+    return str("a device (", trainer_.accelerator.device().str(),
+               ") that has no graphs of operations");
+  return reading_callback();
+}
+
+std::string Trainer::Impl::StepGraphs::reading_callback() const {
+  for (const auto& callback : trainer_.parts.callbacks) {
+    if (callback->reads_gradients() || callback->reads_losses()) {
+      return str("the callback ", c10::demangle(typeid(*callback).name()), ", which reads ",
+                 callback->reads_gradients() ? "gradients" : "the loss of each step");
+    }
+  }
+  return "";
+}
+
+void Trainer::Impl::StepGraphs::stop(const std::string& reason) {
+  trainer_.logger.warning(
+      str("cuda_graph: the kernels of this run are started one by one, because of ", reason));
+  graphs_.clear();
+  recorder_.reset();
+}
+
+TrainerBatch Trainer::Impl::StepGraphs::with_few_lengths(const TrainerBatch& batch) const {
+  const TensorDict* const columns = batch.get_if<TensorDict>();
+  if (columns == nullptr || columns->contains(kPackedRows) || !columns->contains("input_ids"))
+    return batch;
+  const TrainingTraits* const traits = trainer_.model_traits();
+  const std::vector<std::string>& labels = trainer_.args.label_names;
+  TensorDict padded =
+      with_static_shape(*columns, 0,
+                        {.labels = labels.empty() ? "labels" : labels.front(),
+                         .max_length = traits != nullptr ? traits->max_length() : 0});
+  const bool is_padded = padded.at("input_ids").sizes() != columns->at("input_ids").sizes();
+  return is_padded ? TrainerBatch(std::move(padded)) : batch;
+}
+
+bool Trainer::Impl::StepGraphs::has_graph_of(const Step& step) {
+  for (const TrainerBatch& each : step.inputs) {
+    if (const std::string reason = unrepeatable_batch(each); !reason.empty()) {
+      stop(reason);
+      return false;
+    }
+  }
+  if (const std::string reason = reading_callback(); !reason.empty()) {
+    stop(reason);
+    return false;
+  }
+  // A micro-batch without items has no loss.
+  if (std::any_of(step.items.begin(), step.items.end(), [](double each) { return each <= 0; }))
+    return false;
+  const std::string shape = shape_of_step(step.inputs);
+  if (const auto found = graphs_.find(shape); found != graphs_.end()) {
+    if (fits(*found->second)) return true;
+    graphs_.erase(found);
+    return record(shape, step);
+  }
+  const bool is_new = seen_[shape]++ == 0;
+  if (steps_++ < kFirstSteps || is_new) return false;
+  if (graphs_.size() < kMostGraphs) return record(shape, step);
+  if (!std::exchange(has_reported_shapes_, true)) {
+    trainer_.logger.warning(str("cuda_graph: batches of more than ", kMostGraphs,
+                                " shapes; steps with further shapes run without a graph"));
+  }
+  return false;
+}
+
+bool Trainer::Impl::StepGraphs::record(const std::string& shape, const Step& step) {
+  if (++recordings_ > kMostRecordings) {
+    stop("tensors of the model or the optimizer that are replaced again and again");
+    return false;
+  }
+  auto graph = std::make_unique<Graph>(trainer_.accelerator.device());
+  std::string failure;
+  try {
+    graph->operands = operands_of(step);
+    graph->optimizer_step = dynamic_cast<RepeatsSteps&>(run_.optimizer.unwrap()).repeated_step();
+    graph->model.emplace(*trainer_.model);
+    const ops::StepSeeds::Recording seeds(graph->seeds);
+    GraphRecorder::Recording recording = recorder_->record([&] {
+      record_operations(*graph);
+      seeds.check_draws();
+    });
+    failure = recording.failure;
+    graph->recorded = std::move(recording.graph);
+  } catch (const Error& error) {
+    failure = error.what();
+  }
+  drop_recorded_gradients();
+  if (graph->recorded) {
+    graphs_[shape] = std::move(graph);
+    return true;
+  }
+  graph.reset();
+  stop(str("a step that cannot be recorded: ", failure));
+  return false;
+}
+
+void Trainer::Impl::StepGraphs::record_operations(Graph& graph) {
+  graph.norm = run_operations(graph.operands).on_device();
+  graph.optimizer_step->run();
+  // The gradients lie in the memory of the graph, so no parameter may keep one.
+  drop_recorded_gradients();
+}
+
+void Trainer::Impl::StepGraphs::drop_recorded_gradients() {
+  zero_grad(run_.optimizer.unwrap(), /*set_to_none=*/true);
+  for (const at::Tensor& each : run_.trained) each.mutable_grad().reset();
+  dynamic_cast<ScalesGradients&>(run_.optimizer.unwrap()).scale_next_step(1.0);
+}
+
+bool Trainer::Impl::StepGraphs::fits(const Graph& graph) const {
+  return graph.optimizer_step->can_repeat() && graph.model->is_unchanged();
+}
+
+Trainer::Impl::StepGraphs::Operands Trainer::Impl::StepGraphs::operands_of(const Step& step) const {
+  const at::Device device = trainer_.accelerator.device();
+  Operands made;
+  for (const TrainerBatch& each : step.inputs) {
+    TrainerBatch batch = trainer_.to_device(each, 0);
+    // The memory must belong to these operands alone.
+    for_each_tensor(batch, [](at::Tensor& tensor) {
+      if (tensor.defined()) tensor = tensor.clone();
+    });
+    made.batches.push_back(std::move(batch));
+    made.items.push_back(number_of_step(device, at::kDouble));
+    made.weights.push_back(number_of_step(device, at::kFloat));
+  }
+  made.share = number_of_step(device, at::kFloat);
+  return made;
+}
+
+void Trainer::Impl::StepGraphs::write(const Step& step, Operands& to) const {
+  const torch::NoGradGuard no_grad;
+  const double total = std::accumulate(step.items.begin(), step.items.end(), 0.0);
+  for (std::size_t i = 0; i < step.inputs.size(); ++i) {
+    const auto& from = step.inputs[i].as<TensorDict>();
+    for (auto& [name, tensor] : to.batches[i].as<TensorDict>()) {
+      if (tensor.defined()) tensor.copy_(from.at(name), /*non_blocking=*/true);
+    }
+    to.items[i].fill_(step.items[i]);
+    to.weights[i].fill_(step.items[i]);
+  }
+  to.share.fill_(total > 0 ? 1.0 / total : 0.0);
+}
+
+DeferredScalar Trainer::Impl::StepGraphs::run_operations(Operands& operands) const {
+  const bool has_one = operands.batches.size() == 1;  // its weight cancels
+  for (std::size_t i = 0; i < operands.batches.size(); ++i) {
+    const at::Tensor loss = trainer_.trained_loss(operands.batches[i]);
+    torch::autograd::backward({has_one ? loss : loss * operands.weights[i]});
+    run_.losses.add(loss, operands.items[i]);
+  }
+  if (!has_one) scale_gradients_(run_.trained, operands.share);
+  return clip_gradients(
+      run_.trained, run_.optimizer.unwrap(),
+      {.max_norm = trainer_.args.max_grad_norm, .on_device = true, .are_read = false});
+}
+
+DeferredScalar Trainer::Impl::StepGraphs::replay(const Step& step) {
+  Graph& graph = *graphs_.at(shape_of_step(step.inputs));
+  write(step, graph.operands);
+  graph.seeds.draw();
+  graph.optimizer_step->write_numbers();
+  graph.recorded->replay();
+  graph.optimizer_step->mark_replayed();
+  return DeferredScalar(graph.norm);
+}
+
+DeferredScalar Trainer::Impl::StepGraphs::compute_gradients(const Step& step) {
+  // No row of an empty micro-batch counts, and the mean of its losses is 0 / 0.
+  Step with_items;
+  for (std::size_t i = 0; i < step.inputs.size(); ++i) {
+    if (step.items[i] <= 0) continue;
+    with_items.inputs.push_back(step.inputs[i]);
+    with_items.items.push_back(step.items[i]);
+  }
+  Operands operands = operands_of(with_items);
+  write(with_items, operands);
+  return run_operations(operands);
+}
+
+}  // namespace hasten

@@ -1,0 +1,120 @@
+// File: trainer/step_graphs.h (internal)
+// The steps of a run with cuda_graph (docs/design/024): a graph for each shape of a step's batches, which
+// repeats the forward and backward passes of all micro-batches, clipping and the optimizer.
+//
+//   StepGraphs graphs(trainer, run);
+//   if (graphs.is_on()) {
+//     const bool replays = graphs.has_graph_of(step);
+//     const DeferredScalar norm = replays ? graphs.replay(step) : graphs.compute_gradients(step);
+//     run.optimizer.step();                   // after a replay it only counts the step
+//   }
+//
+// The first steps run without a graph, because the optimizer makes its moments in them and libraries their
+// workspaces. A shape gets a graph when it comes again. A step whose graph no longer fits the model or the
+// optimizer is recorded again. If a step cannot be recorded, the run logs the reason once and goes on
+// without graphs.
+//
+// Thread rule: that of the Trainer.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "device/graph_recorder.h"
+#include "hasten/device/deferred_scalar.h"
+#include "hasten/optim/repeated_step.h"
+#include "ops/step_seeds.h"
+#include "trainer/run_parts.h"
+
+namespace hasten {
+
+// What a graph of a model has recorded besides operations: the addresses of its tensors, which of them are
+// trained, and which modules are in training mode. A callback may change each of them.
+class ModelTensors {
+ public:
+  explicit ModelTensors(const torch::nn::Module& model);
+  ModelTensors(const ModelTensors&) = delete;
+  ModelTensors& operator=(const ModelTensors&) = delete;
+  bool is_unchanged() const;
+
+ private:
+  std::vector<const void*> facts() const;
+
+  const std::vector<std::shared_ptr<torch::nn::Module>> modules_;
+  std::vector<at::Tensor> tensors_;
+  std::vector<const void*> facts_;
+};
+
+class Trainer::Impl::StepGraphs {
+ public:
+  // The micro-batches of a step, on the host.
+  struct Step {
+    std::vector<RealRows> batches;
+    std::vector<TrainerBatch> inputs;  // the same as the model takes them
+    std::vector<double> items;         // the number that the loss of each is a mean over
+  };
+
+  // Logs why there are no graphs if the run asks for them.
+  StepGraphs(Impl& trainer, RunParts& run);
+
+  // Returns whether the run makes its steps with this class.
+  bool is_on() const { return recorder_ != nullptr; }
+  // Returns the batch with rows that are padded to one of a few lengths (hasten/data/static_shapes.h), so
+  // that a few graphs suffice. The number of rows stays.
+  TrainerBatch with_few_lengths(const TrainerBatch& batch) const;
+  // Returns whether a graph makes this step. Records one if it is due.
+  bool has_graph_of(const Step& step);
+  // Makes the step with its graph, and marks it for the optimizer. Returns the norm of the gradients.
+  DeferredScalar replay(const Step& step);
+  // Computes the gradients without a graph, and clips them. Returns their norm before clipping.
+  DeferredScalar compute_gradients(const Step& step);
+
+ private:
+  // Everything that the operations of a step read and that changes from step to step, except what the
+  // optimizer and dropout read.
+  struct Operands {
+    std::vector<TrainerBatch> batches;
+    std::vector<at::Tensor> items;    // as the sum of losses takes them
+    std::vector<at::Tensor> weights;  // the same in float
+    at::Tensor share;                 // 1 / the sum of the items
+  };
+  struct Graph {
+    explicit Graph(at::Device device) : seeds(device) {}
+
+    Operands operands;
+    ops::StepSeeds seeds;
+    std::unique_ptr<RepeatedStep> optimizer_step;
+    at::Tensor norm;
+    std::optional<ModelTensors> model;
+    std::unique_ptr<RecordedGraph> recorded;
+  };
+
+  // Why the run has no graphs; empty: it may have them.
+  std::string missing_reason() const;
+  std::string reading_callback() const;
+  // Logs the reason, and uses no graphs from now on.
+  void stop(const std::string& reason);
+  // Records the step. Returns whether that worked.
+  bool record(const std::string& shape, const Step& step);
+  void record_operations(Graph& graph);
+  // Forgets what operations that were only recorded have left on the host.
+  void drop_recorded_gradients();
+  bool fits(const Graph& graph) const;
+  Operands operands_of(const Step& step) const;
+  void write(const Step& step, Operands& to) const;
+  DeferredScalar run_operations(Operands& operands) const;
+
+  Impl& trainer_;
+  RunParts& run_;
+  std::unique_ptr<GraphRecorder> recorder_;  // null: the run has no graphs
+  std::map<std::string, std::unique_ptr<Graph>> graphs_;
+  std::map<std::string, std::int64_t> seen_;  // the steps of each shape without a graph
+  std::int64_t steps_ = 0;                    // those of all shapes
+  std::int64_t recordings_ = 0;
+  bool has_reported_shapes_ = false;
+};
+
+}  // namespace hasten

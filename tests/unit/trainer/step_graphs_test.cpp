@@ -1,0 +1,440 @@
+// Runs with cuda_graph have the numbers of runs without, to the bit. The device repeats operators on the CPU
+// with the tensors and numbers that they were recorded with (unit/device/operator_graphs.h), so each number
+// that a step passes by value would be an old one in the next.
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "hasten/anatomy/report.h"
+#include "hasten/ops/ops.h"
+#include "hasten/trainer/estimate.h"
+#include "hasten/trainer/trainer.h"
+#include "unit/device/operator_graphs.h"
+#include "unit/trainer/tiny.h"
+
+namespace trainer_step_graphs_test {
+
+using namespace hasten;
+using namespace hasten::operator_graphs;
+using namespace hasten::tiny_runs;
+
+namespace {
+
+constexpr std::int64_t kClasses = 5;
+
+// Tags each token of a row with a class, with hasten's dropout in two forms.
+struct Tagger : torch::nn::Module {
+  explicit Tagger(double dropout) : dropout(dropout) {
+    register_module("table", table);
+    register_module("inner", inner);
+    register_module("norm", norm);
+    register_module("head", head);
+  }
+  ModelOutput forward(const TensorDict& batch) {
+    const at::Tensor x = ops::dropout(table(batch.at("input_ids")), dropout, is_training());
+    const at::Tensor z =
+        ops::dropout_add_norm(at::linear(x, inner->weight), inner->bias, x, norm->weight,
+                              norm->bias, 1e-5, dropout, is_training());
+    const at::Tensor logits = head(z);
+    return {
+        .loss = at::cross_entropy_loss(logits.view({-1, kClasses}), batch.at("labels").view({-1})),
+        .logits = logits};
+  }
+
+  double dropout;
+  torch::nn::Embedding table{30, 8};
+  torch::nn::Linear inner{8, 8}, head{8, kClasses};
+  torch::nn::LayerNorm norm{torch::nn::LayerNormOptions({8})};
+};
+
+// Rows of two lengths in turn for batches of `batch` rows. Each row has another number of labels.
+struct Texts {
+  std::vector<TensorDict> rows;
+  std::int64_t size() const { return std::ssize(rows); }
+  TensorDict get(std::int64_t index) const { return rows[static_cast<std::size_t>(index)]; }
+};
+Texts texts(std::int64_t count, std::int64_t batch, const std::vector<std::int64_t>& lengths) {
+  torch::manual_seed(11);
+  Texts all;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto length = lengths[static_cast<std::size_t>(i / batch) % lengths.size()];
+    const at::Tensor ids = at::randint(30, {length});
+    at::Tensor labels = ids.remainder(kClasses);
+    labels.narrow(0, 0, i % 3).fill_(-100);
+    all.rows.push_back(
+        {{"input_ids", ids}, {"attention_mask", at::ones_like(ids)}, {"labels", labels}});
+  }
+  return all;
+}
+
+struct Result {
+  std::vector<double> losses, norms, rates;
+  TensorDict weights;
+  std::vector<std::string> warnings;
+  Counts counts;
+};
+
+struct Setup {
+  TrainingArguments args;
+  double dropout = 0.2;
+  std::vector<std::int64_t> lengths = {16};
+  std::vector<std::shared_ptr<TrainerCallback>> callbacks = {};
+  std::int64_t rows = 96;
+};
+
+Result run(const Setup& setup, bool with_graphs) {
+  const GraphDevice device;
+  const DeviceReplacement replacement(device);
+  TrainingArguments args = setup.args;
+  args.cuda_graph = with_graphs;
+  torch::manual_seed(5);
+  const auto model = std::make_shared<Tagger>(setup.dropout);
+  Result out;
+  Trainer trainer(model, args,
+                  {.train_dataset = TrainerDataset(
+                       texts(setup.rows, args.per_device_train_batch_size, setup.lengths)),
+                   .callbacks = setup.callbacks,
+                   .log_sink = [&](std::string_view line) { out.warnings.emplace_back(line); },
+                   .on_anatomy = [](const anatomy::Report&) {}});
+  trainer.train();
+  std::erase_if(out.warnings, [](const std::string& each) {
+    return each.find("cuda_graph") == std::string::npos;
+  });
+  out.losses = logged(trainer);
+  out.norms = logged(trainer, "grad_norm");
+  out.rates = logged(trainer, "learning_rate");
+  for (const auto& each : model->named_parameters())
+    out.weights[each.key()] = each.value().detach().clone();
+  out.counts = device.counts;
+  return out;
+}
+
+TrainingArguments steps_of(const Folder& folder, std::int64_t steps) {
+  TrainingArguments args = short_run(folder.path, 4);
+  args.learning_rate = 0.02;
+  args.weight_decay = 0.1;
+  args.max_steps = steps;
+  args.train_sampling_strategy = SamplingStrategy::sequential;
+  return args;
+}
+
+void check_equal(const Result& a, const Result& b) {
+  REQUIRE_FALSE(a.losses.empty());
+  CHECK(a.losses == b.losses);
+  CHECK(a.norms == b.norms);
+  CHECK(a.rates == b.rates);
+  for (const auto& [name, tensor] : a.weights) {
+    CAPTURE(name);
+    CHECK(at::equal(tensor, b.weights.at(name)));
+  }
+}
+
+// Checks that most steps were replays and that nothing was reported.
+void check_replays(const Result& result, std::int64_t recordings, std::int64_t replays) {
+  CHECK(result.warnings.empty());
+  CHECK(result.counts.recordings == recordings);
+  CHECK(result.counts.replays == replays);
+}
+
+}  // namespace
+
+TEST_CASE("step graphs: losses, norms, rates and weights are those of a run without graphs") {
+  const Folder folder;
+  for (const double dropout : {0.0, 0.2}) {
+    for (const double max_norm : {0.0, 0.05}) {
+      CAPTURE(dropout);
+      CAPTURE(max_norm);
+      Setup setup{.args = steps_of(folder, 20), .dropout = dropout};
+      setup.args.max_grad_norm = max_norm;
+      const Result plain = run(setup, false), graphs = run(setup, true);
+      check_equal(graphs, plain);
+      CHECK(plain.counts.recordings == 0);
+      check_replays(graphs, 1, 17);  // all steps after the first three
+    }
+  }
+}
+
+TEST_CASE("step graphs: a window of several micro-batches, also one that the data end") {
+  const Folder folder;
+  Setup setup{.args = steps_of(folder, 24), .rows = 28};  // windows of 3, 3 and 1
+  setup.args.gradient_accumulation_steps = 3;
+  const Result plain = run(setup, false), graphs = run(setup, true);
+  check_equal(graphs, plain);
+  check_replays(graphs, 2, 21);
+}
+
+TEST_CASE("step graphs: losses that are read at logs only") {
+  const Folder folder;
+  Setup setup{.args = steps_of(folder, 23)};
+  setup.args.logging_steps = 5;
+  const Result plain = run(setup, false), graphs = run(setup, true);
+  check_equal(graphs, plain);
+  CHECK(graphs.losses.size() == 4);
+  check_replays(graphs, 1, 20);
+}
+
+TEST_CASE("step graphs: an anatomy records the steps before the first graph") {
+  const Folder folder;
+  Setup setup{.args = steps_of(folder, 20)};
+  setup.args.anatomy = "text";
+  const Result plain = run(setup, false), graphs = run(setup, true);
+  check_equal(graphs, plain);
+  check_replays(graphs, 1, 14);
+}
+
+TEST_CASE("step graphs: shapes in turn have a graph each, and those of a ninth run without") {
+  const Folder folder;
+  Setup two{.args = steps_of(folder, 20), .lengths = {16, 32}};
+  check_equal(run(two, true), run(two, false));
+  check_replays(run(two, true), 2, 17);
+
+  Setup nine{.args = steps_of(folder, 40),
+             .lengths = {16, 32, 48, 64, 96, 128, 192, 256, 384, 512},
+             .rows = 400};
+  const Result graphs = run(nine, true);
+  check_equal(graphs, run(nine, false));
+  CHECK(graphs.counts.recordings == 8);
+  REQUIRE(graphs.warnings.size() == 1);
+  CHECK(graphs.warnings[0].find("more than 8 shapes") != std::string::npos);
+}
+
+TEST_CASE("step graphs: rows of many lengths are padded to a few, with the same losses") {
+  const Folder folder;
+  Setup setup{.args = steps_of(folder, 30), .dropout = 0, .lengths = {9, 12, 31, 16, 20, 25}};
+  const Result plain = run(setup, false), graphs = run(setup, true);
+  check_replays(graphs, 2, 27);
+  REQUIRE(graphs.losses.size() == plain.losses.size());
+  for (std::size_t i = 0; i < plain.losses.size(); ++i)
+    CHECK(graphs.losses[i] == doctest::Approx(plain.losses[i]).epsilon(1e-4));
+}
+
+TEST_CASE("step graphs: a checkpoint continues with and without graphs") {
+  const Folder folder;
+  Setup setup{.args = steps_of(folder, 16)};
+  setup.args.save_strategy = SaveStrategy::steps;
+  setup.args.save_steps = 10;
+  setup.args.gradient_accumulation_steps = 2;
+  setup.args.output_dir = (folder.path / "plain").string();
+  const Result plain = run(setup, false);
+  setup.args.output_dir = (folder.path / "graphs").string();
+  check_equal(run(setup, true), plain);
+  for (const char* const from : {"plain", "graphs"}) {
+    for (const bool with_graphs : {false, true}) {
+      CAPTURE(from);
+      CAPTURE(with_graphs);
+      Setup rest = setup;
+      rest.args.save_strategy = SaveStrategy::no;
+      rest.args.output_dir = (folder.path / "rest").string();
+      rest.args.resume_from_checkpoint = (folder.path / from / "checkpoint-10").string();
+      const Result continued = run(rest, with_graphs);
+      for (const auto& [name, tensor] : plain.weights)
+        CHECK(at::equal(tensor, continued.weights.at(name)));
+    }
+  }
+}
+
+namespace {
+
+// Reads neither gradients nor losses.
+struct QuietCallback : TrainerCallback {
+  bool reads_gradients() const override { return false; }
+  bool reads_losses() const override { return false; }
+};
+
+// Changes the model at the beginning of a step.
+struct Changer : QuietCallback {
+  using Change = void (*)(torch::nn::Module& model);
+  explicit Changer(Change change) : change(change) {}
+  void on_step_begin(const TrainerEvent& event, TrainerControl&) override {
+    hooks += "b";
+    if (event.state.global_step == 12) change(event.model);
+  }
+  void on_substep_end(const TrainerEvent&, TrainerControl&) override { hooks += "s"; }
+  void on_pre_optimizer_step(const TrainerEvent&, TrainerControl&) override { hooks += "p"; }
+  void on_optimizer_step(const TrainerEvent&, TrainerControl&) override { hooks += "o"; }
+  void on_step_end(const TrainerEvent&, TrainerControl&, double) override { hooks += "e"; }
+  Change change;
+  std::string hooks;
+};
+
+}  // namespace
+
+TEST_CASE("step graphs: callbacks hear of each part of a step, and may change the model") {
+  const Folder folder;
+  const std::vector<Changer::Change> changes = {
+      [](torch::nn::Module&) {},
+      [](torch::nn::Module& model) {
+        const torch::NoGradGuard no_grad;
+        model.parameters()[0].mul_(1.5);
+      },
+      // The graph has the old address.
+      [](torch::nn::Module& model) {
+        const at::Tensor parameter = model.parameters()[0];
+        parameter.set_data(parameter.detach() * 1.5);
+      },
+  };
+  for (const Changer::Change change : changes) {
+    const auto plain = std::make_shared<Changer>(change),
+               graphs = std::make_shared<Changer>(change);
+    Setup setup{.args = steps_of(folder, 20), .callbacks = {plain}};
+    setup.args.gradient_accumulation_steps = 2;
+    const Result expected = run(setup, false);
+    setup.callbacks = {graphs};
+    const Result got = run(setup, true);
+    check_equal(got, expected);
+    check_replays(got, change == changes[2] ? 2 : 1, 17);
+    CHECK(graphs->hooks == plain->hooks);
+  }
+}
+
+namespace {
+
+// Changes the model at the end of step 12, so that the graph of the next step no longer fits.
+struct LaterChanger : QuietCallback {
+  using Change = void (*)(torch::nn::Module& model);
+  explicit LaterChanger(Change change) : change(change) {}
+  void on_step_end(const TrainerEvent& event, TrainerControl&, double) override {
+    if (event.state.global_step == 12) change(event.model);
+  }
+  Change change;
+};
+
+}  // namespace
+
+TEST_CASE("step graphs: a step whose model has changed is recorded again") {
+  const Folder folder;
+  const std::vector<LaterChanger::Change> changes = {
+      [](torch::nn::Module& model) {
+        const at::Tensor parameter = model.parameters()[0];
+        parameter.set_data(parameter.detach().clone());
+      },
+      [](torch::nn::Module& model) { model.parameters()[1].set_requires_grad(false); },
+      [](torch::nn::Module& model) { model.children()[2]->eval(); }};
+  for (const LaterChanger::Change change : changes) {
+    Setup setup{.args = steps_of(folder, 20),
+                .callbacks = {std::make_shared<LaterChanger>(change)}};
+    const Result got = run(setup, true);
+    check_equal(got, run(setup, false));
+    check_replays(got, 2, 17);
+  }
+}
+
+namespace {
+
+struct LossReader : TrainerCallback {
+  bool reads_gradients() const override { return false; }
+};
+struct GradientReader : TrainerCallback {
+  bool reads_losses() const override { return false; }
+};
+struct OwnTrainer : Trainer {
+  using Trainer::Trainer;
+};
+// Reads a number on the host in each step.
+struct Reader : Tagger {
+  using Tagger::Tagger;
+  ModelOutput forward(const TensorDict& batch) {
+    ModelOutput out = Tagger::forward(batch);
+    return {.loss = out.loss * (1 + 0.1 * std::abs(out.loss.item<double>())), .logits = out.logits};
+  }
+};
+// Draws noise on the host in each step.
+struct HostNoise : Tagger {
+  using Tagger::Tagger;
+  ModelOutput forward(const TensorDict& batch) {
+    ModelOutput out = Tagger::forward(batch);
+    return {.loss = out.loss * at::rand({}), .logits = out.logits};
+  }
+};
+
+// The one report of a run that asks for graphs and has none.
+template <class Owner = Trainer, class Model = Tagger>
+std::string report_of(TrainerParts parts, const TrainingArguments& given) {
+  std::vector<std::string> lines;
+  TrainingArguments args = given;
+  args.cuda_graph = true;
+  parts.train_dataset = TrainerDataset(texts(96, 4, {16}));
+  parts.log_sink = [&](std::string_view line) {
+    if (line.find("cuda_graph") != std::string_view::npos) lines.emplace_back(line);
+  };
+  Owner trainer(std::make_shared<Model>(0.2), args, parts);
+  trainer.train();
+  CHECK(logged(trainer).size() == 8);
+  REQUIRE(lines.size() == 1);
+  return lines[0];
+}
+
+bool mentions(const std::string& report, const std::string& reason) {
+  INFO(report);
+  return report.find("started one by one, because of " + reason) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("step graphs: a run that cannot have them goes on without and says why, once") {
+  const Folder folder;
+  const TrainingArguments args = steps_of(folder, 8);
+  CHECK(mentions(report_of({}, args), "a device (cpu) that has no graphs"));
+  const GraphDevice device;
+  const DeviceReplacement replacement(device);
+  CHECK(mentions(report_of({.callbacks = {std::make_shared<LossReader>()}}, args),
+                 "the callback trainer_step_graphs_test::(anonymous namespace)::LossReader, which "
+                 "reads the loss of each step"));
+  CHECK(report_of({.callbacks = {std::make_shared<GradientReader>()}}, args)
+            .find("GradientReader, which reads gradients") != std::string::npos);
+  CHECK(mentions(
+      report_of({.compute_loss = [](Tagger& model,
+                                    const TensorDict& batch) { return model.forward(batch); }},
+                args),
+      "TrainerParts::compute_loss"));
+  CHECK(mentions(report_of<OwnTrainer>({}, args), "a class that derives from Trainer"));
+  CHECK(mentions(report_of<Trainer, Reader>({}, args),
+                 "a step that cannot be recorded: a number is read"));
+  CHECK(report_of<Trainer, HostNoise>({}, args).find("random numbers that are drawn on the host") !=
+        std::string::npos);
+  CHECK(device.counts.recordings == 0);
+}
+
+TEST_CASE("step graphs: a step that cannot be recorded is an ordinary one") {
+  const Folder folder;
+  const GraphDevice device;
+  const DeviceReplacement replacement(device);
+  const auto weights_of = [&](bool with_graphs) {
+    TrainingArguments args = steps_of(folder, 8);
+    args.cuda_graph = with_graphs;
+    torch::manual_seed(5);
+    const auto model = std::make_shared<Reader>(0.2);
+    Trainer trainer(
+        model, args,
+        {.train_dataset = TrainerDataset(texts(96, 4, {16})), .log_sink = [](std::string_view) {}});
+    trainer.train();
+    return model->parameters();
+  };
+  const auto with = weights_of(true), without = weights_of(false);
+  for (std::size_t i = 0; i < with.size(); ++i) CHECK(at::equal(with[i], without[i]));
+}
+
+TEST_CASE(
+    "step graphs: an estimate with them leaves out the time of the host, and keeps the memory") {
+  EstimateOptions options{.model = "bert-base",
+                          .length = 128,
+                          .arguments = {.per_device_train_batch_size = 1, .bf16 = true},
+                          .device = "cuda:h200"};
+  const anatomy::Report plain = estimate(options);
+  options.arguments.cuda_graph = true;
+  const anatomy::Report graphs = estimate(options);
+  const auto before = anatomy::expected_step_time(plain),
+             after = anatomy::expected_step_time(graphs);
+  REQUIRE(before.has_value());
+  REQUIRE(after.has_value());
+  CHECK(before->seconds > 1.1 * before->kernels);
+  CHECK(after->host == 0);
+  CHECK(after->seconds == after->kernels);
+  CHECK(after->kernels == doctest::Approx(before->kernels));
+  CHECK(std::abs(graphs.memory.peak - plain.memory.peak) <= 2048);
+}
+
+}  // namespace trainer_step_graphs_test

@@ -1,0 +1,80 @@
+"""Runs with cuda_graph beside runs without: the same losses to the bit, and the time of small steps."""
+from cases import Case, Failed, together
+from part_tests import losses_of, train_words
+
+NAME = "graphs"
+SECONDS = 240
+ABOUT = "whether runs with cuda_graph have the losses of runs without, to the bit, and how much faster small steps are"
+
+NO_DROPOUT = ("--hidden_dropout", 0, "--attention_dropout", 0, "--classifier_dropout", 0)
+# What the losses of 100 steps are compared for. 64 rows of the data are batches of 8, or of 12 and a last one of 4.
+RUNS = {
+    "a schedule": ("--lr_scheduler_type", "cosine", "--warmup_steps", 10),
+    "bf16": ("--bf16",),
+    "windows of three batches": ("--gradient_accumulation_steps", 3),
+    "two shapes in turn": ("--per_device_train_batch_size", 12),
+    "no clipping": ("--max_grad_norm", 0),
+}
+# Name: model, batch, length, precision, steps of a block.
+STEPS = {"bert-base 1x128 bf16": ("bert-base", 1, 128, "bf16", 50), "bert-base 8x128 bf16": ("bert-base", 8, 128, "bf16", 50)}
+SMALL = {"bert 4x12 fp32": ("tests/oracle/data/models/sequence_single_label", 4, 12, "fp32", 3)}
+
+
+def cases(place):
+    runs = dict(list(RUNS.items())[:1]) if place.on_cpu else RUNS
+    equal = [together(f"equal losses, {name}", 60, lambda place, words=words: equal_losses(place, words)) for name, words in runs.items()]
+    steps = [Case(f"speed of {name}", 90, lambda place, step=step: speed(place, step)) for name, step in (SMALL if place.on_cpu else STEPS).items()]
+    return [*equal, together("equal losses, dropout", 60, dropout), together("a checkpoint that continues", 90, checkpoint), *steps]
+
+
+def train(place, name, *words):
+    """Returns the losses of a run of the same bits on each call. Throws Failed if a run that asks for graphs has none."""
+    folder = place.scratch / place.case.replace(" ", "_").replace(",", "") / name
+    text = place.hasten(*train_words(place, folder, place.small(100, 8), "--logging_steps", 1, "--dummy_length", 16, "--full_determinism", *words), HASTEN_CUDA_KERNELS=int(not place.on_cpu),
+                        CUBLAS_WORKSPACE_CONFIG=":4096:8")
+    refusal = next((line for line in text.splitlines() if "cuda_graph:" in line), "")
+    if refusal and not place.on_cpu:
+        raise Failed(refusal)
+    return losses_of(folder)
+
+
+def compare(plain, graphs):
+    different = [step for step in plain if plain[step] != graphs.get(step)]
+    if different or len(plain) < 4:
+        raise Failed(f"{len(different)} of {len(plain)} losses differ, the first in step {(different or [0])[0]}",
+                     {"largest_difference": max((abs(plain[step] - graphs.get(step, 0.0)) for step in plain), default=0.0)})
+    return {"equal_losses": len(plain)}
+
+
+def equal_losses(place, words):
+    words = ("--save_strategy", "no", *NO_DROPOUT, *words)
+    return compare(train(place, "plain", *words), train(place, "graphs", "--cuda_graph", *words))
+
+
+def dropout(place):
+    """With hasten's kernels only the dropout of attention has other masks in a graph, because LibTorch's generator counts a replay as a whole."""
+    words = ("--save_strategy", "no", "--attention_dropout", 0, "--classifier_dropout", 0)
+    return compare(train(place, "plain", *words), train(place, "graphs", "--cuda_graph", *words))
+
+
+def checkpoint(place):
+    steps = place.small(50, 4)
+    words = ("--save_strategy", "steps", "--save_steps", steps, *NO_DROPOUT)
+    plain = train(place, "plain", *words)
+    folder = place.scratch / place.case.replace(" ", "_").replace(",", "")
+    compare(plain, train(place, "graphs", "--cuda_graph", *words))
+    for name, graph in (("continued", ()), ("continued with graphs", ("--cuda_graph",))):
+        compare(plain, train(place, name, "--resume_from_checkpoint", folder / "graphs" / f"checkpoint-{steps}", *graph, *words))
+    return {"equal_losses": len(plain)}
+
+
+def speed(place, step):
+    model, batch, length, precision, block = step
+    words = ["--model", str(place.kit / model) if "/" in model else model, "--batch", batch, "--seq", length, "--precision", precision, "--steps", block,
+             "--blocks", 3, "--warm_up", place.small(10, 1), "--device", place.device]
+    measured = {graph: place.json_of(place.run([place.program("gpu_step"), *words, "--cuda_graph", graph])) for graph in (0, place.small(1, 0))}
+    plain, graphs = measured[0], measured[place.small(1, 0)]
+    report = place.json_of(place.hasten("estimate", words[1], "--batch", batch, "--seq", length, "--precision", precision, "--cuda_graph", "--device",
+                                        f"cuda:{place.gpu}", "--json"))
+    return {"step_seconds": graphs["step_seconds"], "without_graph": plain["step_seconds"], "peak_reserved": graphs["peak_reserved"],
+            "reserved_without_graph": plain["peak_reserved"], "predicted_seconds": report["expected_step"]["seconds"]}
