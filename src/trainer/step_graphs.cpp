@@ -243,7 +243,7 @@ void Trainer::Impl::StepGraphs::write(const Step& step, Operands& to) const {
 DeferredScalar Trainer::Impl::StepGraphs::run_operations(Operands& operands) const {
   const bool has_one = operands.batches.size() == 1;  // its weight cancels
   for (std::size_t i = 0; i < operands.batches.size(); ++i) {
-    const at::Tensor loss = trainer_.trained_loss(operands.batches[i]);
+    const at::Tensor loss = trainer_.trained_output(operands.batches[i]).loss;
     torch::autograd::backward({has_one ? loss : loss * operands.weights[i]});
     run_.losses.add(loss, operands.items[i]);
   }

@@ -44,19 +44,19 @@ at::Tensor Trainer::training_step(TrainerBatch& batch, double items) {
                                         .expected = "one during a run, whose model is prepared",
                                         .hint = "call it from a class that overrides it"});
   }
-  const at::Tensor loss = impl_->trained_loss(batch);
-  impl_->accelerator.backward(loss, items);
-  return loss;
+  const ModelOutput out = impl_->trained_output(batch);
+  impl_->accelerator.backward(out.loss, items);
+  return out.loss;
 }
 
-at::Tensor Trainer::Impl::trained_loss(TrainerBatch& batch) {
+ModelOutput Trainer::Impl::trained_output(TrainerBatch& batch) {
   const ModelOutput out = prepared->call([&](torch::nn::Module& module) {
     std::optional<ActivationOffload> offload;
     if (args.activation_offloading) offload.emplace(module);
     return trainer.compute_loss(batch);
   });
   check_loss(out.loss);
-  return out.loss;
+  return out;
 }
 
 ModelOutput Trainer::prediction_step(TrainerBatch& batch) { return compute_loss(batch); }

@@ -64,8 +64,8 @@ struct Trainer::Impl {
   void check_takes(TrainerBatch& batch) const;
   // The outputs of compute_loss or of the module, with label smoothing if that is asked for.
   ModelOutput compute_loss(TrainerBatch& batch) const;
-  // The loss of a batch in a training step, with a gradient. The model must be prepared.
-  at::Tensor trained_loss(TrainerBatch& batch);
+  // The outputs for a batch in a training step, whose loss has a gradient. The model must be prepared.
+  ModelOutput trained_output(TrainerBatch& batch);
   // The loss with label smoothing, or that of the module.
   at::Tensor smoothed_loss(const ModelOutput& out, TrainerBatch& batch) const;
   // Throws UsageError "trainer.*" unless the loss is a number, and has gradients if it is trained.
