@@ -4,13 +4,13 @@
 // step to step, such as the learning rate, is in tensors that are written before each replay.
 //
 //   AdamW adamw(model->parameters());
-//   ...                                                     // a step of the usual kind makes the moments
+//   adamw.step();                                    // an ordinary step makes the moments
 //   const std::unique_ptr<RepeatedStep> step = adamw.repeated_step();
-//   // While a graph is recorded, after the backward pass:  step->run();
-//   if (!step->can_repeat()) ...                            // record it again
-//   step->write_numbers();                                  // before each replay
-//   step->mark_replayed();                                  // after it
-//   adamw.step();                                           // counts the step and runs nothing
+//   // After a backward pass, while a graph is recorded:
+//   step->run();
+//   if (step->can_repeat()) step->write_numbers();   // before each replay
+//   step->mark_replayed();                           // after it: the next step() counts the
+//   adamw.step();                                    // step and runs nothing
 //
 // Throws UsageError "optim.repeated-step" for what a graph cannot repeat. Thread rule: that of the
 // optimizer, which must outlive the step.
