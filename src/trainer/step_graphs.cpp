@@ -91,7 +91,7 @@ std::string Trainer::Impl::StepGraphs::missing_reason() const {
   if (trainer_.parts.compute_loss)
     return "TrainerParts::compute_loss, which may compute with numbers of the host";
   if (dynamic_cast<RepeatsSteps*>(&run_.optimizer.unwrap()) == nullptr)
-    return "an optimizer other than hasten::AdamW";
+    return "an optimizer that does not implement RepeatsSteps, as hasten::AdamW does";
   if (trainer_.accelerator.mixed_precision() == Precision::fp16)
     return "fp16, with which the host decides whether the optimizer steps";
   if (!trainer_.traits().reads_scalars_late)
@@ -202,7 +202,8 @@ void Trainer::Impl::StepGraphs::record_operations(Graph& graph) {
 void Trainer::Impl::StepGraphs::drop_recorded_gradients() {
   zero_grad(run_.optimizer.unwrap(), /*set_to_none=*/true);
   for (const at::Tensor& each : run_.trained) each.mutable_grad().reset();
-  dynamic_cast<ScalesGradients&>(run_.optimizer.unwrap()).scale_next_step(1.0);
+  if (auto* const scaling = dynamic_cast<ScalesGradients*>(&run_.optimizer.unwrap()))
+    scaling->scale_next_step(1.0);
 }
 
 bool Trainer::Impl::StepGraphs::fits(const Graph& graph) const {
