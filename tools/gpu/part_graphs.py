@@ -52,7 +52,7 @@ def equal_losses(place, words):
 
 
 def dropout(place):
-    """With hasten's kernels only the dropout of attention has other masks in a graph, because LibTorch's generator counts a replay as a whole."""
+    """The seeds of hasten's kernels are those of a run without graphs. Attention has LibTorch's dropout."""
     words = ("--save_strategy", "no", "--attention_dropout", 0, "--classifier_dropout", 0)
     return compare(train(place, "plain", *words), train(place, "graphs", "--cuda_graph", *words))
 
