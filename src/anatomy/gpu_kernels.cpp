@@ -270,6 +270,17 @@ WorkspaceStages embedding_backward_workspace(Arguments a, const Gpu&) {
           {list, list, list, 8, parts, parts, 8, partial * size, partial * gradient.size(-1) * 4}};
 }
 
+// Indices of 8 bytes: those before the sort, and those of a radix sort's passes with its numbers. Up to
+// kMostInPlace numbers are sorted in place.
+WorkspaceStages sort_workspace(Arguments a, const Gpu&) {
+  constexpr std::int64_t kMostInPlace = 4096, kIndex = 8;
+  const Tensor x = tensor(a, 0);
+  const std::int64_t n = x.numel(), size = static_cast<std::int64_t>(x.element_size());
+  if (x.dim() != 1) return {};
+  if (n <= kMostInPlace) return {{kIndex * n}};
+  return {{kIndex * n, (kIndex + size) * n}};
+}
+
 // Norms of chunks of 65,536 numbers.
 WorkspaceStages foreach_norm_workspace(Arguments a, const Gpu&) {
   std::int64_t most = 0, tensors = 0;
@@ -353,6 +364,7 @@ GpuWorkspace find_gpu_workspace(std::string_view name) {
       {"aten::mean", reduction_workspace},
       {"aten::embedding_dense_backward", embedding_backward_workspace},
       {"aten::_foreach_norm", foreach_norm_workspace},
+      {"aten::sort", sort_workspace},
       {"aten::_index_put_impl_", index_put_workspace},
       {"aten::convolution_backward", convolution_backward_workspace},
   };

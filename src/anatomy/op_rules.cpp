@@ -112,6 +112,20 @@ void normalizations(OpTable& t) {
   add_own("rms_norm_backward", per_input<10>);
   add_own("dropout_add_norm", per_input<11>);           // bias, dropout, residual, norm
   add_own("dropout_add_norm_backward", per_input<15>);  // norm 13, dropout, bias
+  // The same with a bias or without, and without a mean (and beta) as rms_norm.
+  add_own("dropout_add_pre_norm", [](const CallShapes& c) -> Amount {
+    return (2 + has(c, 1) + (has(c, 4) ? 8 : 4)) * numel(c, 0);
+  });
+  // The sum of the two gradients of z, dropout and bias, and the norm, whose moments are two or one.
+  add_own("dropout_add_pre_norm_backward", [](const CallShapes& c) -> Amount {
+    const auto& moments = c.input(3).sizes;
+    return (2 + has(c, 1) + (!moments.empty() && moments[0] == 2 ? 13 : 10)) * numel(c, 0);
+  });
+  // Scale, mask, softmax and dropout; then the probabilities again, and the gradient of dropout and softmax.
+  add_own("softmax_dropout",
+          [](const CallShapes& c) -> Amount { return (7 + has(c, 1)) * numel(c, 0); });
+  add_own("softmax_dropout_backward",
+          [](const CallShapes& c) -> Amount { return (9 + has(c, 2)) * numel(c, 1); });
   add_own("column_sum", per_input<1>);
   // Maximum, difference, exponential, sum; for the gradient difference and exponential once more.
   add_own("cross_entropy",
@@ -305,6 +319,15 @@ void element_wise(OpTable& t) {
                                     all += std::min(bytes(c, table), bytes(c, 6));
                                   return all;
                                 }};
+  // gradient, order, ids, skipped, partial, table: at most as many rows of the table as of the gradient.
+  t["hasten::embedding_gradient"] = {.group = kElementWise,
+                                     .flops = per_input<1>,
+                                     .reads = [](const CallShapes& c) -> Amount {
+                                       return bytes(c, 0) + bytes(c, 1) + bytes(c, 2) + bytes(c, 4);
+                                     },
+                                     .writes = [](const CallShapes& c) -> Amount {
+                                       return bytes(c, 4) + std::min(bytes(c, 0), bytes(c, 5));
+                                     }};
   // parameter, rows, values, moments: counts only rows with a gradient. A tensor holds which rows
   // had one before, so the decay of their moments is not in this figure.
   t["hasten::adamw_rows"] = {

@@ -38,6 +38,8 @@ StreamRule stream_rule(std::string_view name) {
       {"aten::native_dropout", {.share = 0.76, .numbers = kDropout}},
       // Sorts the indices first, and adds the rows of an index one after the other.
       {"aten::embedding_dense_backward", {.share = 0.15, .kernels = 8}},
+      // A radix sort of few numbers: as many kernels as a number has bytes, and three more.
+      {"aten::sort", {.share = 0.25, .kernels = 7}},
       {"aten::_foreach_norm", {.share = 0.78}},
       {"aten::_fused_adamw_", {.share = 0.77}},
       {"aten::_scaled_dot_product_cudnn_attention", {.kernels = 2}},
@@ -46,6 +48,12 @@ StreamRule stream_rule(std::string_view name) {
       {"hasten::bias_gelu_backward", {.numbers = 0.85 * kGeluBackward}},
       {"hasten::dropout_add_norm", {.share = 0.7}},
       {"hasten::dropout_add_norm_backward", {.share = 0.55}},
+      // No GPU has run the next five. The shares are those of similar kernels.
+      {"hasten::dropout_add_pre_norm", {.share = 0.7}},
+      {"hasten::dropout_add_pre_norm_backward", {.share = 0.55}},
+      {"hasten::embedding_gradient", {.share = 0.5, .kernels = 2}},
+      {"hasten::softmax_dropout", {.share = 0.75, .numbers = kDropout}},
+      {"hasten::softmax_dropout_backward", {.share = 0.75, .numbers = kDropout}},
       {"hasten::embedding_sum", {.share = 0.5}},
       // Reads the logits twice and writes their gradient.
       {"hasten::cross_entropy", {.traffic = 3, .share = 0.68}},

@@ -22,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "device/device_kernel.h"
 #include "hasten/launch/worker.h"
 #include "hasten/options/environment.h"
 
@@ -153,6 +154,8 @@ class Device {
   // Returns whether the device has kernels of hasten's own for rows of this type: those of
   // ops::bias_gelu, dropout, dropout_add_norm, embedding_sum and linear_cross_entropy.
   virtual bool has_row_kernels(at::ScalarType) const { return false; }
+  // Returns the same for one of the other kernels.
+  virtual bool has_kernel(DeviceKernel, at::ScalarType) const { return false; }
 
   // Returns a recorder of graphs of operations (device/graph_recorder.h), or why there is none.
   virtual GraphSupport graphs(int index) const;

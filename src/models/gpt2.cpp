@@ -38,20 +38,32 @@ class GPT2Block : public torch::nn::Module, public RecomputableLayer {
     down_ = mlp->register_module("c_proj", std::make_shared<TransposedProjection>(inner, n));
   }
 
-  at::Tensor forward(const at::Tensor& x, const DecoderPass& pass) const {
+  ops::NormedStream forward(const ops::NormedStream& in, const DecoderPass& pass,
+                            const GPT2LayerNorm* next) const {
     // A second run would write to the cache again.
-    if (pass.cache != nullptr) return compute(x, pass);
+    if (pass.cache != nullptr || !is_recomputed()) return compute(in, pass, next);
     // The mask's tensor is an argument only for the record of what the layer keeps.
-    return recomputable(
-        [this, pass](const at::Tensor& input, const at::Tensor&) { return compute(input, pass); },
-        x, pass.mask.additive());
+    const auto again = [this, pass](const at::Tensor& x, const at::Tensor&) {
+      return compute({.stream = x, .normed = {}}, pass, nullptr).stream;
+    };
+    return {.stream = recomputable(again, in.stream, pass.mask.additive()), .normed = {}};
+  }
+
+  // Returns the first norm if the layer before should compute it. A layer that is recomputed keeps only
+  // the stream, and computes the norm again.
+  const GPT2LayerNorm* norm_before(const at::Tensor& stream) const {
+    return !is_recomputed() && ops::fuses_pre_norm(stream) ? norm_1_.get() : nullptr;
   }
 
  private:
-  at::Tensor compute(const at::Tensor& x, const DecoderPass& pass) const {
-    const at::Tensor mixed = x + dropped((*mixed_)(attend((*norm_1_)(x), pass)));
-    const at::Tensor inner = activate(activation_, (*up_)((*norm_2_)(mixed)));
-    return mixed + dropped((*down_)(inner));
+  ops::NormedStream compute(const ops::NormedStream& in, const DecoderPass& pass,
+                            const GPT2LayerNorm* next) const {
+    const at::Tensor seen = attend(normed_by(*norm_1_, in), pass);
+    ops::NormedStream mixed =
+        add_and_normalize(*mixed_, *norm_2_, seen, in.stream, dropout_, is_training());
+    const at::Tensor inner = activate(activation_, (*up_)(mixed.normed));
+    mixed.normed.reset();  // Only a backward pass needs it now.
+    return add_for_next(*down_, next, inner, mixed.stream, dropout_, is_training());
   }
 
   static double scale_of_scores(const GPT2Config& config, std::int64_t index) {
@@ -61,8 +73,6 @@ class GPT2Block : public torch::nn::Module, public RecomputableLayer {
     if (config.scale_attn_by_inverse_layer_idx) scale /= static_cast<double>(index + 1);
     return scale;
   }
-
-  at::Tensor dropped(const at::Tensor& x) const { return ops::dropout(x, dropout_, is_training()); }
 
   at::Tensor attend(const at::Tensor& x, const DecoderPass& pass) const {
     const std::vector<at::Tensor> parts = (*query_key_value_)(x).chunk(3, -1);
@@ -127,9 +137,11 @@ at::Tensor GPT2Model::embed(const at::Tensor& ids, const DecoderPass& pass) cons
 }
 
 at::Tensor GPT2Model::hidden_states(const at::Tensor& ids, const DecoderPass& pass) const {
-  at::Tensor x = embed(ids, pass);
-  for (const auto& layer : layers_) x = layer->forward(x, pass);
-  return (*norm_)(x);
+  return (*norm_)(run_pre_norm_layers(
+      layers_, embed(ids, pass),
+      [&](const GPT2Block& layer, const ops::NormedStream& in, const GPT2LayerNorm* next) {
+        return layer.forward(in, pass, next);
+      }));
 }
 
 GPT2LMHeadModel::GPT2LMHeadModel(GPT2Config config)

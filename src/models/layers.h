@@ -6,6 +6,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "hasten/formats/tensor_dict.h"
 #include "hasten/models/linear_layers.h"
@@ -74,6 +78,8 @@ class TransposedProjection : public torch::nn::Module, public LinearLayers {
   at::Tensor operator()(const at::Tensor& x) const {
     return ops::linear_transposed(x, weight, bias);
   }
+  // Returns the product without the bias, which a later operation adds.
+  at::Tensor product(const at::Tensor& x) const { return ops::linear_transposed(x, weight, {}); }
 
   std::vector<LinearLayer> linear_layers() const override { return {{.is_transposed = true}}; }
   void set_linear_weight(const std::string&, const at::Tensor& tensor) override { weight = tensor; }
@@ -148,6 +154,43 @@ inline at::Tensor activate(const std::string& name, const at::Tensor& u) {
 inline at::Tensor activate(const std::string& name, const Projection& dense, const at::Tensor& x) {
   if (name != "gelu" || !ops::fuses_bias(x)) return activate(name, dense(x));
   return ops::bias_gelu(dense.product(x), dense.bias);
+}
+
+// Returns the normalized stream, which `norm` computes unless the layer before has.
+template <class AnyNorm>
+at::Tensor normed_by(const AnyNorm& norm, const ops::NormedStream& in) {
+  return in.normed.defined() ? in.normed : norm(in.stream);
+}
+
+// Adds dropout(dense(x)) to a residual stream, and normalizes the sum for the next sublayer.
+template <class Dense, class AnyNorm>
+ops::NormedStream add_and_normalize(const Dense& dense, const AnyNorm& norm, const at::Tensor& x,
+                                    const at::Tensor& stream, double p, bool training) {
+  const bool fuses = ops::fuses_pre_norm(stream);
+  return ops::dropout_add_pre_norm(fuses ? dense.product(x) : dense(x),
+                                   fuses ? dense.bias : at::Tensor(), stream, norm.weight,
+                                   norm.bias, norm.epsilon, p, training);
+}
+
+// The same at the end of a layer, with the norm of the next one. Null: only adds.
+template <class Dense, class AnyNorm>
+ops::NormedStream add_for_next(const Dense& dense, const AnyNorm* next, const at::Tensor& x,
+                               const at::Tensor& stream, double p, bool training) {
+  if (next != nullptr) return add_and_normalize(dense, *next, x, stream, p, training);
+  return {.stream = stream + ops::dropout(dense(x), p, training), .normed = {}};
+}
+
+// Runs layers whose norms come before their sublayers: calls forward(layer, stream, norm of the next
+// layer). The norm is null if the next layer computes it itself, from a stream without `normed`.
+template <class Layer, class Forward>
+at::Tensor run_pre_norm_layers(const std::vector<std::shared_ptr<Layer>>& layers, at::Tensor x,
+                               Forward forward) {
+  ops::NormedStream stream{.stream = std::move(x), .normed = {}};
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const auto* next = i + 1 < layers.size() ? layers[i + 1]->norm_before(stream.stream) : nullptr;
+    stream = forward(*layers[i], stream, next);
+  }
+  return stream.stream;
 }
 
 }  // namespace hasten

@@ -12,13 +12,12 @@ namespace hasten {
 class LlamaRMSNorm : public torch::nn::Module {
  public:
   LlamaRMSNorm(std::int64_t n, double epsilon)
-      : weight(register_parameter("weight", at::empty({n}))), epsilon_(epsilon) {}
-  at::Tensor operator()(const at::Tensor& x) const { return ops::rms_norm(x, weight, epsilon_); }
+      : weight(register_parameter("weight", at::empty({n}))), epsilon(epsilon) {}
+  at::Tensor operator()(const at::Tensor& x) const { return ops::rms_norm(x, weight, epsilon); }
 
   at::Tensor weight;
-
- private:
-  double epsilon_;
+  const at::Tensor bias;  // undefined
+  double epsilon;
 };
 
 // One layer, with the names of transformers: input_layernorm, self_attn, post_attention_layernorm,
@@ -52,20 +51,31 @@ class LlamaDecoderLayer : public torch::nn::Module, public RecomputableLayer {
                               std::make_shared<LlamaRMSNorm>(n, config.rms_norm_eps));
   }
 
-  at::Tensor forward(const at::Tensor& x, const Rotation& rotation, const DecoderPass& pass) const {
+  ops::NormedStream forward(const ops::NormedStream& in, const Rotation& rotation,
+                            const DecoderPass& pass, const LlamaRMSNorm* next) const {
     // A second run would write to the cache again.
-    if (pass.cache != nullptr) return compute(x, rotation, pass);
+    if (pass.cache != nullptr || !is_recomputed()) return compute(in, rotation, pass, next);
     // The mask's tensor is an argument only for the record of what the layer keeps.
-    return recomputable([this, pass](const at::Tensor& input, const Rotation& same,
-                                     const at::Tensor&) { return compute(input, same, pass); },
-                        x, rotation, pass.mask.additive());
+    const auto again = [this, pass](const at::Tensor& x, const Rotation& same, const at::Tensor&) {
+      return compute({.stream = x, .normed = {}}, same, pass, nullptr).stream;
+    };
+    return {.stream = recomputable(again, in.stream, rotation, pass.mask.additive()), .normed = {}};
+  }
+
+  // Returns the first norm if the layer before should compute it. A layer that is recomputed keeps only
+  // the stream, and computes the norm again.
+  const LlamaRMSNorm* norm_before(const at::Tensor& stream) const {
+    return !is_recomputed() && ops::fuses_pre_norm(stream) ? norm_1_.get() : nullptr;
   }
 
  private:
-  at::Tensor compute(const at::Tensor& x, const Rotation& rotation, const DecoderPass& pass) const {
-    const at::Tensor mixed = x + (*mixed_)(attend((*norm_1_)(x), rotation, pass));
-    const at::Tensor inner = (*norm_2_)(mixed);
-    return mixed + (*down_)(gated((*gate_)(inner), (*up_)(inner)));
+  ops::NormedStream compute(const ops::NormedStream& in, const Rotation& rotation,
+                            const DecoderPass& pass, const LlamaRMSNorm* next) const {
+    const at::Tensor seen = attend(normed_by(*norm_1_, in), rotation, pass);
+    const ops::NormedStream mixed =
+        add_and_normalize(*mixed_, *norm_2_, seen, in.stream, 0, /*training=*/false);
+    const at::Tensor inner = gated((*gate_)(mixed.normed), (*up_)(mixed.normed));
+    return add_for_next(*down_, next, inner, mixed.stream, 0, /*training=*/false);
   }
 
   at::Tensor gated(const at::Tensor& gate, const at::Tensor& up) const {
@@ -139,8 +149,11 @@ at::Tensor LlamaModel::hidden_states(const at::Tensor& ids, const DecoderPass& p
   const Rotation rotation =
       RotaryPositions(config_.rope_parameters, config_.head_size(), config_.max_position_embeddings)
           .at(positions.to(x.device()));
-  for (const auto& layer : layers_) x = layer->forward(x, rotation, pass);
-  return (*norm_)(x);
+  return (*norm_)(run_pre_norm_layers(
+      layers_, std::move(x),
+      [&](const LlamaDecoderLayer& layer, const ops::NormedStream& in, const LlamaRMSNorm* next) {
+        return layer.forward(in, rotation, pass, next);
+      }));
 }
 
 LlamaForCausalLM::LlamaForCausalLM(LlamaConfig config)

@@ -42,23 +42,34 @@ class ViTLayer : public torch::nn::Module, public RecomputableLayer {
     norm_after_ = norm("layernorm_after");
   }
 
-  at::Tensor forward(const at::Tensor& x) {
-    return recomputable([this, training = is_training()](
-                            const at::Tensor& input) { return compute(input, training); },
-                        x);
+  ops::NormedStream forward(const ops::NormedStream& in, const Norm* next) const {
+    if (!is_recomputed()) return compute(in, next, is_training());
+    const auto again = [this, training = is_training()](const at::Tensor& x) {
+      return compute({.stream = x, .normed = {}}, nullptr, training).stream;
+    };
+    return {.stream = recomputable(again, in.stream), .normed = {}};
+  }
+
+  // Returns the first norm if the layer before should compute it. A layer that is recomputed keeps only
+  // the stream, and computes the norm again.
+  const Norm* norm_before(const at::Tensor& stream) const {
+    return !is_recomputed() && ops::fuses_pre_norm(stream) ? norm_before_.get() : nullptr;
   }
 
  private:
-  at::Tensor compute(const at::Tensor& x, bool training) const {
+  ops::NormedStream compute(const ops::NormedStream& stream, const Norm* next,
+                            bool training) const {
     const auto attend =
         attention_ == AttentionImplementation::eager ? ops::eager_attention : ops::attention;
-    const at::Tensor in = (*norm_before_)(x);
+    const at::Tensor in = normed_by(*norm_before_, stream);
     const at::Tensor seen =
         attend((*query_)(in), (*key_)(in), (*value_)(in), ops::KeyMask(at::Tensor()), heads_,
                attention_dropout_, training);
-    const at::Tensor mixed = ops::dropout((*mixed_)(seen), dropout_, training) + x;
-    const at::Tensor wide = activate(activation_, *up_, (*norm_after_)(mixed));
-    return ops::dropout((*down_)(wide), dropout_, training) + mixed;
+    ops::NormedStream mixed =
+        add_and_normalize(*mixed_, *norm_after_, seen, stream.stream, dropout_, training);
+    const at::Tensor wide = activate(activation_, *up_, mixed.normed);
+    mixed.normed.reset();  // Only a backward pass needs it now.
+    return add_for_next(*down_, next, wide, mixed.stream, dropout_, training);
   }
 
   std::int64_t heads_;
@@ -102,8 +113,10 @@ class ViTForImageClassification::Encoder : public torch::nn::Module {
     const at::Tensor patches = (*projection_)(pixels).flatten(2).transpose(1, 2);
     const at::Tensor tokens =
         at::cat({class_token_.expand({pixels.size(0), -1, -1}), patches}, 1) + positions_;
-    at::Tensor hidden = ops::dropout(tokens, dropout_, is_training());
-    for (const auto& layer : layers_) hidden = layer->forward(hidden);
+    const at::Tensor hidden =
+        run_pre_norm_layers(layers_, ops::dropout(tokens, dropout_, is_training()),
+                            [](const ViTLayer& layer, const ops::NormedStream& in,
+                               const Norm* next) { return layer.forward(in, next); });
     return (*norm_)(hidden.select(1, 0));
   }
 

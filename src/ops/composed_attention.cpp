@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "ops/cpu.h"
+#include "ops/softmax_dropout.h"
 
 namespace hasten::ops {
 namespace {
@@ -32,16 +33,16 @@ Tensor sum_of_groups(const Tensor& x, const AttentionHeads& heads) {
   return x.reshape({x.size(0), heads.key_count, group, x.size(2), x.size(3)}).sum(2);
 }
 
-// Returns what a mask adds to scores [batch, heads, length, keys], in a shape that broadcasts to
+// Returns what a mask adds to scores [batch, heads, queries, keys], in a shape that broadcasts to
 // them; undefined if it masks nothing.
-Tensor bias_of(const Tensor& mask, bool causal, const Tensor& q, const Tensor& k,
-               at::ScalarType type) {
+Tensor bias_of(const Tensor& mask, bool causal, std::int64_t queries, std::int64_t keys,
+               const at::TensorOptions& options) {
   const Tensor bias =
-      mask.defined() ? mask.to(type).view({mask.size(0), 1, 1, mask.size(1)}) : Tensor();
+      mask.defined() ? mask.to(options.dtype()).view({mask.size(0), 1, 1, mask.size(1)}) : Tensor();
   if (!causal) return bias;
-  const Tensor future = at::full({1, 1, q.size(1), k.size(1)},
-                                 -std::numeric_limits<double>::infinity(), q.options().dtype(type))
-                            .triu(k.size(1) - q.size(1) + 1);
+  const Tensor future =
+      at::full({1, 1, queries, keys}, -std::numeric_limits<double>::infinity(), options)
+          .triu(keys - queries + 1);
   return bias.defined() ? bias + future : future;
 }
 
@@ -83,11 +84,10 @@ std::array<Tensor, 3> gradients_of_rows(const Tensor& dout, const Tensor& q, con
                douts = heads_first(dout.to(at::kFloat), heads.count);
   const double scale = scale_of(q, heads);
   const Tensor scores = at::matmul(queries, keys.transpose(2, 3)) * scale;
-  const Tensor bias = bias_of(mask, call.causal, q, k, at::kFloat);
-  const Tensor p = bias.defined() ? masked_softmax(scores, bias) : at::softmax(scores, -1);
+  const Tensor p = softmax_of_scores(scores, mask, call.causal);
   const Tensor kept_p = apply_dropout(p, call.dropout),
                dp = apply_dropout(at::matmul(douts, values.transpose(2, 3)), call.dropout);
-  const Tensor dscores = p * (dp - (p * dp).sum(-1, /*keepdim=*/true)) * scale;
+  const Tensor dscores = softmax_gradient(p, dp) * scale;
   return {merge(at::matmul(dscores, keys)),
           merge(sum_of_groups(at::matmul(dscores.transpose(2, 3), queries), heads)),
           merge(sum_of_groups(at::matmul(kept_p.transpose(2, 3), douts), heads))};
@@ -106,6 +106,15 @@ bool has_row_without_keys(const Tensor& mask) {
 }
 
 }  // namespace
+
+Tensor softmax_of_scores(const Tensor& scores, const Tensor& mask, bool causal) {
+  const Tensor bias = bias_of(mask, causal, scores.size(2), scores.size(3), scores.options());
+  return bias.defined() ? masked_softmax(scores, bias) : at::softmax(scores, -1);
+}
+
+Tensor softmax_gradient(const Tensor& softmax, const Tensor& gradient) {
+  return softmax * (gradient - (softmax * gradient).sum(-1, /*keepdim=*/true));
+}
 
 std::array<Tensor, 3> differentiable_attention_backward(const Tensor& dout, const Tensor& q,
                                                         const Tensor& k, const Tensor& v,
@@ -131,7 +140,7 @@ Tensor reference_attention(const Tensor& q, const Tensor& k, const Tensor& v, co
   const bool causal =
       mask.is_causal() && !is_double && !mask.additive().defined() && q.size(1) == k.size(1);
   const auto bias = optional_if_defined(
-      bias_of(mask.additive(), mask.is_causal() && !causal, q, k, q.scalar_type()));
+      bias_of(mask.additive(), mask.is_causal() && !causal, q.size(1), k.size(1), q.options()));
   if (is_double) {
     return heads_last(std::get<0>(at::_scaled_dot_product_attention_math(
         queries, keys, values, bias, p, /*is_causal=*/false, /*dropout_mask=*/{}, heads.scale)));
@@ -157,9 +166,15 @@ Tensor eager_attention(const Tensor& q, const Tensor& k, const Tensor& v, const 
   // The assignment frees the unscaled products.
   Tensor scores =
       at::matmul(heads_first(q, heads.count), key_heads_first(k, heads).transpose(2, 3));
+  if (fuses_softmax_dropout(scores, mask.additive())) {
+    const Tensor probabilities = softmax_dropout(scores, mask.additive(), mask.is_causal(),
+                                                 scale_of(q, heads), draw_dropout(p, training));
+    return heads_last(at::matmul(probabilities, key_heads_first(v, heads)));
+  }
   scores = heads.scale ? scores * *heads.scale
                        : scores / std::sqrt(static_cast<double>(head_size_of(q, heads)));
-  const Tensor bias = bias_of(mask.additive(), mask.is_causal(), q, k, scores.scalar_type());
+  const Tensor bias =
+      bias_of(mask.additive(), mask.is_causal(), q.size(1), k.size(1), scores.options());
   // With a causal mask the first query of a row has no key if the first key is masked.
   const bool has_query_without_keys =
       mask.is_causal() ? mask.additive().defined() : has_row_without_keys(mask.additive());

@@ -24,6 +24,12 @@ std::array<Tensor, 3> differentiable_attention_backward(const Tensor& dout, cons
                                                         const Tensor& mask,
                                                         const AttentionCall& call);
 
+// Returns the softmax of scores [batch, heads, queries, keys] over the keys that a mask [batch, keys],
+// which may be undefined, and `causal` admit; zeros for a query without any.
+Tensor softmax_of_scores(const Tensor& scores, const Tensor& mask, bool causal);
+// Returns the gradient of the scores from their softmax and its gradient.
+Tensor softmax_gradient(const Tensor& softmax, const Tensor& gradient);
+
 // A function with the arguments of attention().
 using Attend = Tensor (*)(const Tensor& q, const Tensor& k, const Tensor& v, const KeyMask& mask,
                           const AttentionHeads& heads, double p, bool training);

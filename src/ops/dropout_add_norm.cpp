@@ -1,6 +1,7 @@
 #include "hasten/ops/ops.h"
 #include "ops/cpu.h"
 #include "ops/dropout_state.h"
+#include "ops/norm_gradients.h"
 
 namespace hasten::ops {
 namespace {
@@ -57,18 +58,6 @@ TORCH_LIBRARY_FRAGMENT(hasten, library) {
                dropout_add_norm_backward_cpu);
 }
 
-// The gradients of the normalization with respect to z, gamma and beta, with LibTorch's operators
-// in float.
-variable_list differentiable_norm_backward(const Tensor& gradient, const Tensor& stored,
-                                           const Tensor& gamma, double epsilon) {
-  const Tensor dy = gradient.to(at::kFloat), z = stored.to(at::kFloat);
-  const Tensor centred = z - z.mean(-1, /*keepdim=*/true);
-  const Tensor rstd = (centred.square().mean(-1, /*keepdim=*/true) + epsilon).rsqrt();
-  const Tensor hat = centred * rstd, g = dy * gamma;
-  return {(g - g.mean(-1, true) - hat * (g * hat).mean(-1, true)) * rstd, as_rows(dy * hat).sum(0),
-          as_rows(dy).sum(0)};
-}
-
 // The results are y and z = dropout(x + bias) + residual. Callers get only y; z is a result so that
 // what the backward pass computes from the stored z can be differentiated with respect to it.
 struct DropoutAddNorm : torch::autograd::Function<DropoutAddNorm> {
@@ -118,11 +107,10 @@ struct DropoutAddNorm : torch::autograd::Function<DropoutAddNorm> {
                                                const Tensor& gradient_of_z) {
     const auto kept = context->get_saved_variables();
     const Tensor &z = kept[0], &gamma = kept[2];
-    variable_list norm(3);
-    if (dy.defined()) {
-      norm = differentiable_norm_backward(dy, z, gamma, context->saved_data["epsilon"].toDouble());
-    }
-    Tensor& dz = norm[0];
+    NormGradients norm;
+    if (dy.defined())
+      norm = layer_norm_gradients(dy, z, gamma, context->saved_data["epsilon"].toDouble());
+    Tensor& dz = norm.z;
     if (gradient_of_z.defined()) {
       const Tensor more = gradient_of_z.to(at::kFloat);
       dz = dz.defined() ? dz + more : more;
@@ -132,14 +120,25 @@ struct DropoutAddNorm : torch::autograd::Function<DropoutAddNorm> {
     return {dx.to(z.scalar_type()),
             as_rows(dx).sum(0),
             dz.to(context->saved_data["residual_type"].toScalarType()),
-            norm[1],
-            norm[2],
+            norm.gamma,
+            norm.beta,
             Tensor(),
             Tensor()};
   }
 };
 
 }  // namespace
+
+NormGradients layer_norm_gradients(const Tensor& gradient, const Tensor& stored,
+                                   const Tensor& gamma, double epsilon) {
+  const Tensor dy = gradient.to(at::kFloat), z = stored.to(at::kFloat);
+  const Tensor centred = z - z.mean(-1, /*keepdim=*/true);
+  const Tensor rstd = (centred.square().mean(-1, /*keepdim=*/true) + epsilon).rsqrt();
+  const Tensor hat = centred * rstd, g = dy * gamma;
+  return {.z = (g - g.mean(-1, true) - hat * (g * hat).mean(-1, true)) * rstd,
+          .gamma = as_rows(dy * hat).sum(0),
+          .beta = as_rows(dy).sum(0)};
+}
 
 Tensor dropout_add_norm(const Tensor& x, const Tensor& bias, const Tensor& residual,
                         const Tensor& gamma, const Tensor& beta, double epsilon, double p,

@@ -6,6 +6,8 @@
 #include "hasten/base/text.h"
 #include "hasten/ops/ops.h"
 #include "ops/cpu.h"
+#include "ops/embedding_gradient.h"
+#include "ops/gpu_rows.h"
 
 namespace hasten::ops {
 namespace {
@@ -107,10 +109,15 @@ TORCH_LIBRARY_FRAGMENT(hasten, library) {
   add_operator(library,
                "embedding_gather(Tensor values, Tensor ids, Tensor used, Tensor(a!) table) -> ()",
                gather_cpu);
+  add_device_operator(library,
+                      "embedding_gradient(Tensor gradient, Tensor order, Tensor ids, int skipped, "
+                      "Tensor(a!) partial, Tensor(b!) table) -> ()");
 }
 
+constexpr std::int64_t kNoTable = -1, kNoPadding = -1;
+
 Tensor dense_gradient(const Tensor& values, const Tensor& ids, std::int64_t rows,
-                      std::int64_t skipped = -1) {
+                      std::int64_t skipped) {
   const Tensor table = at::zeros({rows, values.size(1)}, values.options());
   call_operator<scatter_cpu>("hasten::embedding_scatter", values, ids, skipped, table);
   return table;
@@ -143,7 +150,7 @@ Tensor sparse_gradient(const Tensor& values, const Tensor& ids, std::int64_t row
 
 // Computes the tables' gradients with LibTorch's operators, with the same values and layouts.
 Tensor differentiable_dense_gradient(const Tensor& values, const Tensor& ids, std::int64_t rows,
-                                     std::int64_t skipped = -1) {
+                                     std::int64_t skipped) {
   return at::embedding_dense_backward(values, ids.reshape(-1), rows, skipped,
                                       /*scale_grad_by_freq=*/false);
 }
@@ -154,12 +161,11 @@ Tensor differentiable_sparse_gradient(const Tensor& values, const Tensor& ids, s
   const std::int64_t count = indices.size(1);
   // Skipped ids go to an extra last row, which is cut off.
   const Tensor place = at::searchsorted(indices[0], ids).masked_fill(ids.eq(skipped), count);
-  const Tensor sums = differentiable_dense_gradient(values, place, count + 1).narrow(0, 0, count);
+  const Tensor sums =
+      differentiable_dense_gradient(values, place, count + 1, kNoPadding).narrow(0, 0, count);
   return at::_sparse_coo_tensor_unsafe(indices, sums, {rows, values.size(1)},
                                        values.options().layout(at::kSparse), /*is_coalesced=*/true);
 }
-
-constexpr std::int64_t kNoTable = -1, kNoPadding = -1;
 
 // The positions of ids without position_ids.
 Tensor places_of(const Tensor& ids) {
@@ -170,11 +176,15 @@ std::int64_t rows_or_none(const std::optional<Tensor>& table) {
   return table ? table->size(0) : kNoTable;
 }
 
+// A function that returns the gradient of a table from the rows of the result's gradient.
+using TableGradient = Tensor (*)(const Tensor& values, const Tensor& ids, std::int64_t rows,
+                                 std::int64_t skipped);
+
 // Returns the gradient of the table of positions. Without position_ids each row of the batch uses the
 // first rows of the table.
-Tensor position_gradient(const Tensor& flat, const Tensor& position_ids, const Tensor& ids,
-                         std::int64_t rows) {
-  if (position_ids.defined()) return dense_gradient(flat, position_ids, rows);
+Tensor position_gradient(TableGradient gradient, const Tensor& flat, const Tensor& position_ids,
+                         const Tensor& ids, std::int64_t rows) {
+  if (position_ids.defined()) return gradient(flat, position_ids, rows, kNoPadding);
   const std::int64_t batch = ids.size(0), length = ids.size(1), columns = flat.size(1);
   const Tensor table = at::zeros({rows, columns}, flat.options());
   table.narrow(0, 0, length).copy_(flat.view({batch, length, columns}).sum(0));
@@ -182,8 +192,9 @@ Tensor position_gradient(const Tensor& flat, const Tensor& position_ids, const T
 }
 
 // Returns the same for the table of types. Without type_ids every token has type 0.
-Tensor type_gradient(const Tensor& flat, const Tensor& type_ids, std::int64_t rows) {
-  if (type_ids.defined()) return dense_gradient(flat, type_ids, rows);
+Tensor type_gradient(TableGradient gradient, const Tensor& flat, const Tensor& type_ids,
+                     std::int64_t rows) {
+  if (type_ids.defined()) return gradient(flat, type_ids, rows, kNoPadding);
   const Tensor table = at::zeros({rows, flat.size(1)}, flat.options());
   table.select(0, 0).copy_(flat.sum(0));
   return table;
@@ -213,9 +224,13 @@ struct EmbeddingSum : torch::autograd::Function<EmbeddingSum> {
     const std::int64_t padding_id = context->saved_data["padding_id"].toInt();
     const bool sparse = context->saved_data["sparse"].toBool();
     const Tensor flat = as_rows(grads[0]).contiguous();
-    // The kernels run on the CPU, and their results cannot be differentiated.
-    const bool has_kernels = ids.device().is_cpu() && !needs_second_derivative();
-    const auto dense = has_kernels ? dense_gradient : differentiable_dense_gradient;
+    // The results of the kernels cannot be differentiated.
+    const bool on_cpu = ids.device().is_cpu();
+    const bool has_kernels =
+        (on_cpu || fuses_embedding_gradient(flat)) && !needs_second_derivative();
+    const TableGradient dense = !has_kernels ? differentiable_dense_gradient
+                                : on_cpu     ? dense_gradient
+                                             : embedding_gradient;
     variable_list gradients(8);
     // LibTorch counts the tables that are there. A gradient is as large as its table, so that of a
     // frozen one is left out.
@@ -226,12 +241,12 @@ struct EmbeddingSum : torch::autograd::Function<EmbeddingSum> {
     }
     if (rows[1] != kNoTable && context->needs_input_grad(table++)) {
       gradients[1] = has_kernels
-                         ? position_gradient(flat, position_ids, ids, rows[1])
+                         ? position_gradient(dense, flat, position_ids, ids, rows[1])
                          : dense(flat, position_ids.defined() ? position_ids : places_of(ids),
                                  rows[1], kNoPadding);
     }
     if (rows[2] != kNoTable && context->needs_input_grad(table++)) {
-      gradients[2] = has_kernels ? type_gradient(flat, type_ids, rows[2])
+      gradients[2] = has_kernels ? type_gradient(dense, flat, type_ids, rows[2])
                                  : dense(flat, type_ids.defined() ? type_ids : at::zeros_like(ids),
                                          rows[2], kNoPadding);
     }
@@ -272,6 +287,24 @@ Tensor reference_sum(const Tensor& word, const Tensor& position, const Tensor& t
 }
 
 }  // namespace
+
+bool fuses_embedding_gradient(const Tensor& values) {
+  return values.scalar_type() == at::kFloat &&
+         device_of(values.device()).has_kernel(DeviceKernel::embedding_gradient, at::kFloat);
+}
+
+Tensor embedding_gradient(const Tensor& values, const Tensor& ids, std::int64_t rows,
+                          std::int64_t skipped) {
+  const auto [sorted, order] =
+      at::sort(ids.reshape(-1).to(at::kInt), /*stable=*/true, /*dim=*/0, /*descending=*/false);
+  const std::int64_t columns = values.size(1);
+  const Tensor table = at::zeros({rows, columns}, values.options());
+  const Tensor partial =
+      at::empty({chunks_of_embedding_gradient(sorted.numel()), 2, columns}, values.options());
+  call_operator<embedding_gradient_gpu>("hasten::embedding_gradient", values, order, sorted,
+                                        skipped, partial, table);
+  return table;
+}
 
 Tensor embedding_sum(const Tensor& word, const Tensor& position, const Tensor& type,
                      const Tensor& ids, const Tensor& position_ids, const Tensor& type_ids,

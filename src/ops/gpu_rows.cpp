@@ -8,6 +8,7 @@
 #include "hasten/ops/ops.h"
 #include "ops/cpu.h"
 #include "ops/dropout_state.h"
+#include "ops/gpu_rows.h"
 
 namespace hasten::ops {
 namespace {
@@ -127,6 +128,114 @@ void dropout_add_norm_backward_gpu(const Tensor& dy, const Tensor& z, const Tens
             number_type(z));
 }
 
+const float* floats_or_null(const std::optional<Tensor>& x) { return x ? floats(*x) : nullptr; }
+
+}  // namespace
+
+void dropout_add_pre_norm_gpu(const Tensor& x, const std::optional<Tensor>& bias,
+                              const Tensor& residual, const Tensor& gamma,
+                              const std::optional<Tensor>& beta, double epsilon, std::int64_t seed,
+                              double p, const Tensor& z, const Tensor& y, const Tensor& moments) {
+  // Only a layer norm has means.
+  float* const first = new_floats(moments);
+  start_gpu(x,
+            gpu::DropoutAddPreNormCall{{.x = gpu_in(x, x),
+                                        .bias = floats_or_null(bias),
+                                        .residual = floats(residual),
+                                        .gamma = floats(gamma),
+                                        .beta = floats_or_null(beta),
+                                        .epsilon = static_cast<float>(epsilon),
+                                        .decisions = gpu_decisions(seed, p),
+                                        .z = new_floats(z),
+                                        .y = gpu_out(y, x),
+                                        .mean = beta ? first : nullptr,
+                                        .rstd = beta ? first + moments.size(1) : first,
+                                        .rows = row_count(x),
+                                        .columns = x.size(-1)}},
+            number_type(x));
+}
+
+void dropout_add_pre_norm_backward_gpu(const Tensor& dy, const std::optional<Tensor>& of_stream,
+                                       const Tensor& z, const Tensor& moments, const Tensor& gamma,
+                                       std::int64_t seed, double p, const Tensor& dz,
+                                       const Tensor& dx, const Tensor& sums) {
+  const float* const first = floats(moments);
+  const bool has_means = moments.size(0) == 2;
+  start_gpu(dy,
+            gpu::DropoutAddPreNormBackwardCall{{.dy = gpu_in(dy, dy),
+                                                .z = floats(z),
+                                                .mean = has_means ? first : nullptr,
+                                                .rstd = has_means ? first + moments.size(1) : first,
+                                                .gamma = floats(gamma),
+                                                .decisions = gpu_decisions(seed, p),
+                                                .dz = new_floats(dz),
+                                                .dx = gpu_out(dx, dy),
+                                                .sums = new_floats(sums),
+                                                .parts = sums.size(0),
+                                                .rows = row_count(z),
+                                                .columns = z.size(-1),
+                                                .of_stream = floats_or_null(of_stream)}},
+            number_type(dy));
+}
+
+namespace {
+
+gpu::Scores<> scores_of(const Tensor& products, const std::optional<Tensor>& mask, bool causal,
+                        double scale) {
+  return {.products = gpu_in(products, products),
+          .scale = static_cast<float>(scale),
+          .mask = floats_or_null(mask),
+          .is_causal = causal,
+          .heads = products.size(1),
+          .queries = products.size(2),
+          .keys = products.size(3)};
+}
+
+}  // namespace
+
+void softmax_dropout_gpu(const Tensor& products, const std::optional<Tensor>& mask, bool causal,
+                         double scale, std::int64_t seed, double p, const Tensor& out,
+                         const Tensor& log_sum) {
+  start_gpu(products,
+            gpu::SoftmaxDropoutCall<>{.scores = scores_of(products, mask, causal, scale),
+                                      .decisions = gpu_decisions(seed, p),
+                                      .out = gpu_out(out, products),
+                                      .log_sum = new_floats(log_sum),
+                                      .rows = row_count(products)},
+            number_type(products));
+}
+
+void softmax_dropout_backward_gpu(const Tensor& gradient, const Tensor& products,
+                                  const std::optional<Tensor>& mask, bool causal, double scale,
+                                  const Tensor& log_sum, std::int64_t seed, double p,
+                                  const Tensor& of_products) {
+  start_gpu(products,
+            gpu::SoftmaxDropoutBackwardCall<>{.scores = scores_of(products, mask, causal, scale),
+                                              .decisions = gpu_decisions(seed, p),
+                                              .gradient = gpu_in(gradient, products),
+                                              .log_sum = floats(log_sum),
+                                              .of_products = gpu_out(of_products, products),
+                                              .rows = row_count(products)},
+            number_type(products));
+}
+
+std::int64_t chunks_of_embedding_gradient(std::int64_t tokens) { return gpu::chunks_of(tokens); }
+
+void embedding_gradient_gpu(const Tensor& gradient, const Tensor& order, const Tensor& ids,
+                            std::int64_t skipped, const Tensor& partial, const Tensor& table) {
+  start_gpu(gradient, gpu::EmbeddingGradientCall{.gradient = floats(gradient),
+                                                 .order = order.const_data_ptr<std::int64_t>(),
+                                                 .ids = ids.const_data_ptr<std::int32_t>(),
+                                                 .skipped = skipped,
+                                                 .partial = new_floats(partial),
+                                                 .table = new_floats(table),
+                                                 .tokens = ids.numel(),
+                                                 .rows = table.size(0),
+                                                 .columns = table.size(1)});
+}
+
+namespace {
+
 void cross_entropy_gpu(const Tensor& logits, const Tensor& labels, const Tensor& losses,
                        std::int64_t classes, std::int64_t ignore_index, double label_smoothing,
                        bool differentiates) {
@@ -170,7 +279,12 @@ TORCH_LIBRARY_IMPL(hasten, CUDA, library) {
   library.impl("dropout", dropout_gpu);
   library.impl("dropout_add_norm", dropout_add_norm_gpu);
   library.impl("dropout_add_norm_backward", dropout_add_norm_backward_gpu);
+  library.impl("dropout_add_pre_norm", dropout_add_pre_norm_gpu);
+  library.impl("dropout_add_pre_norm_backward", dropout_add_pre_norm_backward_gpu);
+  library.impl("softmax_dropout", softmax_dropout_gpu);
+  library.impl("softmax_dropout_backward", softmax_dropout_backward_gpu);
   library.impl("embedding_sum", embedding_sum_gpu);
+  library.impl("embedding_gradient", embedding_gradient_gpu);
   library.impl("cross_entropy", cross_entropy_gpu);
 }
 

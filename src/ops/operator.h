@@ -20,7 +20,16 @@ inline void drop_arguments(const c10::OperatorHandle& op, torch::jit::Stack* sta
   torch::jit::drop(*stack, op.schema().arguments().size());
 }
 
-// Registers a kernel, for example:
+// Registers an operator of which the CPU has no kernel; ops/gpu_rows.cpp registers that of a GPU.
+inline void add_device_operator(torch::Library& library, std::string_view schema) {
+  const std::string name(schema.substr(0, schema.find('(')));
+  library.def(std::string(schema).c_str());
+  library.impl(name.c_str(),
+               torch::dispatch(c10::DispatchKey::Meta,
+                               torch::CppFunction::makeFromBoxedFunction<&drop_arguments>()));
+}
+
+// Registers a kernel of the CPU, for example:
 //   add_operator(library, "bias_gelu(Tensor x, Tensor bias, Tensor(a!) y) -> ()", kernel);
 template <class Kernel>
 void add_operator(torch::Library& library, std::string_view schema, Kernel* kernel) {

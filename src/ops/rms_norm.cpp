@@ -1,5 +1,6 @@
 #include "hasten/ops/ops.h"
 #include "ops/cpu.h"
+#include "ops/norm_gradients.h"
 
 namespace hasten::ops {
 namespace {
@@ -47,16 +48,6 @@ Tensor reference_norm(const Tensor& x, const Tensor& weight, double epsilon) {
   return weight * (exact * rstd).to(x.scalar_type());
 }
 
-// Computes the gradients with LibTorch's operators, in float.
-variable_list differentiable_norm(const Tensor& gradient, const Tensor& stored,
-                                  const Tensor& weight, double epsilon) {
-  const Tensor dy = gradient.to(at::kFloat), x = stored.to(at::kFloat);
-  const Tensor rstd = (x.square().mean(-1, /*keepdim=*/true) + epsilon).rsqrt();
-  const Tensor hat = x * rstd, g = dy * weight;
-  const Tensor dx = (g - hat * (g * hat).mean(-1, /*keepdim=*/true)) * rstd;
-  return {dx.to(stored.scalar_type()), as_rows(dy * hat).sum(0), Tensor()};
-}
-
 struct RmsNorm : torch::autograd::Function<RmsNorm> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
                         double epsilon) {
@@ -71,8 +62,11 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
     const WithoutAutocast without_autocast;
     const auto saved = context->get_saved_variables();
     const Tensor &x = saved[0], &weight = saved[1], &rstd = saved[2];
-    if (needs_second_derivative())
-      return differentiable_norm(grads[0], x, weight, context->saved_data["epsilon"].toDouble());
+    if (needs_second_derivative()) {
+      const NormGradients of =
+          rms_norm_gradients(grads[0], x, weight, context->saved_data["epsilon"].toDouble());
+      return {of.z.to(x.scalar_type()), of.gamma, Tensor()};
+    }
     const Tensor dy = grads[0].contiguous();
     const Tensor dx = at::empty_like(x), sums = partial_sums(x, x.size(-1));
     call_operator<rms_norm_backward_cpu>("hasten::rms_norm_backward", dy, x, rstd, weight, dx,
@@ -82,6 +76,16 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
 };
 
 }  // namespace
+
+NormGradients rms_norm_gradients(const Tensor& gradient, const Tensor& stored, const Tensor& gamma,
+                                 double epsilon) {
+  const Tensor dy = gradient.to(at::kFloat), z = stored.to(at::kFloat);
+  const Tensor rstd = (z.square().mean(-1, /*keepdim=*/true) + epsilon).rsqrt();
+  const Tensor hat = z * rstd, g = dy * gamma;
+  return {.z = (g - hat * (g * hat).mean(-1, /*keepdim=*/true)) * rstd,
+          .gamma = as_rows(dy * hat).sum(0),
+          .beta = {}};
+}
 
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double epsilon) {
   TORCH_CHECK(x.dim() >= 1 && weight.dim() == 1 && weight.size(0) == x.size(-1), "rms_norm: got x ",

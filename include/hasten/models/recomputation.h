@@ -57,6 +57,8 @@ class HASTEN_API RecomputableLayer {
   void set_checkpoint(std::optional<CheckpointOptions> options) { options_ = std::move(options); }
 
  protected:
+  bool is_recomputed() const { return options_.has_value(); }
+
   // Calls fn(inputs...), as a region of checkpoint() if the layer is recomputed.
   template <class F, class... Inputs>
   auto recomputable(F&& fn, const Inputs&... inputs) const {

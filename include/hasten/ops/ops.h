@@ -84,6 +84,25 @@ HASTEN_API Tensor dropout_add_norm(const Tensor& x, const Tensor& bias, const Te
                                    const Tensor& gamma, const Tensor& beta, double epsilon,
                                    double p, bool training);
 
+// A residual stream and its normalization, which the next sublayer reads.
+struct NormedStream {
+  Tensor stream, normed;
+};
+
+// Returns whether dropout_add_pre_norm() is one pass over memory for this residual stream, on its device
+// and in the type that linear() has there: on a GPU with HASTEN_CUDA_KERNELS=all. Then it adds the bias
+// as well, and `normed` has the type of linear(), to which a product would cast it.
+HASTEN_API bool fuses_pre_norm(const Tensor& residual);
+
+// stream = dropout(x + bias, p) + residual and normed = layer_norm(stream), for models whose norms come
+// before the sublayers. x, residual [..., n]; gamma and beta [n]; bias [n] or undefined; p in [0, 1], 0
+// unless training. With an undefined beta the norm is rms_norm(). It is composed of LibTorch's operators
+// unless fuses_pre_norm(residual).
+HASTEN_API NormedStream dropout_add_pre_norm(const Tensor& x, const Tensor& bias,
+                                             const Tensor& residual, const Tensor& gamma,
+                                             const Tensor& beta, double epsilon, double p,
+                                             bool training);
+
 // x / sqrt(mean(x^2) + epsilon) * weight, with the mean over the last dimension (Zhang and Sennrich
 // 2019). x [..., n], weight [n].
 HASTEN_API Tensor rms_norm(const Tensor& x, const Tensor& weight, double epsilon);

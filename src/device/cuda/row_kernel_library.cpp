@@ -1,6 +1,8 @@
 #include "device/cuda/row_kernel_library.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <string_view>
 
 #include "device/cuda/nvml.h"
@@ -18,7 +20,15 @@ const Module<const RowKernelModule*()>& kernel_module() {
   return once;
 }
 
-enum class Choice { off, if_present, required };
+// What no GPU has run yet. It needs HASTEN_CUDA_KERNELS=all, with which tools/gpu runs and times it. A
+// kernel leaves the list, and is then used by default, when a GPU has passed its tests.
+constexpr DeviceKernel kUntried[] = {DeviceKernel::dropout_add_pre_norm,
+                                     DeviceKernel::softmax_dropout,
+                                     DeviceKernel::embedding_gradient};
+
+const RowKernelModule* replacement = nullptr;
+
+enum class Choice { off, if_present, required, all };
 
 Choice chosen() {
   const char* const value = std::getenv("HASTEN_CUDA_KERNELS");
@@ -26,9 +36,10 @@ Choice chosen() {
   if (text.empty()) return Choice::if_present;
   if (text == "0") return Choice::off;
   if (text == "1") return Choice::required;
+  if (text == "all") return Choice::all;
   throw ConfigError("config.bad-value", {.what = "HASTEN_CUDA_KERNELS",
                                          .got = str("'", text, "'"),
-                                         .expected = "1, or 0 for LibTorch's kernels"});
+                                         .expected = "1, 0 for LibTorch's kernels, or all"});
 }
 
 // CUDA 13 has no compiler for older GPUs.
@@ -47,19 +58,31 @@ bool has_gpu_row_kernels(at::ScalarType type) {
   const Choice choice = chosen();
   if (choice == Choice::off) return false;
   if (is_gpu_simulated()) return has_compiled_code();
-  if (choice == Choice::required) gpu_row_kernels();
+  const bool is_required = choice != Choice::if_present;
+  if (is_required) gpu_row_kernels();
   // NVML is asked once, because operators ask for each call.
   static const bool has = has_compiled_code() && kernel_module().function != nullptr;
-  return has || choice == Choice::required;
+  return has || is_required;
 }
 
+bool has_gpu_kernel(DeviceKernel kernel, at::ScalarType type) {
+  if (!has_gpu_row_kernels(type)) return false;
+  const bool is_untried =
+      std::find(std::begin(kUntried), std::end(kUntried), kernel) != std::end(kUntried);
+  return !is_untried || chosen() == Choice::all;
+}
+
+void replace_gpu_row_kernels(const RowKernelModule* others) { replacement = others; }
+
 const RowKernelModule& gpu_row_kernels() {
+  if (replacement != nullptr) return *replacement;
   if (kernel_module().function == nullptr) {
-    throw UsageError("device.no-gpu-kernels",
-                     {.what = "HASTEN_CUDA_KERNELS=1",
-                      .got = kernel_module().missing,
-                      .expected = "libhasten_row_kernels.so next to libhasten.so",
-                      .hint = "build hasten on a machine with CUDA's nvcc, or set it to 0"});
+    throw UsageError(
+        "device.no-gpu-kernels",
+        {.what = "the kernels that HASTEN_CUDA_KERNELS requires",
+         .got = kernel_module().missing,
+         .expected = "libhasten_row_kernels.so next to libhasten.so",
+         .hint = "build hasten on a machine with CUDA's nvcc, or set the variable to 0"});
   }
   return *kernel_module().function();
 }

@@ -16,8 +16,15 @@ class RowKernelModule {
   virtual const char* start(int gpu, const gpu::DropoutAddNormCall<>&, gpu::NumberType) const = 0;
   virtual const char* start(int gpu, const gpu::DropoutAddNormBackwardCall<>&,
                             gpu::NumberType) const = 0;
+  virtual const char* start(int gpu, const gpu::DropoutAddPreNormCall&, gpu::NumberType) const = 0;
+  virtual const char* start(int gpu, const gpu::DropoutAddPreNormBackwardCall&,
+                            gpu::NumberType) const = 0;
+  virtual const char* start(int gpu, const gpu::SoftmaxDropoutCall<>&, gpu::NumberType) const = 0;
+  virtual const char* start(int gpu, const gpu::SoftmaxDropoutBackwardCall<>&,
+                            gpu::NumberType) const = 0;
   virtual const char* start(int gpu, const gpu::CrossEntropyCall<>&, gpu::NumberType) const = 0;
   virtual const char* start(int gpu, const gpu::EmbeddingSumKernel&) const = 0;
+  virtual const char* start(int gpu, const gpu::EmbeddingGradientCall&) const = 0;
 
  protected:
   ~RowKernelModule() = default;

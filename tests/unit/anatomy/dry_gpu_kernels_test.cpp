@@ -5,12 +5,19 @@
 #include <stdlib.h>
 #include <torch/torch.h>
 
+#include <algorithm>
+#include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "device/cuda/row_kernel_library.h"
 #include "hasten/anatomy/dry_run.h"
+#include "hasten/anatomy/report.h"
+#include "hasten/models/gpt2.h"
+#include "hasten/models/llama.h"
+#include "hasten/models/recomputation.h"
 #include "hasten/ops/ops.h"
 #include "hasten/trainer/estimate.h"
 #include "unit/code_of.h"
@@ -28,18 +35,26 @@ class KernelsVariable {
   ~KernelsVariable() { unsetenv("HASTEN_CUDA_KERNELS"); }
 };
 
-// The names of hasten's operators that run in a forward and a backward pass.
-Names own_operators(at::ScalarType type, const char* gpu = "cuda:h100-80gb") {
-  const DryRun dry(find_gpu(gpu));
+// The names of hasten's operators that a function calls.
+template <class Function>
+Names own_operators_in(Function function) {
   static Names seen;
   seen.clear();
   const auto handle = at::addThreadLocalCallback(
-      at::RecordFunctionCallback([](const at::RecordFunction& function)
+      at::RecordFunctionCallback([](const at::RecordFunction& called)
                                      -> std::unique_ptr<at::ObserverContext> {
-        const std::string name = function.name();
+        const std::string name = called.name();
         if (name.find("hasten::") == 0) seen.insert(name);
         return nullptr;
       }).scopes({at::RecordScope::FUNCTION}));
+  function();
+  at::removeCallback(handle);
+  return seen;
+}
+
+// The same in a forward and a backward pass of each operator.
+Names own_operators(at::ScalarType type, const char* gpu = "cuda:h100-80gb") {
+  const DryRun dry(find_gpu(gpu));
   const auto on_gpu = at::TensorOptions().device(at::kCUDA);
   const auto leaf = [&](at::IntArrayRef sizes, at::ScalarType of) {
     return at::zeros(sizes, on_gpu.dtype(of)).requires_grad_();
@@ -47,11 +62,12 @@ Names own_operators(at::ScalarType type, const char* gpu = "cuda:h100-80gb") {
   const at::Tensor x = leaf({2, 8, 64}, type), residual = leaf({2, 8, 64}, type),
                    bias = leaf({64}, at::kFloat), word = leaf({10, 64}, at::kFloat),
                    ids = at::zeros({2, 8}, on_gpu.dtype(at::kLong));
-  const at::Tensor y = ops::dropout_add_norm(ops::bias_gelu(x, bias), bias, residual, bias, bias,
-                                             1e-5, 0.1, /*training=*/true);
-  const at::Tensor embedded = ops::embedding_sum(word, {}, {}, ids, {}, {}, -1, /*sparse=*/true);
-  (ops::dropout(y, 0.1, true).sum() + embedded.sum()).backward();
-  at::removeCallback(handle);
+  const Names seen = own_operators_in([&] {
+    const at::Tensor y = ops::dropout_add_norm(ops::bias_gelu(x, bias), bias, residual, bias, bias,
+                                               1e-5, 0.1, /*training=*/true);
+    const at::Tensor embedded = ops::embedding_sum(word, {}, {}, ids, {}, {}, -1, /*sparse=*/true);
+    (ops::dropout(y, 0.1, true).sum() + embedded.sum()).backward();
+  });
   CHECK(x.grad().device().is_cuda());
   CHECK((residual.grad().scalar_type() == type));
   CHECK(bias.grad().sizes() == bias.sizes());
@@ -59,8 +75,56 @@ Names own_operators(at::ScalarType type, const char* gpu = "cuda:h100-80gb") {
   return seen;
 }
 
-anatomy::Report estimate_of_bert() {
-  return estimate({.model = "bert-base",
+// The same in a pass of a model whose norms come before its sublayers, with eager attention under
+// autocast.
+template <class Model, class Config>
+Names operators_of_decoder(Config config, const std::optional<Recomputation>& recomputation = {}) {
+  config.attn_implementation = AttentionImplementation::eager;
+  const DryRun dry(find_gpu("cuda:h100-80gb"));
+  auto model = std::make_shared<Model>(config);
+  model->to(at::kCUDA);
+  model->train();
+  if (recomputation) set_recomputation(*model, recomputation);
+  at::autocast::set_autocast_enabled(at::kCUDA, true);
+  at::autocast::set_autocast_dtype(at::kCUDA, at::kBFloat16);
+  const at::Tensor ids = at::zeros({2, 8}, at::TensorOptions(at::kCUDA).dtype(at::kLong));
+  const Names seen = own_operators_in([&] {
+    const ModelOutput out = model->forward({{"input_ids", ids}, {"labels", ids}});
+    CHECK((out.logits.scalar_type() == at::kBFloat16));
+    out.loss.backward();
+  });
+  at::autocast::set_autocast_enabled(at::kCUDA, false);
+  for (const auto& item : model->named_parameters()) {
+    CAPTURE(item.key());
+    REQUIRE(item.value().grad().defined());
+    CHECK(item.value().grad().sizes() == item.value().sizes());
+    CHECK((item.value().grad().scalar_type() == at::kFloat));
+  }
+  return seen;
+}
+
+const GPT2Config kGpt2 = {
+    .vocab_size = 20, .n_positions = 8, .n_embd = 64, .n_layer = 2, .n_head = 2};
+const LlamaConfig kLlama = {.vocab_size = 20,
+                            .hidden_size = 64,
+                            .intermediate_size = 96,
+                            .num_hidden_layers = 2,
+                            .num_attention_heads = 2};
+const Names kUntried = {"hasten::dropout_add_pre_norm", "hasten::dropout_add_pre_norm_backward",
+                        "hasten::softmax_dropout", "hasten::softmax_dropout_backward",
+                        "hasten::embedding_gradient"};
+
+bool has_any(const Names& names, const Names& of) {
+  return std::any_of(of.begin(), of.end(),
+                     [&](const std::string& each) { return names.contains(each); });
+}
+bool has_all(const Names& names, const Names& of) {
+  return std::all_of(of.begin(), of.end(),
+                     [&](const std::string& each) { return names.contains(each); });
+}
+
+anatomy::Report estimate_of(const char* model) {
+  return estimate({.model = model,
                    .length = 128,
                    .arguments = {.per_device_train_batch_size = 8, .bf16 = true},
                    .device = "cuda:h100-80gb"});
@@ -132,11 +196,36 @@ TEST_CASE("dry GPU kernels: the classes of a loss are padded, and their gradient
 }
 
 TEST_CASE("dry GPU kernels: a step of BERT needs less memory, all of which is known") {
-  const anatomy::Report own = estimate_of_bert();
+  const anatomy::Report own = estimate_of("bert-base");
   const KernelsVariable off("0");
-  const anatomy::Report usual = estimate_of_bert();
+  const anatomy::Report usual = estimate_of("bert-base");
   CHECK(anatomy::total(own.memory.at_peak) < anatomy::total(usual.memory.at_peak));
   CHECK(bytes_of(own.memory.at_peak, anatomy::Component::unknown) == 0);
+}
+
+TEST_CASE("dry GPU kernels: what no GPU has run needs HASTEN_CUDA_KERNELS=all") {
+  for (const char* value : {"", "0", "1"}) {
+    const KernelsVariable some(value);
+    CHECK_FALSE(has_any(operators_of_decoder<GPT2LMHeadModel>(kGpt2), kUntried));
+    CHECK_FALSE(has_any(operators_of_decoder<LlamaForCausalLM>(kLlama), kUntried));
+    CHECK_FALSE(ops::fuses_pre_norm(at::zeros({2})));
+  }
+  const KernelsVariable all("all");
+  CHECK_FALSE(ops::fuses_pre_norm(at::zeros({2})));  // on the CPU
+  CHECK(has_all(operators_of_decoder<GPT2LMHeadModel>(kGpt2), kUntried));
+  CHECK(has_all(operators_of_decoder<LlamaForCausalLM>(kLlama), kUntried));
+  for (const std::int64_t n : {1, 2})
+    CHECK(has_all(operators_of_decoder<GPT2LMHeadModel>(kGpt2, Recomputation{.every_n_layers = n}),
+                  kUntried));
+}
+
+TEST_CASE(
+    "dry GPU kernels: with all kernels a step of GPT-2 takes less time, and all memory is known") {
+  const anatomy::Report usual = estimate_of("gpt2");
+  const KernelsVariable on("all");
+  const anatomy::Report all = estimate_of("gpt2");
+  CHECK(bytes_of(all.memory.at_peak, anatomy::Component::unknown) == 0);
+  CHECK(anatomy::expected_step_time(all)->kernels < anatomy::expected_step_time(usual)->kernels);
 }
 
 TEST_CASE("dry GPU kernels: a wrong value is refused, and a library that cannot be loaded named") {

@@ -3,13 +3,10 @@
 #pragma once
 
 #include <cmath>
-#include <limits>
 
 #include "device/cuda/kernels/thread_rows.h"
 
 namespace hasten::gpu {
-
-inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // The cross entropy of each row of logits and, if it differentiates, the gradient of its sum in the place
 // of the logits. Rows have `stride` numbers, of which the first `columns` are logits; the others get a
@@ -48,7 +45,7 @@ struct CrossEntropyKernel {
         sums.add(numbers);
       });
       const float top = block.most(sums.top);
-      float totals[2] = {sums.exponentials * scaled_exp(sums.top - top), sums.logits};
+      float totals[2] = {sums.exponentials * exponential(sums.top - top), sums.logits};
       const float of_label = load(x[label]);  // before the sum, after which it is overwritten
       block.sum(totals);
       const float log_sum = logf(totals[0]), mean = totals[1] / static_cast<float>(call.columns);
@@ -70,16 +67,14 @@ struct CrossEntropyKernel {
       float most = top;
       for (const float x : numbers) most = x > most ? x : most;
       if (most == -kInfinity) return;  // only padding so far
-      exponentials *= scaled_exp(top - most);
+      exponentials *= exponential(top - most);
       top = most;
       for (const float x : numbers) {
-        exponentials += scaled_exp(x - top);
+        exponentials += exponential(x - top);
         logits += x == -kInfinity ? 0.0f : x;
       }
     }
   };
-
-  static HASTEN_GPU_CODE float scaled_exp(float x) { return exp2f(1.44269504f * x); }
 
   // The padding counts as -infinity.
   HASTEN_GPU_CODE void load_logits(const T* x, Index column, float (&numbers)[kPack]) const {
@@ -103,7 +98,7 @@ struct CrossEntropyKernel {
       float numbers[kPack];
       load_logits(x, column, numbers);
       for (int i = 0; i < kPack; ++i) {
-        numbers[i] = column + i < call.columns ? scaled_exp(numbers[i] - base) - even : 0.0f;
+        numbers[i] = column + i < call.columns ? exponential(numbers[i] - base) - even : 0.0f;
         if (column + i == label) numbers[i] -= 1.0f - call.smoothing;
       }
       write_pack(x + column, rounded<T>(numbers));

@@ -1,5 +1,8 @@
 // File: device/cuda/kernels/dropout_norm_kernels.h (internal)
-// The kernels of dropout and of dropout_add_norm with its backward pass.
+// The kernels of dropout, and of dropout_add_norm and dropout_add_pre_norm with their backward passes.
+//
+// A residual stream may have another type S than what its sublayers compute with, T: under autocast it is
+// float. Then z is stored in S, and y, which is what the next product reads, in T.
 #pragma once
 
 #include <cmath>
@@ -16,29 +19,36 @@ struct DropoutCall {
   Index rows, columns;
 };
 
-// z = dropout(x + bias) + residual and y = norm(z); mean and rstd [rows] of z.
-template <class T = void>
+// z = dropout(x + bias) + residual and y = norm(z); mean and rstd [rows] of z. A null bias adds nothing.
+// A null beta means that the norm divides by the root mean square, which needs no mean.
+template <class T = void, class S = T>
 struct DropoutAddNormCall {
   const T* x;
   const float* bias;
-  const T* residual;
+  const S* residual;
   const float *gamma, *beta;
   float epsilon;
   Decisions decisions;
-  T *z, *y;
+  S* z;
+  T* y;
   float *mean, *rstd;
   Index rows, columns;
 };
 
-// sums [parts, 3 columns]: the gradients of bias, gamma and beta over the rows of each part.
-template <class T = void>
+// sums [parts, 3 columns]: the gradients of bias, gamma and beta over the rows of each part. The mean is
+// null as beta is in the forward pass; the sums of beta are then 0.
+template <class T = void, class S = T>
 struct DropoutAddNormBackwardCall {
-  const T *dy, *z;
+  const T* dy;
+  const S* z;
   const float *mean, *rstd, *gamma;
   Decisions decisions;
-  T *dz, *dx;
+  S* dz;
+  T* dx;
   float* sums;
   Index parts, rows, columns;
+  // The gradient of z as the stream, which dz includes; null: zeros.
+  const S* of_stream = nullptr;
 };
 
 template <class T, int kPack, int kPacks>
@@ -64,44 +74,34 @@ struct DropoutKernel {
   }
 };
 
-template <class T, int kPack, int kPacks>
+// The norm subtracts the mean if kCentres, and otherwise only divides by the root mean square.
+template <class T, class S, bool kCentres, int kPack, int kPacks>
 struct DropoutAddNormKernel {
   using Place = RowPlace<kPack, kPacks>;
-  using Row = Pack<T, kPack>[kPacks];
+  using Row = Pack<S, kPack>[kPacks];
 
-  DropoutAddNormCall<T> call;
+  DropoutAddNormCall<T, S> call;
 
   template <class Block>
   HASTEN_GPU_CODE void operator()(const Block& block) const {
     const Place place(block, call.columns);
     for_rows(block, call.rows, [&](Index row) {
       Row stored;
-      float first_mean[1] = {write_z(place, row, stored)};
-      block.sum(first_mean);
-      first_mean[0] /= static_cast<float>(call.columns);
-      // As on the CPU, a second pass over the stored row corrects the mean and gives the variance.
-      float sums[2] = {};  // of the differences from first_mean, and of their squares
-      for (int p = 0; p < kPacks; ++p) {
-        if (!place.has(p)) continue;
-        for (int i = 0; i < kPack; ++i) {
-          const float d = load(stored[p].values[i]) - first_mean[0];
-          sums[0] += d;
-          sums[1] += d * d;
-        }
-      }
-      block.sum(sums);
-      const float shift = sums[0] / static_cast<float>(call.columns);
-      const float variance = (sums[1] - sums[0] * shift) / static_cast<float>(call.columns);
-      write_y(place, row, stored, first_mean[0] + shift,
-              1.0f / sqrtf((variance < 0 ? 0.0f : variance) + call.epsilon));
+      const float sum = write_z(place, row, stored);
+      write_y(place, row, stored, moments_of(block, place, stored, sum));
     });
   }
 
  private:
+  struct Moments {
+    float mean, inverse;
+  };
+
   // Writes z of a row and keeps it. Returns the sum of this thread's numbers before rounding.
   HASTEN_GPU_CODE float write_z(const Place& place, Index row, Row& stored) const {
     const Index start = row * call.columns;
-    Row in, more;
+    Pack<T, kPack> in[kPacks];
+    Row more;
     for (int p = 0; p < kPacks; ++p) {
       if (!place.has(p)) continue;
       in[p] = read_pack<kPack>(call.x + start + place.column(p));
@@ -109,44 +109,71 @@ struct DropoutAddNormKernel {
     }
     float sum = 0;
     place.for_factors(call.decisions, row, [&](int p, const float(&factors)[kPack]) {
-      float out[kPack], added[kPack];
-      load_pack(call.bias + place.column(p), added);
+      float out[kPack], added[kPack] = {};
+      if (call.bias != nullptr) load_pack(call.bias + place.column(p), added);
       for (int i = 0; i < kPack; ++i) {
         out[i] = (load(in[p].values[i]) + added[i]) * factors[i] + load(more[p].values[i]);
         sum += out[i];
       }
-      stored[p] = rounded<T>(out);
+      stored[p] = rounded<S>(out);
       write_pack(call.z + start + place.column(p), stored[p]);
     });
     return sum;
   }
 
-  HASTEN_GPU_CODE void write_y(const Place& place, Index row, const Row& stored, float m,
-                               float inverse) const {
+  template <class Block>
+  HASTEN_GPU_CODE Moments moments_of(const Block& block, const Place& place, const Row& stored,
+                                     float sum) const {
+    float centre[1] = {0};
+    if constexpr (kCentres) {
+      centre[0] = sum;
+      block.sum(centre);
+      centre[0] /= static_cast<float>(call.columns);
+    }
+    // As on the CPU, a second pass over the stored row corrects the mean and gives the variance.
+    float sums[2] = {};  // of the differences from the centre, and of their squares
+    for (int p = 0; p < kPacks; ++p) {
+      if (!place.has(p)) continue;
+      for (int i = 0; i < kPack; ++i) {
+        const float d = load(stored[p].values[i]) - centre[0];
+        sums[0] += d;
+        sums[1] += d * d;
+      }
+    }
+    block.sum(sums);
+    const float shift = kCentres ? sums[0] / static_cast<float>(call.columns) : 0.0f;
+    const float variance = (sums[1] - sums[0] * shift) / static_cast<float>(call.columns);
+    return {centre[0] + shift, 1.0f / sqrtf((variance < 0 ? 0.0f : variance) + call.epsilon)};
+  }
+
+  HASTEN_GPU_CODE void write_y(const Place& place, Index row, const Row& stored,
+                               const Moments& moments) const {
     if (place.thread == 0) {
-      call.mean[row] = m;
-      call.rstd[row] = inverse;
+      if constexpr (kCentres) call.mean[row] = moments.mean;
+      call.rstd[row] = moments.inverse;
     }
     for (int p = 0; p < kPacks; ++p) {
       if (!place.has(p)) continue;
-      float out[kPack], scales[kPack], shifts[kPack];
+      float out[kPack], scales[kPack], shifts[kPack] = {};
       load_pack(call.gamma + place.column(p), scales);
-      load_pack(call.beta + place.column(p), shifts);
+      if constexpr (kCentres) load_pack(call.beta + place.column(p), shifts);
       for (int i = 0; i < kPack; ++i)
-        out[i] = (load(stored[p].values[i]) - m) * inverse * scales[i] + shifts[i];
+        out[i] =
+            (load(stored[p].values[i]) - moments.mean) * moments.inverse * scales[i] + shifts[i];
       write_pack(call.y + row * call.columns + place.column(p), rounded<T>(out));
     }
   }
 };
 
 // Writes dz and dx, and to sums [call.parts, 3 call.columns] the gradients of bias, gamma and beta over the call.rows
-// of each part, side by side. The grid has a block for each part, which reads kRows call.rows at once.
-template <class T, int kPack, int kPacks>
+// of each part, side by side. The grid has a block for each part, which reads kRows call.rows at once. If
+// kJoins, dz includes the gradient of the stream.
+template <class T, class S, bool kCentres, bool kJoins, int kPack, int kPacks>
 struct DropoutAddNormBackwardKernel {
   using Place = RowPlace<kPack, kPacks>;
-  static constexpr int kRows = kPack * kPacks <= 8 ? 4 : 1;
+  static constexpr int kRows = kPack * kPacks > 8 ? 1 : kJoins ? 2 : 4;
 
-  DropoutAddNormBackwardCall<T> call;
+  DropoutAddNormBackwardCall<T, S> call;
 
   template <class Block>
   HASTEN_GPU_CODE void operator()(const Block& block) const {
@@ -173,7 +200,8 @@ struct DropoutAddNormBackwardKernel {
 
  private:
   struct Row {
-    Pack<T, kPack> gradient[kPacks], stored[kPacks];
+    Pack<T, kPack> gradient[kPacks];
+    Pack<S, kPack> stored[kPacks], of_stream[kJoins ? kPacks : 1];
     float mean, inverse;
   };
   struct Gradients {
@@ -181,13 +209,20 @@ struct DropoutAddNormBackwardKernel {
   };
 
   HASTEN_GPU_CODE void read(const Place& place, Index row, Row& to) const {
-    to.mean = call.mean[row];
+    to.mean = kCentres ? call.mean[row] : 0.0f;
     to.inverse = call.rstd[row];
     for (int p = 0; p < kPacks; ++p) {
       if (!place.has(p)) continue;
       const Index at = row * call.columns + place.column(p);
       to.gradient[p] = read_pack<kPack>(call.dy + at);
       to.stored[p] = read_pack<kPack>(call.z + at);
+      if constexpr (kJoins) {
+        if (call.of_stream != nullptr) {
+          to.of_stream[p] = read_pack<kPack>(call.of_stream + at);
+        } else {
+          to.of_stream[p] = {};
+        }
+      }
     }
   }
 
@@ -211,19 +246,20 @@ struct DropoutAddNormBackwardKernel {
                                  const float (&scales)[kPacks][kPack], const float* means,
                                  Gradients& gradients) const {
     const float dot = means[0] / static_cast<float>(call.columns),
-                sum = means[1] / static_cast<float>(call.columns);
+                sum = kCentres ? means[1] / static_cast<float>(call.columns) : 0.0f;
     place.for_factors(call.decisions, index, [&](int p, const float(&factors)[kPack]) {
       float of_z[kPack], of_x[kPack];
       for (int i = 0; i < kPack; ++i) {
         const float d = load(row.gradient[p].values[i]), normed = xhat(row, p, i);
         of_z[i] = (d * scales[p][i] - sum - normed * dot) * row.inverse;
+        if constexpr (kJoins) of_z[i] += load(row.of_stream[p].values[i]);
         of_x[i] = of_z[i] * factors[i];
         gradients.bias[p][i] += of_x[i];
         gradients.gamma[p][i] += d * normed;
-        gradients.beta[p][i] += d;
+        if constexpr (kCentres) gradients.beta[p][i] += d;
       }
       const Index at = index * call.columns + place.column(p);
-      write_pack(call.dz + at, rounded<T>(of_z));
+      write_pack(call.dz + at, rounded<S>(of_z));
       write_pack(call.dx + at, rounded<T>(of_x));
     });
   }

@@ -3,8 +3,10 @@
 // this code for the GPU, and the host's compiler for the grid emulator of the tests.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 
 #ifdef __CUDACC__
 #include <cuda_bf16.h>
@@ -88,6 +90,11 @@ HASTEN_GPU_CODE float reciprocal(float x) {
   return 1.0f / x;
 #endif
 }
+
+inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// e^x within 1e-7 (1 + |x|) of its size.
+HASTEN_GPU_CODE float exponential(float x) { return exp2f(1.44269504f * x); }
 
 // Neighbouring numbers, which one instruction reads or writes.
 template <class T, int kCount>

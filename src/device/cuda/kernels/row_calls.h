@@ -12,11 +12,14 @@
 #include <algorithm>
 #include <bit>
 #include <initializer_list>
+#include <type_traits>
 
 #include "device/cuda/kernels/cross_entropy_kernel.h"
 #include "device/cuda/kernels/dropout_norm_kernels.h"
+#include "device/cuda/kernels/embedding_gradient_kernels.h"
 #include "device/cuda/kernels/embedding_sum_kernel.h"
 #include "device/cuda/kernels/gelu_kernels.h"
+#include "device/cuda/kernels/softmax_dropout_kernels.h"
 
 namespace hasten::gpu {
 
@@ -139,6 +142,20 @@ Call<T> typed(const Call<void>& call) {
   return std::bit_cast<Call<T>>(call);
 }
 
+// The call for sublayers of type T in a stream of type S.
+template <class T, class S, template <class, class> class Call>
+Call<T, S> typed(const Call<void, void>& call) {
+  return std::bit_cast<Call<T, S>>(call);
+}
+
+// Calls of dropout_add_pre_norm: the stream is float, and the type is that of the sublayers.
+struct DropoutAddPreNormCall {
+  DropoutAddNormCall<> call;
+};
+struct DropoutAddPreNormBackwardCall {
+  DropoutAddNormBackwardCall<> call;
+};
+
 template <class Launch>
 void start(const BiasGeluCall<>& c, NumberType type, const Launch& launch) {
   if (c.rows == 0 || c.columns == 0) return;
@@ -171,9 +188,24 @@ void start(const DropoutAddNormCall<>& c, NumberType type, const Launch& launch)
   if (c.rows == 0 || c.columns == 0) return;
   with_held_rows(type, c.columns, threads_for(c.rows), {c.x, c.residual, c.z, c.y},
                  {c.bias, c.gamma, c.beta}, [&]<class T, int kPack, int kPacks>() {
-                   launch(DropoutAddNormKernel<T, kPack, kPacks>{typed<T>(c)},
+                   launch(DropoutAddNormKernel<T, T, true, kPack, kPacks>{typed<T, T>(c)},
                           grid_of_held_rows<kPack, kPacks>(c.rows, c.columns));
                  });
+}
+
+template <class Launch>
+void start(const DropoutAddPreNormCall& pre, NumberType type, const Launch& launch) {
+  const DropoutAddNormCall<>& c = pre.call;
+  if (c.rows == 0 || c.columns == 0) return;
+  with_held_rows(
+      type, c.columns, threads_for(c.rows), {c.x, c.y}, {c.residual, c.z, c.bias, c.gamma, c.beta},
+      [&]<class T, int kPack, int kPacks>() {
+        const auto run = [&]<bool kCentres>(std::bool_constant<kCentres>) {
+          launch(DropoutAddNormKernel<T, float, kCentres, kPack, kPacks>{typed<T, float>(c)},
+                 grid_of_held_rows<kPack, kPacks>(c.rows, c.columns));
+        };
+        c.beta != nullptr ? run(std::true_type()) : run(std::false_type());
+      });
 }
 
 template <class Launch>
@@ -182,9 +214,47 @@ void start(const DropoutAddNormBackwardCall<>& c, NumberType type, const Launch&
   with_held_rows(
       type, c.columns, kMaxThreads, {c.dy, c.z, c.dz, c.dx}, {c.gamma},
       [&]<class T, int kPack, int kPacks>() {
-        launch(DropoutAddNormBackwardKernel<T, kPack, kPacks>{typed<T>(c)},
+        launch(DropoutAddNormBackwardKernel<T, T, true, false, kPack, kPacks>{typed<T, T>(c)},
                Grid{.blocks = c.parts, .threads = threads_of_row<kPack, kPacks>(c.columns)});
       });
+}
+
+template <class Launch>
+void start(const DropoutAddPreNormBackwardCall& pre, NumberType type, const Launch& launch) {
+  const DropoutAddNormBackwardCall<>& c = pre.call;
+  if (c.rows == 0 || c.columns == 0) return;
+  with_held_rows(
+      type, c.columns, kMaxThreads, {c.dy, c.dx}, {c.z, c.dz, c.of_stream, c.gamma},
+      [&]<class T, int kPack, int kPacks>() {
+        const auto run = [&]<bool kCentres>(std::bool_constant<kCentres>) {
+          launch(
+              DropoutAddNormBackwardKernel<T, float, kCentres, true, kPack, kPacks>{
+                  typed<T, float>(c)},
+              Grid{.blocks = c.parts, .threads = threads_of_row<kPack, kPacks>(c.columns)});
+        };
+        c.mean != nullptr ? run(std::true_type()) : run(std::false_type());
+      });
+}
+
+template <class Launch>
+void start(const SoftmaxDropoutCall<>& c, NumberType type, const Launch& launch) {
+  if (c.rows == 0 || c.scores.keys == 0) return;
+  with_held_rows(type, c.scores.keys, threads_for(c.rows), {c.scores.products, c.out},
+                 {c.scores.mask}, [&]<class T, int kPack, int kPacks>() {
+                   launch(SoftmaxDropoutKernel<T, kPack, kPacks>{typed<T>(c)},
+                          grid_of_held_rows<kPack, kPacks>(c.rows, c.scores.keys));
+                 });
+}
+
+template <class Launch>
+void start(const SoftmaxDropoutBackwardCall<>& c, NumberType type, const Launch& launch) {
+  if (c.rows == 0 || c.scores.keys == 0) return;
+  with_held_rows(type, c.scores.keys, threads_for(c.rows),
+                 {c.scores.products, c.gradient, c.of_products}, {c.scores.mask},
+                 [&]<class T, int kPack, int kPacks>() {
+                   launch(SoftmaxDropoutBackwardKernel<T, kPack, kPacks>{typed<T>(c)},
+                          grid_of_held_rows<kPack, kPacks>(c.rows, c.scores.keys));
+                 });
 }
 
 template <class Launch>
@@ -201,6 +271,21 @@ template <class Launch>
 void start(const EmbeddingSumKernel& kernel, const Launch& launch) {
   if (kernel.rows == 0 || kernel.columns == 0) return;
   launch(kernel, grid_of_rows<1>(kernel.rows, kernel.columns));
+}
+
+template <class Launch>
+void start(const EmbeddingGradientCall& c, const Launch& launch) {
+  if (c.tokens == 0 || c.columns == 0) return;
+  const Index chunks = chunks_of(c.tokens);
+  const auto run = [&]<int kPack>(std::integral_constant<int, kPack>) {
+    launch(EmbeddingChunksKernel<kPack>{c, chunks}, grid_of_rows<kPack>(chunks, c.columns));
+    launch(EmbeddingJoinsKernel<kPack>{c, chunks}, grid_of_tiles<kPack>(chunks, c.columns));
+  };
+  if (begin_at_packs(4, sizeof(float), c.columns, {c.gradient, c.partial, c.table})) {
+    run(std::integral_constant<int, 4>());
+  } else {
+    run(std::integral_constant<int, 1>());
+  }
 }
 
 }  // namespace hasten::gpu

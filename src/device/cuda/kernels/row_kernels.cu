@@ -102,11 +102,26 @@ const char* start_in(void* stream, const DropoutAddNormCall<>& call, NumberType 
 const char* start_in(void* stream, const DropoutAddNormBackwardCall<>& call, NumberType type) {
   return start_call(stream, call, type);
 }
+const char* start_in(void* stream, const DropoutAddPreNormCall& call, NumberType type) {
+  return start_call(stream, call, type);
+}
+const char* start_in(void* stream, const DropoutAddPreNormBackwardCall& call, NumberType type) {
+  return start_call(stream, call, type);
+}
+const char* start_in(void* stream, const SoftmaxDropoutCall<>& call, NumberType type) {
+  return start_call(stream, call, type);
+}
+const char* start_in(void* stream, const SoftmaxDropoutBackwardCall<>& call, NumberType type) {
+  return start_call(stream, call, type);
+}
 const char* start_in(void* stream, const CrossEntropyCall<>& call, NumberType type) {
   return start_call(stream, call, type);
 }
 const char* start_in(void* stream, const EmbeddingSumKernel& kernel) {
   return start_call(stream, kernel);
+}
+const char* start_in(void* stream, const EmbeddingGradientCall& call) {
+  return start_call(stream, call);
 }
 
 }  // namespace hasten::gpu

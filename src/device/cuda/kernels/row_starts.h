@@ -13,7 +13,12 @@ const char* start_in(void* stream, const BiasGeluBackwardCall<>& call, NumberTyp
 const char* start_in(void* stream, const DropoutCall<>& call, NumberType type);
 const char* start_in(void* stream, const DropoutAddNormCall<>& call, NumberType type);
 const char* start_in(void* stream, const DropoutAddNormBackwardCall<>& call, NumberType type);
+const char* start_in(void* stream, const DropoutAddPreNormCall& call, NumberType type);
+const char* start_in(void* stream, const DropoutAddPreNormBackwardCall& call, NumberType type);
+const char* start_in(void* stream, const SoftmaxDropoutCall<>& call, NumberType type);
+const char* start_in(void* stream, const SoftmaxDropoutBackwardCall<>& call, NumberType type);
 const char* start_in(void* stream, const CrossEntropyCall<>& call, NumberType type);
 const char* start_in(void* stream, const EmbeddingSumKernel& kernel);
+const char* start_in(void* stream, const EmbeddingGradientCall& call);
 
 }  // namespace hasten::gpu

@@ -38,11 +38,28 @@ class CudaRowKernels final : public RowKernelModule {
                     NumberType type) const override {
     return start_on(index, call, type);
   }
+  const char* start(int index, const DropoutAddPreNormCall& call, NumberType type) const override {
+    return start_on(index, call, type);
+  }
+  const char* start(int index, const DropoutAddPreNormBackwardCall& call,
+                    NumberType type) const override {
+    return start_on(index, call, type);
+  }
+  const char* start(int index, const SoftmaxDropoutCall<>& call, NumberType type) const override {
+    return start_on(index, call, type);
+  }
+  const char* start(int index, const SoftmaxDropoutBackwardCall<>& call,
+                    NumberType type) const override {
+    return start_on(index, call, type);
+  }
   const char* start(int index, const CrossEntropyCall<>& call, NumberType type) const override {
     return start_on(index, call, type);
   }
   const char* start(int index, const EmbeddingSumKernel& kernel) const override {
     return start_on(index, kernel);
+  }
+  const char* start(int index, const EmbeddingGradientCall& call) const override {
+    return start_on(index, call);
   }
 };
 

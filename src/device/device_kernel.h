@@ -1,0 +1,18 @@
+// File: device/device_kernel.h (internal)
+// Kernels of hasten's own that a device may have besides those of Device::has_row_kernels(), which are
+// asked for one by one.
+//
+//   if (device_of(x.device()).has_kernel(DeviceKernel::softmax_dropout, x.scalar_type())) ...
+//
+// Thread rule: values.
+#pragma once
+
+namespace hasten {
+
+enum class DeviceKernel {
+  dropout_add_pre_norm,  // ops::dropout_add_pre_norm and its backward pass
+  softmax_dropout,       // the softmax and the dropout of ops::eager_attention
+  embedding_gradient,    // the gradients of the tables of ops::embedding_sum
+};
+
+}  // namespace hasten

@@ -1,0 +1,287 @@
+// The operators that only a GPU has kernels for against the same computed with LibTorch's operators:
+// results, gradients, and gradients of gradients. On a GPU (tested::device()) its kernels run, and on the
+// CPU the same code in the grid emulator. It is here because the kit for GPUs has the oracles' program.
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "device.h"
+#include "hasten/ops/ops.h"
+#include "ops/composed_attention.h"
+#include "ops/dropout_state.h"
+#include "ops/embedding_gradient.h"
+#include "ops/gpu_rows.h"
+#include "ops/softmax_dropout.h"
+#include "unit/device/emulated_row_kernels.h"
+
+namespace oracle_gpu_operators_test {
+
+using namespace hasten;
+using at::Tensor;
+using Tensors = std::vector<Tensor>;
+
+namespace {
+
+// Runs the kernels on the host if the device is the CPU.
+class Kernels {
+ public:
+  Kernels() {
+    if (tested::device().is_cpu()) emulated_.emplace();
+  }
+
+ private:
+  std::optional<EmulatedRowKernels> emulated_;
+};
+
+// The rounding of a number of the type, relative to its size.
+double rounding(at::ScalarType type) {
+  if (type == at::kFloat) return 2e-6;
+  return type == at::kBFloat16 ? 1.0 / 128 : 1.0 / 1024;
+}
+
+constexpr at::ScalarType kTypes[] = {at::kFloat, at::kBFloat16, at::kHalf};
+
+void check_near(const Tensor& got, const Tensor& expected, double limit) {
+  REQUIRE(got.sizes() == expected.sizes());
+  const Tensor a = got.detach().cpu().to(at::kDouble), b = expected.detach().cpu().to(at::kDouble);
+  if (a.numel() == 0) return;
+  CHECK(((a - b).abs() / (1 + b.abs())).max().item<double>() <= limit);
+}
+
+Tensor on_device(const Tensor& values) { return values.to(tested::device()); }
+Tensor leaf(const Tensor& values) { return on_device(values).detach().clone().requires_grad_(); }
+
+// Which elements dropout keeps, times its scale.
+Tensor factors(at::IntArrayRef sizes, const ops::DropoutState& dropout) {
+  return on_device(ops::apply_dropout(at::ones(sizes), dropout));
+}
+
+struct PreNorm {
+  at::ScalarType type;
+  std::vector<std::int64_t> sizes;
+  bool has_bias, is_rms;
+  double p;
+};
+
+// Widths for one warp and for several, with full packs and without, up to rows that need most registers of
+// a thread, and many rows.
+std::vector<PreNorm> pre_norms() {
+  std::vector<PreNorm> all;
+  const std::vector<std::vector<std::int64_t>> shapes = {
+      {1, 3}, {5, 12}, {3, 31}, {2, 3, 128}, {9, 256}, {7, 300}, {2, 1030}, {2, 4168}, {1, 4099}};
+  for (const at::ScalarType type : kTypes) {
+    for (const auto& sizes : shapes) {
+      for (const bool is_rms : {false, true}) all.push_back({type, sizes, !is_rms, is_rms, 0.2});
+    }
+    all.push_back({type, {70, 36}, true, true, 0.0});
+    all.push_back({type, {6, 40}, false, false, 1.0});
+  }
+  all.push_back({at::kFloat, {9000, 4}, true, false, 0.1});  // a warp for a row
+  return all;
+}
+
+// The same with LibTorch's operators, in float.
+ops::NormedStream composed(const Tensor& x, const Tensor& bias, const Tensor& residual,
+                           const Tensor& gamma, const Tensor& beta, const Tensor& kept) {
+  const Tensor wide = x.to(at::kFloat), biased = bias.defined() ? wide + bias : wide;
+  const Tensor z = biased * kept + residual;
+  if (beta.defined()) return {z, at::layer_norm(z, {z.size(-1)}, gamma, beta, 1e-5)};
+  return {z, z * (z.square().mean(-1, true) + 1e-5).rsqrt() * gamma};
+}
+
+}  // namespace
+
+TEST_CASE("GPU operators: dropout_add_pre_norm and its gradients equal LibTorch's") {
+  torch::manual_seed(1);
+  const Kernels kernels;
+  for (const PreNorm& c : pre_norms()) {
+    CAPTURE(c.type);
+    CAPTURE(c.sizes);
+    CAPTURE(c.is_rms);
+    const std::int64_t n = c.sizes.back();
+    const Tensor x = leaf(at::randn(c.sizes).to(c.type)), residual = leaf(at::randn(c.sizes)),
+                 gamma = leaf(at::randn({n})), bias = c.has_bias ? leaf(at::randn({n})) : Tensor(),
+                 beta = c.is_rms ? Tensor() : leaf(at::randn({n}));
+    const ops::DropoutState dropout{.seed = 17, .p = c.p};
+    const ops::NormedStream got =
+        ops::fused_dropout_add_pre_norm(x, bias, residual, gamma, beta, 1e-5, dropout);
+    CHECK((got.stream.scalar_type() == at::kFloat));
+    CHECK((got.normed.scalar_type() == c.type));
+    const Tensor kept = factors(c.sizes, dropout);
+    const ops::NormedStream expected = composed(x, bias, residual, gamma, beta, kept);
+    const double limit = rounding(c.type);
+    check_near(got.stream, expected.stream, 2e-6);
+    check_near(got.normed, expected.normed, n < 4 ? 1e-2 : 2 * limit);
+
+    Tensors inputs = {x, residual, gamma};
+    if (bias.defined()) inputs.push_back(bias);
+    if (beta.defined()) inputs.push_back(beta);
+    const Tensor of_stream = on_device(at::randn(c.sizes)),
+                 of_normed = on_device(at::randn(c.sizes).to(c.type));
+    for (const bool joins : {false, true}) {
+      CAPTURE(joins);
+      const auto gradients = [&](const ops::NormedStream& out) {
+        const Tensor y = (out.normed.to(at::kFloat) * of_normed.to(at::kFloat)).sum();
+        return torch::autograd::grad({joins ? y + (out.stream * of_stream).sum() : y}, inputs, {},
+                                     /*retain_graph=*/true);
+      };
+      const auto a = gradients(got), b = gradients(expected);
+      for (std::size_t i = 0; i < a.size(); ++i) {
+        CAPTURE(i);
+        CHECK((a[i].scalar_type() == inputs[i].scalar_type()));
+        // Sums over rows have more roundings. A row of few numbers amplifies those of its deviation.
+        check_near(a[i], b[i], (n < 4 ? 50 : i < 2 ? 8 : 32) * (i == 0 ? limit : 2e-6 * 4));
+      }
+    }
+  }
+}
+
+TEST_CASE(
+    "GPU operators: the stream of dropout_add_pre_norm alone has gradients, and second ones") {
+  torch::manual_seed(2);
+  const Kernels kernels;
+  for (const bool is_rms : {false, true}) {
+    CAPTURE(is_rms);
+    const Tensor x = leaf(at::randn({3, 20})), bias = leaf(at::randn({20})),
+                 residual = leaf(at::randn({3, 20})), gamma = leaf(at::randn({20})),
+                 beta = is_rms ? Tensor() : leaf(at::randn({20}));
+    const ops::DropoutState dropout{.seed = 5, .p = 0.3};
+    const Tensor kept = factors({3, 20}, dropout);
+    const Tensors inputs = {x, bias, residual};
+    const auto got = [&] {
+      return ops::fused_dropout_add_pre_norm(x, bias, residual, gamma, beta, 1e-5, dropout);
+    };
+    const auto expected = [&] { return composed(x, bias, residual, gamma, beta, kept); };
+    const auto of_stream = [&](const ops::NormedStream& out) {
+      return torch::autograd::grad({(out.stream * out.stream).sum()}, inputs);
+    };
+    const auto second = [&](const ops::NormedStream& out) {
+      const auto first = torch::autograd::grad({(out.normed * out.normed * out.stream).sum()},
+                                               inputs, {}, true, /*create_graph=*/true);
+      return torch::autograd::grad({first[0].square().sum() + first[2].square().sum()}, inputs);
+    };
+    const auto check = [&](const Tensors& a, const Tensors& b) {
+      for (std::size_t i = 0; i < a.size(); ++i) check_near(a[i], b[i], 2e-3);
+    };
+    check(of_stream(got()), of_stream(expected()));
+    check(second(got()), second(expected()));
+  }
+}
+
+TEST_CASE("GPU operators: a nearly constant stream keeps its small differences") {
+  const Kernels kernels;
+  const Tensor residual = at::full({1, 512}, 1000.0f) + at::randn({1, 512}) * 0.01,
+               zeros = on_device(at::zeros({512})), ones = on_device(at::ones({512}));
+  const Tensor y = ops::fused_dropout_add_pre_norm(on_device(at::zeros({1, 512})), zeros,
+                                                   on_device(residual), ones, zeros, 1e-12, {})
+                       .normed.cpu();
+  const Tensor exact = residual.to(at::kDouble), centred = exact - exact.mean();
+  CHECK((y - centred / centred.square().mean().sqrt()).abs().max().item<double>() < 1e-3);
+}
+
+TEST_CASE("GPU operators: softmax_dropout and its gradient equal LibTorch's") {
+  torch::manual_seed(3);
+  const Kernels kernels;
+  struct Shape {
+    std::int64_t batch, heads, queries, keys;
+  };
+  for (const at::ScalarType type : kTypes) {
+    for (const Shape& s : {Shape{1, 1, 1, 1}, Shape{2, 3, 5, 5}, Shape{2, 2, 4, 12},
+                           Shape{1, 2, 3, 130}, Shape{2, 1, 2, 1028}, Shape{1, 1, 2, 4099}}) {
+      for (const bool has_mask : {false, true}) {
+        for (const bool causal : {false, true}) {
+          CAPTURE(type);
+          CAPTURE(s.keys);
+          CAPTURE(has_mask);
+          CAPTURE(causal);
+          const std::vector<std::int64_t> sizes = {s.batch, s.heads, s.queries, s.keys};
+          const Tensor products = leaf((at::randn(sizes) * 4).to(type));
+          Tensor mask;
+          if (has_mask) {
+            mask = at::zeros({s.batch, s.keys});
+            // All keys of the first row are masked, and the last ones of the others.
+            mask[0].fill_(-std::numeric_limits<float>::infinity());
+            mask.narrow(1, s.keys - s.keys / 3, s.keys / 3)
+                .fill_(-std::numeric_limits<float>::infinity());
+            mask = on_device(mask);
+          }
+          const ops::DropoutState dropout{.seed = 23, .p = s.keys % 2 == 0 ? 0.3 : 0.0};
+          const Tensor got = ops::softmax_dropout(products, mask, causal, 0.5, dropout);
+          CHECK((got.scalar_type() == type));
+          const Tensor wide = products.to(at::kFloat) * 0.5;
+          const Tensor expected =
+              ops::softmax_of_scores(wide, mask, causal) * factors(sizes, dropout);
+          check_near(got, expected, type == at::kFloat ? 1e-5 : rounding(type));
+          CHECK(at::equal(got.detach().eq(0), expected.to(type).eq(0)));
+
+          const Tensor of_result = on_device(at::randn(sizes).to(type));
+          const auto gradient = [&](const Tensor& out) {
+            return torch::autograd::grad({(out.to(at::kFloat) * of_result.to(at::kFloat)).sum()},
+                                         {products}, {}, true)[0];
+          };
+          check_near(gradient(got), gradient(expected),
+                     2 * (type == at::kFloat ? 1e-5 : rounding(type)));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("GPU operators: the gradient of softmax_dropout can be differentiated") {
+  torch::manual_seed(4);
+  const Kernels kernels;
+  const Tensor products = leaf(at::randn({1, 2, 3, 8}));
+  const ops::DropoutState dropout{.seed = 3, .p = 0.25};
+  const auto second = [&](const Tensor& out) {
+    const Tensor first = torch::autograd::grad({out.square().sum()}, {products}, {}, true, true)[0];
+    return torch::autograd::grad({first.square().sum()}, {products})[0];
+  };
+  check_near(
+      second(ops::softmax_dropout(products, {}, true, 0.5, dropout)),
+      second(ops::softmax_of_scores(products * 0.5, {}, true) * factors({1, 2, 3, 8}, dropout)),
+      1e-4);
+}
+
+TEST_CASE("GPU operators: the gradient of an embedding table equals LibTorch's") {
+  torch::manual_seed(5);
+  const Kernels kernels;
+  // Ids that are in one chunk of tokens, in two, and in many, and tables of few and of many rows.
+  for (const std::int64_t tokens : {1, 7, 32, 33, 64, 300, 1000}) {
+    for (const std::int64_t rows : {1, 2, 40, 700}) {
+      for (const std::int64_t columns : {1, 36, 130}) {
+        CAPTURE(tokens);
+        CAPTURE(rows);
+        CAPTURE(columns);
+        const Tensor ids = at::randint(rows, {tokens}, at::kLong),
+                     values = at::randn({tokens, columns});
+        for (const std::int64_t skipped : {std::int64_t{-1}, ids[0].item<std::int64_t>()}) {
+          const auto sums = [&] {
+            return ops::embedding_gradient(on_device(values), on_device(ids), rows, skipped);
+          };
+          const Tensor got = sums();
+          const Tensor expected =
+              at::embedding_dense_backward(values.to(at::kDouble), ids, rows, skipped, false);
+          check_near(got, expected, 1e-5);
+          CHECK(at::equal(got, sums()));
+        }
+      }
+    }
+  }
+  const Tensor none = ops::embedding_gradient(on_device(at::zeros({0, 4})),
+                                              on_device(at::zeros({0}, at::kLong)), 3, -1);
+  CHECK(at::equal(none.cpu(), at::zeros({3, 4})));
+}
+
+TEST_CASE("GPU operators: an id outside of the table is refused") {
+  // On a GPU the check ends the use of the GPU.
+  if (!tested::device().is_cpu()) return;
+  const Kernels kernels;
+  CHECK_THROWS_AS(ops::embedding_gradient(at::zeros({2, 4}), at::full({2}, 3, at::kLong), 3, -1),
+                  std::out_of_range);
+}
+
+}  // namespace oracle_gpu_operators_test
