@@ -3,7 +3,7 @@
 //
 //   $ gpu_step --model bert-large --batch 4 --seq 512 --precision fp32|tf32|bf16|fp16
 //              [--steps 20] [--blocks 3] [--warm_up 5] [--device cuda|cpu] [--trace FILE]
-//              [--cuda_graph 0|1]
+//              [--cuda_graph 0|1] [--attn_implementation sdpa|eager]
 //
 // The steps are those of a run: batches of random ids from the loader, AdamW, a linear schedule,
 // clipping at norm 1. After the warm-up the time of each block of steps is measured, from one wait for
@@ -32,7 +32,7 @@ using namespace hasten;
 using Clock = std::chrono::steady_clock;
 
 struct Options {
-  std::string model = "bert-base", precision = "fp32", device = "cuda", trace;
+  std::string model = "bert-base", precision = "fp32", device = "cuda", trace, attention = "sdpa";
   std::int64_t batch = 8, seq = 128, steps = 20, blocks = 3, warm_up = 5, cuda_graph = 0;
 };
 
@@ -40,8 +40,8 @@ struct Options {
   std::fprintf(
       stderr,
       "gpu_step: got %s, expected --model, --batch, --seq, --precision fp32|tf32|bf16|fp16, "
-      "--steps, --blocks, --warm_up, --device cuda|cpu, --trace or --cuda_graph 0|1, each with a "
-      "value\n",
+      "--steps, --blocks, --warm_up, --device cuda|cpu, --trace, --cuda_graph 0|1 or "
+      "--attn_implementation sdpa|eager, each with a value\n",
       flag.c_str());
   std::exit(2);
 }
@@ -58,6 +58,8 @@ Options parse(int argc, char** argv) {
       o.precision = value;
     else if (flag == "--device")
       o.device = value;
+    else if (flag == "--attn_implementation" && (value == "sdpa" || value == "eager"))
+      o.attention = value;
     else if (flag == "--trace")
       o.trace = value;
     else if (flag == "--batch")
@@ -154,7 +156,10 @@ void measure(const Options& o) {
   args.cuda_graph = o.cuda_graph != 0;
   if (!args.use_cpu) args.tf32 = o.precision == "tf32";
   const ColumnDataset rows = rows_of(o, args.max_steps);
-  const auto model = load_model(o.model, {.task = usual_task_of(o.model)}).model;
+  const auto attention =
+      o.attention == "eager" ? AttentionImplementation::eager : AttentionImplementation::sdpa;
+  const auto model =
+      load_model(o.model, {.task = usual_task_of(o.model), .attn_implementation = attention}).model;
   const auto blocks = std::make_shared<Blocks>(o);
   Trainer trainer(model, args,
                   {.train_dataset = TrainerDataset(rows),

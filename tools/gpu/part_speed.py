@@ -5,17 +5,20 @@ NAME = "speed"
 SECONDS = 480
 ABOUT = "samples/s and peak memory of hasten beside the Hugging Face Trainer, with and without torch_compile; MFU; the predicted time"
 
-# Name: model, batch, length, precision, steps of a block.
+# Name: model, batch, length, precision, steps of a block, and further words for hasten, with which only hasten runs.
 STEPS = {
     "bert-large 4x512 fp32": ("bert-large", 4, 512, "fp32", 20),
     "bert-large 64x512 bf16": ("bert-large", 64, 512, "bf16", 10),
     "bert-base 64x128 bf16": ("bert-base", 64, 128, "bf16", 40),
     "gpt2 32x1024 bf16": ("gpt2", 32, 1024, "bf16", 10),
     "bert-large 4x512 tf32": ("bert-large", 4, 512, "tf32", 20),
+    "bert-large 32x512 bf16 eager": ("bert-large", 32, 512, "bf16", 10, "--attn_implementation", "eager"),
 }
 SMALL = {"bert 4x12 fp32": ("tests/oracle/data/models/sequence_single_label", 4, 12, "fp32", 3)}
-PROGRAMS = ("hasten", "hugging face", "hugging face, compiled", "hasten, LibTorch's kernels")
+PROGRAMS = ("hasten", "hasten, all kernels", "hugging face", "hugging face, compiled", "hasten, LibTorch's kernels")
 ONCE = ("hugging face, compiled", "hasten, LibTorch's kernels")
+# The values of HASTEN_CUDA_KERNELS with which hasten runs; `all` has the kernels that no GPU has run before.
+KERNELS = {"hasten": "1", "hasten, all kernels": "all", "hasten, LibTorch's kernels": "0"}
 ROUNDS = 2
 PEAKS = {"fp32": "flops_per_second", "tf32": "tf32_flops_per_second", "bf16": "bf16_flops_per_second", "fp16": "fp16_flops_per_second"}
 
@@ -26,18 +29,24 @@ def cases(place):
     return [Case(f"{name}, {program}, round {round_number}", 110 if "compiled" in program else 60,
                  lambda place, step=step, program=program: measure(place, step, program))
             for round_number in range(1, 2 if place.on_cpu else ROUNDS + 1) for name, step in steps.items()
-            for program in PROGRAMS if not (program in ONCE and round_number > 1) and not (place.on_cpu and "LibTorch's" in program)]
+            for program in PROGRAMS if not (program in ONCE and round_number > 1) and runs(place, step, program)]
+
+
+def runs(place, step, program):
+    if place.on_cpu and program in KERNELS:
+        return program == "hasten"
+    return program in KERNELS or len(step) == 5
 
 
 def measure(place, step, program):
-    model, batch, length, precision, block = step
+    model, batch, length, precision, block, *further = step
     model = str(place.kit / model) if "/" in model else model
     words = ["--model", model, "--batch", batch, "--seq", length, "--precision", precision, "--steps", block, "--blocks", 3, "--warm_up", place.small(5, 1),
              "--device", place.device]
     if program.startswith("hasten"):
-        kernels = {"HASTEN_CUDA_KERNELS": int("LibTorch's" not in program)}
-        values = place.json_of(place.run([place.program("gpu_step"), *words], **kernels))
-        return values | prediction(place, model, batch, length, precision, values["step_seconds"], kernels)
+        kernels = {"HASTEN_CUDA_KERNELS": KERNELS[program]}
+        values = place.json_of(place.run([place.program("gpu_step"), *words, *further], **kernels))
+        return values | prediction(place, model, batch, length, precision, further, values["step_seconds"], kernels)
     compiled = ["--compile"] if "compiled" in program else []
     text = place.run([place.python, place.kit / "gpu/gpu_step.py", *words, *compiled], codes=(0, 77))
     if '"missing"' in text:
@@ -45,10 +54,10 @@ def measure(place, step, program):
     return place.json_of(text)
 
 
-def prediction(place, model, batch, length, precision, seconds, kernels):
+def prediction(place, model, batch, length, precision, further, seconds, kernels):
     """The predicted time of the step on the GPU, and the share of the peak that the measured step reaches (MFU)."""
     words = ["estimate", model, "--batch", batch, "--seq", length, "--precision", "fp32" if precision == "tf32" else precision,
-             *(["--tf32", "true"] if precision == "tf32" else []), "--device", f"cuda:{place.gpu}", "--json"]
+             *(["--tf32", "true"] if precision == "tf32" else []), *further, "--device", f"cuda:{place.gpu}", "--json"]
     report = place.json_of(place.hasten(*words, **kernels))
     flops = sum(each["flops"] for each in report["operations"] if each["group"] == "tensor_contraction") / report["steps"]
     peak = report["roofs"][PEAKS[precision]]

@@ -9,6 +9,8 @@ ABOUT = "tests with recorded numbers, the examples, hasten train and a resumed r
 
 # Files of tests/oracle whose tests take the device of HASTEN_TEST_DEVICE.
 ORACLE = ("models", "decoders", "optimizers", "trainer")
+# The tests that also run with the kernels that no GPU has run before (HASTEN_CUDA_KERNELS=all).
+ALL = ("gpu_operators", "models", "decoders", "trainer")
 EXAMPLES = {"example_01_accelerated": (), "example_04_notebook_launcher": ("--num_layers", 2, "--num_processes", 2), "example_05_distributed": (), "example_06_uneven_data": (),
             "example_07_local_sgd": (), "example_08_several_models": (), "example_09_gradient_accumulation": ()}
 # doctest's programs return this if a test skipped itself.
@@ -21,8 +23,9 @@ def cases(place):
     trained = [together(f"hasten train, {precision}", 40, lambda place, precision=precision: train(place, precision)) for precision in ("fp32", "bf16", "fp16")]
     if place.on_cpu:  # the same tests run on the CPU in every build
         oracles, examples, trained = oracles[:2], examples[:2], trained[:1]
-    without = [] if place.on_cpu else [together("LibTorch's kernels", 60, lambda place: oracle(place, "models", own_kernels=False))]
-    return [Case("gpu is used", 90, gpu_is_used), *oracles, *without, together("a resumed run", 60, resume), *trained, *examples]
+    others = [] if place.on_cpu else [together("LibTorch's kernels", 60, lambda place: oracle(place, "models", kernels="0")),
+                                      *(together(f"all kernels, {name}", 60, lambda place, name=name: oracle(place, name, kernels="all")) for name in ALL)]
+    return [Case("gpu is used", 90, gpu_is_used), *oracles, *others, together("a resumed run", 60, resume), *trained, *examples]
 
 
 def gpu_is_used(place):
@@ -35,10 +38,10 @@ def gpu_is_used(place):
     return {"used_device": report["device"], "peak": report["memory"]["peak"]}
 
 
-def oracle(place, name, own_kernels=True):
+def oracle(place, name, kernels="1"):
     """Compares with recorded numbers. On a GPU it is an error if hasten's kernels are required and missing."""
     text = place.run([place.program("oracle_tests"), f"--source-file=*oracle/{name}_test.cpp", "--no-intro"], codes=(0, SKIPPED_TEST),
-                     HASTEN_TEST_DEVICE=place.device, HASTEN_TEST_FOLDER=place.kit / "tests", HASTEN_CUDA_KERNELS=int(own_kernels))
+                     HASTEN_TEST_DEVICE=place.device, HASTEN_TEST_FOLDER=place.kit / "tests", HASTEN_CUDA_KERNELS=kernels)
     cases_line = next((line for line in text.splitlines() if "test cases:" in line), "")
     counts = [int(word) for word in cases_line.replace("|", " ").split() if word.isdigit()]
     if not counts or counts[0] == 0:

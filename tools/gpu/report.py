@@ -41,13 +41,13 @@ def speed_table(records):
     for step, programs in steps.items():
         own, other = programs.get("hasten"), programs.get("hugging face")
         both = own and other
-        rows.append([step, milliseconds(own), milliseconds(programs.get("hasten, LibTorch's kernels")), milliseconds(other),
+        rows.append([step, milliseconds(own), milliseconds(programs.get("hasten, all kernels")), milliseconds(programs.get("hasten, LibTorch's kernels")), milliseconds(other),
                      milliseconds(programs.get("hugging face, compiled")),
                      f"{median(other, 'step_seconds') / median(own, 'step_seconds'):.2f}" if both else "-",
                      human(median(own, "peak_allocated")) if own else "-",
                      f"{median(own, 'peak_allocated') / median(other, 'peak_allocated'):.2f}" if both else "-",
                      f"{1e3 * median(own, 'predicted_seconds'):.1f} ms" if own else "-", f"{100 * median(own, 'mfu'):.0f} %" if own else "-"])
-    return table(["step", "hasten", "with LibTorch's kernels", "Trainer", "Trainer, compiled", "times as fast", "memory", "of the Trainer's", "predicted", "MFU"], rows)
+    return table(["step", "hasten", "with all kernels", "with LibTorch's kernels", "Trainer", "Trainer, compiled", "times as fast", "memory", "of the Trainer's", "predicted", "MFU"], rows)
 
 
 def of_run(name, records):
