@@ -145,8 +145,7 @@ void measure(Candidate& candidate, const EstimateOptions& asked) {
   constexpr std::int64_t kShort = 2, kLong = 6;
   candidate.short_run = std::min(candidate.short_run, seconds(kShort));
   candidate.long_run = std::min(candidate.long_run, seconds(kLong));
-  candidate.seconds =
-      std::max(1e-6, (candidate.long_run - candidate.short_run) / (kLong - kShort));
+  candidate.seconds = std::max(1e-6, (candidate.long_run - candidate.short_run) / (kLong - kShort));
 }
 
 bool runs_within(EstimateOptions step, std::int64_t limit) {
@@ -189,8 +188,7 @@ void compare(const Model& model, PlanOptions options, std::vector<Candidate>& al
   nlohmann::ordered_json line = {{"model", model.name}, {"limit", options.memory}};
   try {
     const StepPlan plan = plan_step(options);
-    Candidate own{
-        .settings = plan.settings, .rows = plan.rows, .accumulation = plan.accumulation};
+    Candidate own{.settings = plan.settings, .rows = plan.rows, .accumulation = plan.accumulation};
     Candidate* planned = &own;
     std::vector<Candidate*> fitting;
     for (Candidate& each : all) {

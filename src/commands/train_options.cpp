@@ -289,11 +289,13 @@ void describe(config::OptionTable& table, TrainOptions& options) {
   d("eval_data", &TrainOptions::eval_data,
     "Read evaluation rows from this file, in the same formats.");
   d("text_column", &TrainOptions::text_column,
-    "Set the column of the text. For token-classification it is the column of the words, by default tokens.");
+    "Set the column of the text. For token-classification it is the column of the words, by "
+    "default tokens.");
   d("text_pair_column", &TrainOptions::text_pair_column,
     "Set the column of the second text, which is used if the data has it.");
   d("label_column", &TrainOptions::label_column,
-    "Set the column of the label. For token-classification it is the column of the tags, by default tags.");
+    "Set the column of the label. For token-classification it is the column of the tags, by "
+    "default tags.");
   d("max_length", &TrainOptions::max_length,
     "Limit rows to this many tokens. The model may limit them further.")
       .at_least(1);

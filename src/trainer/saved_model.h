@@ -22,6 +22,6 @@ void save_model_files(const torch::nn::Module& module, const std::filesystem::pa
 // Copies the folder's weights into the module. Returns the names that the folder lacks; these
 // weights keep their values.
 std::vector<std::string> load_model_files(torch::nn::Module& module,
-                                           const std::filesystem::path& folder);
+                                          const std::filesystem::path& folder);
 
 }  // namespace hasten

@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "base/utf8.h"
 #include "hasten/base/error.h"
 #include "hasten/tokenizers/bert_tokenizer.h"
 #include "minilm.h"
 #include "tokenizers/normalizer.h"
-#include "base/utf8.h"
 #include "tokenizers/words.h"
 
 namespace oracle_tokenizer_test {
