@@ -14,11 +14,11 @@ TORCH_LIBRARY_FRAGMENT(hasten, library) {
   add_device_operator(library,
                       "dropout_add_pre_norm(Tensor x, Tensor? bias, Tensor residual, Tensor gamma, "
                       "Tensor? beta, float epsilon, int seed, float p, Tensor(a!) z, Tensor(b!) y, "
-                      "Tensor(c!) moments) -> ()");
+                      "Tensor(c!) moments, Tensor? seed_at=None) -> ()");
   add_device_operator(library,
                       "dropout_add_pre_norm_backward(Tensor dy, Tensor? of_stream, Tensor z, "
                       "Tensor moments, Tensor gamma, int seed, float p, Tensor(a!) dz, "
-                      "Tensor(b!) dx, Tensor(c!) sums) -> ()");
+                      "Tensor(b!) dx, Tensor(c!) sums, Tensor? seed_at=None) -> ()");
 }
 
 // The results are z = dropout(x + bias) + residual and y = norm(z).
@@ -32,7 +32,7 @@ struct DropoutAddPreNorm : torch::autograd::Function<DropoutAddPreNorm> {
                  moments = at::empty({beta ? 2 : 1, row_count(x)}, z.options());
     call_operator<dropout_add_pre_norm_gpu>("hasten::dropout_add_pre_norm", x, bias, residual,
                                             gamma, beta, epsilon, dropout.seed, dropout.p, z, y,
-                                            moments);
+                                            moments, dropout.seed_at);
     context->save_for_backward({z, moments, gamma});
     context->set_materialize_grads(false);
     context->saved_data["type"] = x.scalar_type();
@@ -57,7 +57,7 @@ struct DropoutAddPreNorm : torch::autograd::Function<DropoutAddPreNorm> {
                  sums = partial_sums(z, 3 * columns, {.rows = 8, .most = 528});
     call_operator<dropout_add_pre_norm_backward_gpu>("hasten::dropout_add_pre_norm_backward", dy,
                                                      of_stream, z, moments, gamma, dropout.seed,
-                                                     dropout.p, dz, dx, sums);
+                                                     dropout.p, dz, dx, sums, dropout.seed_at);
     const Tensor by_kind = total(sums).view({3, columns});
     return {dx,
             has_bias(context) ? by_kind[0].clone() : Tensor(),

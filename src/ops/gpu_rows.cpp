@@ -135,7 +135,8 @@ const float* floats_or_null(const std::optional<Tensor>& x) { return x ? floats(
 void dropout_add_pre_norm_gpu(const Tensor& x, const std::optional<Tensor>& bias,
                               const Tensor& residual, const Tensor& gamma,
                               const std::optional<Tensor>& beta, double epsilon, std::int64_t seed,
-                              double p, const Tensor& z, const Tensor& y, const Tensor& moments) {
+                              double p, const Tensor& z, const Tensor& y, const Tensor& moments,
+                              const std::optional<Tensor>& seed_at) {
   // Only a layer norm has means.
   float* const first = new_floats(moments);
   start_gpu(x,
@@ -145,7 +146,7 @@ void dropout_add_pre_norm_gpu(const Tensor& x, const std::optional<Tensor>& bias
                                         .gamma = floats(gamma),
                                         .beta = floats_or_null(beta),
                                         .epsilon = static_cast<float>(epsilon),
-                                        .decisions = gpu_decisions(seed, p),
+                                        .decisions = gpu_decisions(seed, p, seed_at),
                                         .z = new_floats(z),
                                         .y = gpu_out(y, x),
                                         .mean = beta ? first : nullptr,
@@ -158,7 +159,8 @@ void dropout_add_pre_norm_gpu(const Tensor& x, const std::optional<Tensor>& bias
 void dropout_add_pre_norm_backward_gpu(const Tensor& dy, const std::optional<Tensor>& of_stream,
                                        const Tensor& z, const Tensor& moments, const Tensor& gamma,
                                        std::int64_t seed, double p, const Tensor& dz,
-                                       const Tensor& dx, const Tensor& sums) {
+                                       const Tensor& dx, const Tensor& sums,
+                                       const std::optional<Tensor>& seed_at) {
   const float* const first = floats(moments);
   const bool has_means = moments.size(0) == 2;
   start_gpu(dy,
@@ -167,7 +169,7 @@ void dropout_add_pre_norm_backward_gpu(const Tensor& dy, const std::optional<Ten
                                                 .mean = has_means ? first : nullptr,
                                                 .rstd = has_means ? first + moments.size(1) : first,
                                                 .gamma = floats(gamma),
-                                                .decisions = gpu_decisions(seed, p),
+                                                .decisions = gpu_decisions(seed, p, seed_at),
                                                 .dz = new_floats(dz),
                                                 .dx = gpu_out(dx, dy),
                                                 .sums = new_floats(sums),
@@ -195,10 +197,10 @@ gpu::Scores<> scores_of(const Tensor& products, const std::optional<Tensor>& mas
 
 void softmax_dropout_gpu(const Tensor& products, const std::optional<Tensor>& mask, bool causal,
                          double scale, std::int64_t seed, double p, const Tensor& out,
-                         const Tensor& log_sum) {
+                         const Tensor& log_sum, const std::optional<Tensor>& seed_at) {
   start_gpu(products,
             gpu::SoftmaxDropoutCall<>{.scores = scores_of(products, mask, causal, scale),
-                                      .decisions = gpu_decisions(seed, p),
+                                      .decisions = gpu_decisions(seed, p, seed_at),
                                       .out = gpu_out(out, products),
                                       .log_sum = new_floats(log_sum),
                                       .rows = row_count(products)},
@@ -208,10 +210,10 @@ void softmax_dropout_gpu(const Tensor& products, const std::optional<Tensor>& ma
 void softmax_dropout_backward_gpu(const Tensor& gradient, const Tensor& products,
                                   const std::optional<Tensor>& mask, bool causal, double scale,
                                   const Tensor& log_sum, std::int64_t seed, double p,
-                                  const Tensor& of_products) {
+                                  const Tensor& of_products, const std::optional<Tensor>& seed_at) {
   start_gpu(products,
             gpu::SoftmaxDropoutBackwardCall<>{.scores = scores_of(products, mask, causal, scale),
-                                              .decisions = gpu_decisions(seed, p),
+                                              .decisions = gpu_decisions(seed, p, seed_at),
                                               .gradient = gpu_in(gradient, products),
                                               .log_sum = floats(log_sum),
                                               .of_products = gpu_out(of_products, products),

@@ -1,6 +1,7 @@
 // File: ops/gpu_rows.h (internal)
 // The kernels on a GPU of operators that the CPU composes of LibTorch's. The tensors are contiguous and
-// on one GPU; without another remark a parameter and a number of a row are float.
+// on one GPU; without another remark a parameter and a number of a row are float. seed_at is that of
+// DropoutState.
 //
 //   call_operator<dropout_add_pre_norm_gpu>("hasten::dropout_add_pre_norm", x, bias, residual, ...);
 //
@@ -28,24 +29,26 @@ NormedStream fused_dropout_add_pre_norm(const Tensor& x, const Tensor& bias, con
 void dropout_add_pre_norm_gpu(const Tensor& x, const std::optional<Tensor>& bias,
                               const Tensor& residual, const Tensor& gamma,
                               const std::optional<Tensor>& beta, double epsilon, std::int64_t seed,
-                              double p, const Tensor& z, const Tensor& y, const Tensor& moments);
+                              double p, const Tensor& z, const Tensor& y, const Tensor& moments,
+                              const std::optional<Tensor>& seed_at);
 // Computes dz, which includes the gradient of z as the stream, and dx, of the type of dy. sums [parts,
 // 3 columns]: the gradients of bias, gamma and beta, side by side.
 void dropout_add_pre_norm_backward_gpu(const Tensor& dy, const std::optional<Tensor>& of_stream,
                                        const Tensor& z, const Tensor& moments, const Tensor& gamma,
                                        std::int64_t seed, double p, const Tensor& dz,
-                                       const Tensor& dx, const Tensor& sums);
+                                       const Tensor& dx, const Tensor& sums,
+                                       const std::optional<Tensor>& seed_at);
 
 // Computes out = dropout(softmax(scale products + mask)) for products [batch, heads, queries, keys] of the
 // type of out and a mask [batch, keys], and log_sum [rows].
 void softmax_dropout_gpu(const Tensor& products, const std::optional<Tensor>& mask, bool causal,
                          double scale, std::int64_t seed, double p, const Tensor& out,
-                         const Tensor& log_sum);
+                         const Tensor& log_sum, const std::optional<Tensor>& seed_at);
 // Computes the gradient of the products from that of `out`.
 void softmax_dropout_backward_gpu(const Tensor& gradient, const Tensor& products,
                                   const std::optional<Tensor>& mask, bool causal, double scale,
                                   const Tensor& log_sum, std::int64_t seed, double p,
-                                  const Tensor& of_products);
+                                  const Tensor& of_products, const std::optional<Tensor>& seed_at);
 
 // The rows of an embedding table's gradient that embedding_gradient_gpu() adds first, and the two sums
 // of each that it keeps: `partial` is [chunks, 2, columns].

@@ -13,11 +13,12 @@ using torch::autograd::variable_list;
 TORCH_LIBRARY_FRAGMENT(hasten, library) {
   add_device_operator(library,
                       "softmax_dropout(Tensor products, Tensor? mask, bool causal, float scale, "
-                      "int seed, float p, Tensor(a!) out, Tensor(b!) log_sum) -> ()");
+                      "int seed, float p, Tensor(a!) out, Tensor(b!) log_sum, "
+                      "Tensor? seed_at=None) -> ()");
   add_device_operator(library,
                       "softmax_dropout_backward(Tensor gradient, Tensor products, Tensor? mask, "
                       "bool causal, float scale, Tensor log_sum, int seed, float p, "
-                      "Tensor(a!) of_products) -> ()");
+                      "Tensor(a!) of_products, Tensor? seed_at=None) -> ()");
 }
 
 struct SoftmaxDropout : torch::autograd::Function<SoftmaxDropout> {
@@ -28,7 +29,7 @@ struct SoftmaxDropout : torch::autograd::Function<SoftmaxDropout> {
     const Tensor out = at::empty_like(products),
                  log_sum = at::empty({row_count(products)}, products.options().dtype(at::kFloat));
     call_operator<softmax_dropout_gpu>("hasten::softmax_dropout", products, mask, causal, scale,
-                                       dropout.seed, dropout.p, out, log_sum);
+                                       dropout.seed, dropout.p, out, log_sum, dropout.seed_at);
     context->save_for_backward({products, log_sum, mask.value_or(Tensor())});
     context->saved_data["causal"] = causal;
     context->saved_data["scale"] = scale;
@@ -51,7 +52,8 @@ struct SoftmaxDropout : torch::autograd::Function<SoftmaxDropout> {
     gradients[0] = at::empty_like(products);
     call_operator<softmax_dropout_backward_gpu>(
         "hasten::softmax_dropout_backward", grads[0].contiguous(), products,
-        optional_if_defined(mask), causal, scale, log_sum, dropout.seed, dropout.p, gradients[0]);
+        optional_if_defined(mask), causal, scale, log_sum, dropout.seed, dropout.p, gradients[0],
+        dropout.seed_at);
     return gradients;
   }
 

@@ -246,6 +246,30 @@ TEST_CASE("GPU operators: the gradient of softmax_dropout can be differentiated"
       1e-4);
 }
 
+TEST_CASE(
+    "GPU operators: a seed on the device, which a graph reads, counts instead of the number") {
+  torch::manual_seed(6);
+  const Kernels kernels;
+  const ops::DropoutState number{.seed = 17, .p = 0.4};
+  const ops::DropoutState place{
+      .seed = 1, .p = 0.4, .seed_at = on_device(at::full({}, 17, at::kLong))};
+  const Tensor x = leaf(at::randn({5, 24})), residual = leaf(at::randn({5, 24})),
+               gamma = leaf(at::randn({24})), products = leaf(at::randn({1, 2, 3, 24}));
+  const auto norms = [&](const ops::DropoutState& dropout) {
+    const auto out = ops::fused_dropout_add_pre_norm(x, {}, residual, gamma, {}, 1e-5, dropout);
+    return Tensors{out.stream, torch::autograd::grad({out.normed.sum()}, {x})[0]};
+  };
+  const auto probabilities = [&](const ops::DropoutState& dropout) {
+    const Tensor out = ops::softmax_dropout(products, {}, false, 0.5, dropout);
+    return Tensors{out, torch::autograd::grad({out.square().sum()}, {products})[0]};
+  };
+  for (std::size_t i = 0; i < 2; ++i) {
+    CHECK(at::equal(norms(number)[i], norms(place)[i]));
+    CHECK(at::equal(probabilities(number)[i], probabilities(place)[i]));
+    CHECK_FALSE(at::equal(norms({.seed = 1, .p = 0.4})[i], norms(place)[i]));
+  }
+}
+
 TEST_CASE("GPU operators: the gradient of an embedding table equals LibTorch's") {
   torch::manual_seed(5);
   const Kernels kernels;
