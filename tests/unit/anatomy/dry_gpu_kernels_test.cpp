@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -18,6 +19,7 @@
 #include "hasten/models/gpt2.h"
 #include "hasten/models/llama.h"
 #include "hasten/models/recomputation.h"
+#include "hasten/models/vit.h"
 #include "hasten/ops/ops.h"
 #include "hasten/trainer/estimate.h"
 #include "unit/code_of.h"
@@ -78,7 +80,8 @@ Names own_operators(at::ScalarType type, const char* gpu = "cuda:h100-80gb") {
 // The same in a pass of a model whose norms come before its sublayers, with eager attention under
 // autocast.
 template <class Model, class Config>
-Names operators_of_decoder(Config config, const std::optional<Recomputation>& recomputation = {}) {
+Names operators_of_model(Config config, const std::function<TensorDict()>& make_batch,
+                         const std::optional<Recomputation>& recomputation = {}) {
   config.attn_implementation = AttentionImplementation::eager;
   const DryRun dry(find_gpu("cuda:h100-80gb"));
   auto model = std::make_shared<Model>(config);
@@ -87,9 +90,9 @@ Names operators_of_decoder(Config config, const std::optional<Recomputation>& re
   if (recomputation) set_recomputation(*model, recomputation);
   at::autocast::set_autocast_enabled(at::kCUDA, true);
   at::autocast::set_autocast_dtype(at::kCUDA, at::kBFloat16);
-  const at::Tensor ids = at::zeros({2, 8}, at::TensorOptions(at::kCUDA).dtype(at::kLong));
+  const TensorDict batch = make_batch();
   const Names seen = own_operators_in([&] {
-    const ModelOutput out = model->forward({{"input_ids", ids}, {"labels", ids}});
+    const ModelOutput out = model->forward(batch);
     CHECK((out.logits.scalar_type() == at::kBFloat16));
     out.loss.backward();
   });
@@ -110,6 +113,32 @@ const LlamaConfig kLlama = {.vocab_size = 20,
                             .intermediate_size = 96,
                             .num_hidden_layers = 2,
                             .num_attention_heads = 2};
+const ViTConfig kViT = {.hidden_size = 64,
+                        .num_hidden_layers = 2,
+                        .num_attention_heads = 2,
+                        .intermediate_size = 96,
+                        .image_size = {8, 8},
+                        .patch_size = {4, 4}};
+
+at::Tensor gpu_integers(at::IntArrayRef sizes) {
+  return at::zeros(sizes, at::TensorOptions(at::kCUDA).dtype(at::kLong));
+}
+template <class Model, class Config>
+Names operators_of_decoder(const Config& config,
+                           const std::optional<Recomputation>& recomputation = {}) {
+  const auto batch = [] {
+    const at::Tensor ids = gpu_integers({2, 8});
+    return TensorDict{{"input_ids", ids}, {"labels", ids}};
+  };
+  return operators_of_model<Model>(config, batch, recomputation);
+}
+Names operators_of_vit() {
+  return operators_of_model<ViTForImageClassification>(kViT, [] {
+    return TensorDict{{"pixel_values", at::zeros({2, 3, 8, 8}, at::kCUDA)},
+                      {"labels", gpu_integers({2})}};
+  });
+}
+
 const Names kUntried = {"hasten::dropout_add_pre_norm", "hasten::dropout_add_pre_norm_backward",
                         "hasten::softmax_dropout", "hasten::softmax_dropout_backward",
                         "hasten::embedding_gradient"};
@@ -208,12 +237,16 @@ TEST_CASE("dry GPU kernels: what no GPU has run needs HASTEN_CUDA_KERNELS=all") 
     const KernelsVariable some(value);
     CHECK_FALSE(has_any(operators_of_decoder<GPT2LMHeadModel>(kGpt2), kUntried));
     CHECK_FALSE(has_any(operators_of_decoder<LlamaForCausalLM>(kLlama), kUntried));
+    CHECK_FALSE(has_any(operators_of_vit(), kUntried));
     CHECK_FALSE(ops::fuses_pre_norm(at::zeros({2})));
   }
   const KernelsVariable all("all");
   CHECK_FALSE(ops::fuses_pre_norm(at::zeros({2})));  // on the CPU
   CHECK(has_all(operators_of_decoder<GPT2LMHeadModel>(kGpt2), kUntried));
   CHECK(has_all(operators_of_decoder<LlamaForCausalLM>(kLlama), kUntried));
+  Names without_embeddings = kUntried;
+  without_embeddings.erase("hasten::embedding_gradient");
+  CHECK(has_all(operators_of_vit(), without_embeddings));
   for (const std::int64_t n : {1, 2})
     CHECK(has_all(operators_of_decoder<GPT2LMHeadModel>(kGpt2, Recomputation{.every_n_layers = n}),
                   kUntried));

@@ -138,6 +138,30 @@ TEST_CASE("ops: the gradient of dropout_add_norm uses the decisions of its forwa
   check_same(y, at::layer_norm((x + b) * mask + r, {64}, g, be, 1e-5), {x, b, r, g, be}, 1e-5);
 }
 
+TEST_CASE("ops: dropout_add_pre_norm on the CPU is dropout, a sum and a norm, to the bit") {
+  torch::manual_seed(6);
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    const Tensor x = at::randn({5, 64}).to(type).requires_grad_(), b = leaf({64}),
+                 r = leaf({5, 64}), g = leaf({64}), be = leaf({64});
+    CHECK_FALSE(ops::fuses_pre_norm(r));
+    for (const Tensor& beta : {be, Tensor()}) {
+      torch::manual_seed(7);
+      const ops::NormedStream got = ops::dropout_add_pre_norm(x, b, r, g, beta, 1e-5, 0.4, true);
+      torch::manual_seed(7);
+      const Tensor stream = r + ops::dropout(x + b, 0.4, true);
+      CHECK(at::equal(got.stream, stream));
+      CHECK(at::equal(got.normed, beta.defined() ? at::layer_norm(stream, {64}, g, beta, 1e-5)
+                                                 : ops::rms_norm(stream, g, 1e-5)));
+    }
+    CHECK(at::equal(ops::dropout_add_pre_norm(x, {}, r, g, be, 1e-5, 0, false).stream, r + x));
+  }
+  const Tensor x = at::ones({2, 8}), g = at::ones({8});
+  CHECK_THROWS_AS(ops::dropout_add_pre_norm(x, g, x, g, at::ones({7}), 1e-5, 0, true), c10::Error);
+  CHECK_THROWS_AS(ops::dropout_add_pre_norm(x, at::ones({7}), x, g, g, 1e-5, 0, true), c10::Error);
+  CHECK_THROWS_AS(ops::dropout_add_pre_norm(x, {}, at::ones({3, 8}), g, g, 1e-5, 0, true),
+                  c10::Error);
+}
+
 TEST_CASE("ops: the fused operators in bfloat16 stay within its rounding of the float results") {
   torch::manual_seed(12);
   const Tensor x = at::randn({6, 100}), b = at::randn({100}), r = at::randn({6, 100}),

@@ -35,6 +35,7 @@ struct EmbeddingGradientCall {
   HASTEN_GPU_CODE bool continues(Index token) const {
     return token > 0 && token < tokens && ids[token] == ids[token - 1];
   }
+  HASTEN_GPU_CODE bool has_row(Index id) const { return id >= 0 && id < rows; }
   HASTEN_GPU_CODE float* partial_of(Index chunk, int side) const {
     return partial + (2 * chunk + side) * columns;
   }
@@ -86,13 +87,13 @@ struct EmbeddingChunksKernel {
   HASTEN_GPU_CODE void write(const Block& block, Index chunk, Index begin, Index end, Index column,
                              const float (&sum)[kPack]) const {
     const Index id = call.ids[begin];
-    block.check_id(id >= 0 && id < call.rows);
+    block.check_id(call.has_row(id));
     float* row = call.table + id * call.columns;
     if (begin == call.first_of(chunk) && call.continues(begin)) {
       row = call.partial_of(chunk, 0);
     } else if (end == call.last_of(chunk) && call.continues(end)) {
       row = call.partial_of(chunk, 1);
-    } else if (id == call.skipped) {
+    } else if (id == call.skipped || !call.has_row(id)) {
       return;
     }
     write_pack(row + column, rounded<float>(sum));
@@ -113,7 +114,7 @@ struct EmbeddingJoinsKernel {
     if (!call.continues(last)) return;
     const Index id = call.ids[last];
     const bool began_before = call.continues(first) && call.ids[first] == id;
-    if (began_before || id == call.skipped) return;
+    if (began_before || id == call.skipped || !call.has_row(id)) return;
     float sum[kPack] = {};
     if (place.column < call.columns) {
       const int slice = block.thread() / kWarp;
