@@ -12,9 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-reference = os.environ.get("HASTEN_REFERENCE_PYTHON")
-if reference and Path(reference).resolve() != Path(sys.executable).resolve() and not os.environ.get("HASTEN_IN_REFERENCE"):
-    os.environ["HASTEN_IN_REFERENCE"] = "1"
+if reference := os.environ.pop("HASTEN_REFERENCE_PYTHON", None):  # its python may be a link to this one
     os.execv(reference, [reference, *sys.argv])
 try:
     from safetensors import SafetensorError, deserialize
