@@ -1,6 +1,6 @@
 // File: trainer/step_checks.h (internal)
-// What a training run reports or refuses of a step: a loss that is not finite, and a step that
-// would change no parameter.
+// The checks of a training run's steps. They report or refuse a loss that is not finite, and a step
+// that would change no parameter.
 //
 //   require_gradient(parameters, 3);   // of step 3
 //   if (!std::isfinite(loss)) throw_nonfinite_loss({.step = 3, .count = 1, .loss = loss});

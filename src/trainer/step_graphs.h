@@ -31,8 +31,8 @@
 
 namespace hasten {
 
-// What a graph of a model has recorded besides operations: the addresses of its tensors, which of them are
-// trained, and which modules are in training mode. A callback may change each of them.
+// The facts about a model that its graph has recorded besides operations: the addresses of its tensors,
+// which of them are trained, and which modules are in training mode. A callback may change each of them.
 class ModelTensors {
  public:
   explicit ModelTensors(const torch::nn::Module& model);

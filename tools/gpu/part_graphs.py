@@ -7,7 +7,7 @@ SECONDS = 240
 ABOUT = "whether runs with cuda_graph have the losses of runs without, to the bit, and how much faster small steps are"
 
 NO_DROPOUT = ("--hidden_dropout", 0, "--attention_dropout", 0, "--classifier_dropout", 0)
-# What the losses of 100 steps are compared for. 64 rows of the data are batches of 8, or of 12 and a last one of 4.
+# The runs whose losses of 100 steps are compared. 64 rows of the data are batches of 8, or of 12 and a last one of 4.
 RUNS = {
     "a schedule": ("--lr_scheduler_type", "cosine", "--warmup_steps", 10),
     "bf16": ("--bf16",),

@@ -20,8 +20,9 @@ const Module<const RowKernelModule*()>& kernel_module() {
   return once;
 }
 
-// What no GPU has run yet. It needs HASTEN_CUDA_KERNELS=all, with which tools/gpu runs and times it. A
-// kernel leaves the list, and is then used by default, when a GPU has passed its tests.
+// The kernels that no GPU has run yet. They are used only with HASTEN_CUDA_KERNELS=all, with which
+// tools/gpu tests and times them. When a kernel has passed its tests on a GPU, it is removed from this
+// list, and is then used by default.
 constexpr DeviceKernel kUntried[] = {DeviceKernel::dropout_add_pre_norm,
                                      DeviceKernel::softmax_dropout,
                                      DeviceKernel::embedding_gradient};

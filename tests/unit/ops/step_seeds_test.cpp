@@ -18,7 +18,7 @@ using at::Tensor;
 
 namespace {
 
-// What a step leaves in its tensors.
+// A step of operators with dropout. It keeps its results in its tensors.
 struct Step {
   Tensor x = at::randn({5, 8}), bias = at::randn({8}), gamma = at::rand({8}) + 1,
          beta = at::randn({8}), residual = at::randn({5, 8});

@@ -1,4 +1,4 @@
-// What a resumed run refuses, and what it reports, if arguments or data have changed.
+// A resumed run refuses some changes of arguments or data, and reports others.
 #include <doctest/doctest.h>
 #include <sys/wait.h>
 #include <torch/torch.h>

@@ -58,7 +58,7 @@ struct HeldScores {
                                : scores.mask + row / (scores.queries * scores.heads) * scores.keys;
     for (int p = 0; p < kPacks; ++p) {
       const int column = place.column(p);
-      // What is masked is not read.
+      // Masked scores are not read.
       if (!place.has(p) || column > last) {
         for (float& each : values[p]) each = -kInfinity;
         continue;
