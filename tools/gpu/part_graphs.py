@@ -24,7 +24,9 @@ def cases(place):
     runs = dict(list(RUNS.items())[:1]) if place.on_cpu else RUNS
     equal = [together(f"equal losses, {name}", 60, lambda place, words=words: equal_losses(place, words)) for name, words in runs.items()]
     steps = [Case(f"speed of {name}", 90, lambda place, step=step: speed(place, step)) for name, step in (SMALL if place.on_cpu else STEPS).items()]
-    return [*equal, together("equal losses, dropout", 60, dropout), together("a checkpoint that continues", 90, checkpoint), *steps]
+    return [*equal, together("equal losses, dropout", 60, dropout), together("equal losses, dropout of attention", 60, attention_dropout),
+            together("equal losses, dropout of attention in bf16", 60, lambda place: attention_dropout(place, "--bf16")),
+            together("a checkpoint that continues", 90, checkpoint), *steps]
 
 
 def train(place, name, *words):
@@ -53,7 +55,13 @@ def equal_losses(place, words):
 
 def dropout(place):
     """The seeds of hasten's kernels are those of a run without graphs. Attention has LibTorch's dropout."""
-    words = ("--save_strategy", "no", "--attention_dropout", 0, "--classifier_dropout", 0)
+    words = ("--save_strategy", "no", "--hidden_dropout", 0.1, "--attention_dropout", 0, "--classifier_dropout", 0)
+    return compare(train(place, "plain", *words), train(place, "graphs", "--cuda_graph", *words))
+
+
+def attention_dropout(place, *precision):
+    """LibTorch's generator counts the numbers that a graph draws, so its masks are those of a run without graphs, too."""
+    words = ("--save_strategy", "no", "--hidden_dropout", 0.1, "--attention_dropout", 0.1, "--classifier_dropout", 0.1, *precision)
     return compare(train(place, "plain", *words), train(place, "graphs", "--cuda_graph", *words))
 
 
