@@ -6,6 +6,8 @@ HASTEN_CACHE=${HASTEN_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/hasten}
 
 say() { printf '\033[1m==>\033[0m %s\n' "$*" >&2; }
 die() { printf 'hasten: %s\n' "$*" >&2; exit 1; }
+# require_new COMMAND FOLDER
+require_new() { [ ! -e "$2" ] || die "$1: got $2, which exists, expected a new folder"; }
 
 # Prints the version of the Python that the module for TPUs embeds: /usr/bin/python3, whatever comes first in PATH; python3 of PATH if the
 # system has none.

@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 build=${1:?a build tree} folder=${2:?a new folder}; shift 2
 limit=$((60 << 20))
 case $folder in /*) ;; *) folder=$PWD/$folder ;; esac
-[ ! -e "$folder" ] || die "gpu pack: got $folder, which exists, expected a new folder"
+require_new "gpu pack" "$folder"
 
 torch=$(sed -n 's/^HASTEN_LIBTORCH_FOUND:[A-Z]*=//p' "$build/CMakeCache.txt")
 [ -n "$torch" ] || torch=$(sed -n 's/^HASTEN_LIBTORCH:[A-Z]*=//p' "$build/CMakeCache.txt")

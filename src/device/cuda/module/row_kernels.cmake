@@ -18,7 +18,7 @@ file(GLOB kernel_headers CONFIGURE_DEPENDS ${kernels}/*.h)
 set(object ${CMAKE_CURRENT_BINARY_DIR}/row_kernels.o)
 add_custom_command(
   OUTPUT ${object}
-  COMMAND ${HASTEN_NVCC} -std=c++20 -O3 -ccbin ${CMAKE_CXX_COMPILER} --generate-code arch=compute_75,code=compute_75
+  COMMAND ${HASTEN_NVCC} -std=c++20 -O3 -Xfatbin=-compress-all -ccbin ${CMAKE_CXX_COMPILER} --generate-code arch=compute_75,code=compute_75
           --generate-code arch=compute_80,code=sm_80 --generate-code arch=compute_90,code=sm_90 --generate-code arch=compute_90,code=compute_90
           -Xcompiler -fPIC,-fvisibility=hidden -I${PROJECT_SOURCE_DIR}/src -c ${kernels}/row_kernels.cu -o ${object}
   DEPENDS ${kernels}/row_kernels.cu ${kernel_headers}
