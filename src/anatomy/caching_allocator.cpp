@@ -32,10 +32,8 @@ CachingAllocator::Block* CachingAllocator::allocate(std::int64_t bytes) {
   const std::lock_guard lock(mutex_);
   const std::int64_t size = round_up(std::max(bytes, kMinBlock), kMinBlock);
   const bool small = size <= kMaxSmall;
-  Pool& pool = small ? small_ : large_;
-  Block wanted;
-  wanted.bytes = size;
-  wanted.address = -1;
+  Block wanted{.bytes = size, .address = -1, .small = small, .of_graph = records_graph_};
+  Pool& pool = pool_of(wanted);
   const auto fitting = pool.lower_bound(&wanted);
   Block* block = nullptr;
   if (fitting != pool.end()) {
@@ -70,7 +68,8 @@ CachingAllocator::Block* CachingAllocator::new_segment(std::int64_t bytes, bool 
   lowest_address_ -= bytes;
   const std::int64_t address = lowest_address_;
   if (listener_) listener_(true, {.address = address, .bytes = bytes, .small = small});
-  return new_block({.bytes = bytes, .address = address, .small = small});
+  return new_block(
+      {.bytes = bytes, .address = address, .small = small, .of_graph = records_graph_});
 }
 
 // Keeps the first `bytes` bytes of the block and makes a free block of the rest.
@@ -79,6 +78,7 @@ void CachingAllocator::split(Block* block, std::int64_t bytes) {
                                  .address = block->address + bytes,
                                  .small = block->small,
                                  .free = true,
+                                 .of_graph = block->of_graph,
                                  .before = block,
                                  .after = block->after});
   if (rest->after) rest->after->before = rest;
@@ -100,8 +100,13 @@ void CachingAllocator::empty_cache() {
   release_free_segments();
 }
 
+void CachingAllocator::record_graph(bool is_recorded) {
+  const std::lock_guard lock(mutex_);
+  records_graph_ = is_recorded;
+}
+
 void CachingAllocator::release_free_segments() {
-  for (Pool* pool : {&small_, &large_}) {
+  for (Pool* pool : {&usual_.small, &usual_.large}) {
     for (auto entry = pool->begin(); entry != pool->end();) {
       Block* const block = *entry;
       if (block->before || block->after) {

@@ -15,6 +15,9 @@
 //   memory.reserved();                                 // 2097152
 //   memory.free(block);
 //
+// Memory that is taken while a CUDA graph is recorded has a pool of its own, whose segments are never
+// returned: the graph uses their addresses.
+//
 // It simulates one stream. Thread rule: allocate, free and empty_cache may be called from any
 // thread (calls are serialized); the figures are read without a lock.
 #pragma once
@@ -38,7 +41,7 @@ class CachingAllocator {
   struct Block {
     std::int64_t bytes = 0;
     std::int64_t address = 0;  // a simulated address, unique in this object
-    bool small = false, free = false;
+    bool small = false, free = false, of_graph = false;
     Block *before = nullptr, *after = nullptr;  // neighbours in the segment, or null
   };
 
@@ -52,6 +55,8 @@ class CachingAllocator {
   void free(Block* block);
   // Returns the segments that are entirely free to the device.
   void empty_cache();
+  // Sets whether requests from now on are those of a graph that is being recorded.
+  void record_graph(bool is_recorded);
 
   // Memory that was taken from the device at once, with its blocks in the order of addresses.
   struct Segment {
@@ -84,7 +89,15 @@ class CachingAllocator {
   };
   using Pool = std::set<Block*, BySizeThenAddress>;
 
-  Pool& pool_of(const Block& block) { return block.small ? small_ : large_; }
+  // The free blocks of one kind of memory.
+  struct Pools {
+    Pool small, large;
+  };
+
+  Pool& pool_of(const Block& block) {
+    Pools& pools = block.of_graph ? of_graphs_ : usual_;
+    return block.small ? pools.small : pools.large;
+  }
   Block* new_block(const Block& block);
   Block* new_segment(std::int64_t bytes, bool small);
   void split(Block* block, std::int64_t bytes);
@@ -96,7 +109,8 @@ class CachingAllocator {
   std::function<void(bool is_taken, const Segment&)> listener_;
   std::deque<Block> blocks_;
   std::vector<Block*> unused_;  // elements of blocks_ that are not in use
-  Pool small_, large_;          // free blocks
+  Pools usual_, of_graphs_;
+  bool records_graph_ = false;
   std::int64_t lowest_address_ = std::int64_t{1} << 46;
   std::int64_t allocated_ = 0, reserved_ = 0, peak_allocated_ = 0, peak_reserved_ = 0;
   std::int64_t retries_ = 0, missing_ = 0;

@@ -16,6 +16,7 @@
 #include <typeinfo>
 
 #include "anatomy/cuda_stub_slot.h"
+#include "anatomy/dry_graphs.h"
 #include "anatomy/dry_tensor.h"
 #include "autograd/engine.h"
 #include "device/cuda/simulated_gpu.h"
@@ -211,7 +212,8 @@ DryGpu::DryGpu(const Gpu& gpu)
                            return memory->peak_reserved() > 0 ? memory->reserved() + context : 0;
                          },
                      .total = gpu.memory,
-                     .compute_capability = gpu.compute_capability});
+                     .compute_capability = gpu.compute_capability,
+                     .graph_recorder = dry_graph_recorder});
 }
 
 DryGpu::~DryGpu() {
@@ -234,11 +236,20 @@ const at::Tensor& DryGpu::cudnn_dropout_state() {
   return cudnn_dropout_state_;
 }
 
+void DryGpu::record_graph(bool is_recorded) {
+  records_graph_ = is_recorded;
+  if (is_recorded) {
+    memory_->empty_cache();
+    reserve_workspace(ProductLibrary::cublas);  // before the graph's own memory begins
+  }
+  memory_->record_graph(is_recorded);
+}
+
 void DryGpu::reserve_workspace(ProductLibrary library) {
   if (library == ProductLibrary::none) return;
   // cuBLASLt is called with a handle of cuBLAS, which has a workspace of its own.
   if (library == ProductLibrary::cublas_lt) reserve_workspace(ProductLibrary::cublas);
-  c10::DataPtr& workspace = workspaces_[{std::this_thread::get_id(), library}];
+  c10::DataPtr& workspace = workspaces_[{std::this_thread::get_id(), library, records_graph_}];
   if (workspace) return;
   workspace =
       dry_memory(library == ProductLibrary::cublas ? cublas_workspace(gpu_) : kCublasLtWorkspace,

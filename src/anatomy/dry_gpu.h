@@ -18,6 +18,7 @@
 #include <map>
 #include <memory>
 #include <thread>
+#include <tuple>
 
 #include "anatomy/caching_allocator.h"
 #include "anatomy/gpu_kernels.h"
@@ -55,8 +56,10 @@ class DryGpu {
   const std::shared_ptr<CachingAllocator>& memory() const { return memory_; }
   HostWaits& waits() { return waits_; }
 
+  // Begins and ends the recording of a CUDA graph, which takes memory of its own.
+  void record_graph(bool is_recorded);
   // Call this before a product runs on this thread. The library takes a workspace for each thread
-  // that calls it, and keeps it.
+  // that calls it, and keeps it; a graph is recorded in another stream, which has others.
   void reserve_workspace(ProductLibrary library);
   // Returns the state of cuDNN's random numbers, which the first call takes memory for.
   const at::Tensor& cudnn_dropout_state();
@@ -65,7 +68,8 @@ class DryGpu {
   const Gpu& gpu_;
   std::shared_ptr<CachingAllocator> memory_;
   HostWaits waits_;
-  std::map<std::pair<std::thread::id, ProductLibrary>, c10::DataPtr> workspaces_;
+  std::map<std::tuple<std::thread::id, ProductLibrary, bool>, c10::DataPtr> workspaces_;
+  bool records_graph_ = false;
   at::Tensor cudnn_dropout_state_;
   SimulatedRecurrentLayers recurrent_layers_;
   const c10::impl::DeviceGuardImplInterface* previous_guard_ = nullptr;

@@ -161,8 +161,9 @@ void precision(ArgumentDescriber& d) {
     "Keep large activations in host memory between the forward and the backward pass. An error on "
     "the CPU, where they are in host memory already.");
   d("cuda_graph", &TrainingArguments::cuda_graph,
-    "Start all kernels of a step with one call, where the run allows it; else say why not. Helps "
-    "where the host is slower than the GPU. Needs AdamW, one process, and batches of few shapes.");
+    "Start all kernels of a step with one call. Helps where the host is slower than the GPU. Needs "
+    "AdamW and one process. If unset, for models of hasten's own whose batches keep one shape; with "
+    "true, rows are padded to a few lengths, and a run that cannot do so says why.");
   d("full_determinism", &TrainingArguments::full_determinism,
     "Use only deterministic kernels, which are slower.");
   d("seed", &TrainingArguments::seed, "Set the seed of weights, dropout and data order.")

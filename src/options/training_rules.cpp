@@ -318,28 +318,9 @@ void check_step_in_backward(const TrainingArguments& arguments) {
 
 // A graph repeats the operations of a step without the host, which decides nothing meanwhile.
 void check_cuda_graph(const TrainingArguments& arguments) {
-  if (!arguments.cuda_graph) return;
-  const auto refuse = [](bool is_set, const std::string& what, const std::string& hint) {
-    if (is_set) throw_conflict("cuda_graph and " + what, hint);
-  };
-  refuse(arguments.fp16, "fp16, with which the host decides whether the optimizer steps",
-         "use --bf16");
-  refuse(arguments.optim != OptimizerName::adamw_torch &&
-             arguments.optim != OptimizerName::adamw_torch_fused,
-         "optim " + std::string(name_of(arguments.optim)) +
-             ", whose kernels are given the learning rate as a number",
-         "use --optim adamw_torch_fused");
-  refuse(arguments.step_in_backward, "step_in_backward, whose steps are those of single parameters",
-         "use --step_in_backward false");
-  refuse(arguments.offload_optimizer_states, "offload_optimizer_states, which step on the host",
-         "remove offload_optimizer_states");
-  refuse(arguments.activation_offloading,
-         "activation_offloading, which the host starts and waits for",
-         "remove activation_offloading");
-  refuse(arguments.stop_on_nonfinite_loss,
-         "stop_on_nonfinite_loss, for which the host reads each loss before the step",
-         "remove stop_on_nonfinite_loss");
-  refuse(arguments.elastic_ranks > 0, "elastic_ranks, which are for CPUs", "use --elastic_ranks 0");
+  if (!arguments.cuda_graph.value_or(false)) return;
+  const GraphConflict found = graph_conflict(arguments);
+  if (!found.what.empty()) throw_conflict("cuda_graph and " + found.what, found.hint);
 }
 
 void check_offloaded_states(const TrainingArguments& arguments) {
@@ -351,6 +332,35 @@ void check_offloaded_states(const TrainingArguments& arguments) {
 }
 
 }  // namespace
+
+GraphConflict graph_conflict(const TrainingArguments& arguments) {
+  const auto is_adamw = arguments.optim == OptimizerName::adamw_torch ||
+                        arguments.optim == OptimizerName::adamw_torch_fused;
+  if (arguments.fp16)
+    return {"fp16, with which the host decides whether the optimizer steps", "use --bf16"};
+  if (!is_adamw) {
+    return {"optim " + std::string(name_of(arguments.optim)) +
+                ", whose kernels are given the learning rate as a number",
+            "use --optim adamw_torch_fused"};
+  }
+  if (arguments.step_in_backward) {
+    return {"step_in_backward, whose steps are those of single parameters",
+            "use --step_in_backward false"};
+  }
+  if (arguments.offload_optimizer_states)
+    return {"offload_optimizer_states, which step on the host", "remove offload_optimizer_states"};
+  if (arguments.activation_offloading) {
+    return {"activation_offloading, which the host starts and waits for",
+            "remove activation_offloading"};
+  }
+  if (arguments.stop_on_nonfinite_loss) {
+    return {"stop_on_nonfinite_loss, for which the host reads each loss before the step",
+            "remove stop_on_nonfinite_loss"};
+  }
+  if (arguments.elastic_ranks > 0)
+    return {"elastic_ranks, which are for CPUs", "use --elastic_ranks 0"};
+  return {};
+}
 
 void check_contradictions(const TrainingArguments& arguments) {
   check_anatomy(arguments);

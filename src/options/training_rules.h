@@ -30,6 +30,12 @@ HASTEN_INTERNAL_API std::string eval_metric_name(const std::string& name);
 // or optimizer does not take. The limits of single values are in their description.
 void check_contradictions(const TrainingArguments& arguments);
 
+// What in the arguments excludes a graph of the operations of a step, and what to do; empty: nothing.
+struct GraphConflict {
+  std::string what = "", hint = "";
+};
+HASTEN_INTERNAL_API GraphConflict graph_conflict(const TrainingArguments& arguments);
+
 // A value that follows from another one.
 struct Derived {
   std::string name;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "anatomy/dry_gpu.h"
 #include "anatomy/fitting_rows.h"
 #include "data/padding.h"
 #include "device/device.h"
@@ -26,8 +27,10 @@
 #include "hasten/tpu/machine/tpus.h"
 #include "hasten/trainer/trainer.h"
 #include "machine/this_gpu.h"
+#include "options/training_rules.h"
 #include "trainer/changeable_sizes.h"
 #include "trainer/exported_rows.h"
+#include "trainer/repeatable_model.h"
 
 namespace hasten {
 namespace {
@@ -66,10 +69,16 @@ std::int64_t rows_of(const EstimateOptions& options) {
          std::max<std::int64_t>(1, args.elastic_ranks);
 }
 
-// Returns the report of a step that a graph repeats: the host starts all kernels with one call.
-anatomy::Report with_one_start(anatomy::Report report) {
-  for (anatomy::Operation& each : report.operations) each.host_seconds = 0;
-  return report;
+// True if a run of such steps has a graph, as the Trainer decides it. The steps of an anatomy, which are
+// measured, have none.
+bool repeats_steps(const EstimateOptions& options, const torch::nn::Module& model,
+                   const anatomy::Report& report) {
+  const TrainingArguments& args = options.arguments;
+  if (!options.dry || !report.memory.gpu || !args.cuda_graph.value_or(true)) return false;
+  if (args.cuda_graph) return true;
+  const anatomy::GpuMemory& gpu = *report.memory.gpu;
+  return config::graph_conflict(args).what.empty() && unknown_class(model).empty() &&
+         has_memory_for_graph(gpu.capacity, gpu.context + gpu.reserved, report.memory.peak);
 }
 
 template <class Model>
@@ -83,8 +92,7 @@ anatomy::Report training(const EstimateOptions& options, const std::shared_ptr<M
                    .log_sink = [](std::string_view) {},
                    .on_anatomy = [&](const anatomy::Report& report) { found = report; }});
   trainer.train();
-  const bool repeats = options.arguments.cuda_graph && options.device != "cpu" && !batches.loss;
-  return repeats ? with_one_start(std::move(found)) : found;
+  return found;
 }
 
 // Runs the model. `begin` returns a function that is called after each batch and
@@ -312,6 +320,24 @@ anatomy::TpuAccount estimate_for_tpu(const EstimateOptions& options) {
 
 namespace {
 
+// Changes the report of steps without a graph to that of steps that a graph repeats: the host starts all kernels
+// with one call, and the graph has memory of its own.
+void add_graph(const EstimateOptions& options, const Subject& subject, anatomy::Report& report) {
+  for (anatomy::Operation& each : report.operations) each.host_seconds = 0;
+  report.notes.push_back(
+      "a CUDA graph starts the kernels of a step with one call (cuda_graph), so the time of the "
+      "host is left out");
+  const DryRun dry(find_gpu(options.device));
+  EstimateOptions changed = options;
+  changed.steps = kSteadySteps + 2;
+  subject.visit(
+      [&](const auto& model, const Batches& batches) { train_on(changed, model, batches); });
+  const anatomy::CachingAllocator& memory = *anatomy::DryGpu::active()->memory();
+  anatomy::GpuMemory& gpu = *report.memory.gpu;
+  gpu.reserved = std::max(gpu.reserved, memory.peak_reserved());
+  gpu.missing = std::max(gpu.missing, memory.missing());
+}
+
 void check_has_gpu() {
   if (device_of(at::Device(std::string(kThisGpu))).is_available()) return;
   throw ConfigError("config.unknown-device",
@@ -334,10 +360,14 @@ anatomy::Report estimate(const EstimateOptions& options) {
   } else if (options.dry) {
     dry.emplace();
   }
-  return subject.visit([&](const auto& model, const Batches& batches) {
+  bool repeats = false;
+  anatomy::Report report = subject.visit([&](const auto& model, const Batches& batches) {
     switch (options.mode) {
-      case EstimateMode::training:
-        return training(options, model, batches);
+      case EstimateMode::training: {
+        anatomy::Report found = training(options, model, batches);
+        repeats = !batches.loss && repeats_steps(options, *model, found);
+        return found;
+      }
       case EstimateMode::inference:
         return inference(options, model, batches);
       case EstimateMode::generation:
@@ -345,6 +375,11 @@ anatomy::Report estimate(const EstimateOptions& options) {
     }
     throw UsageError("models.unknown-task", {.what = "a mode that is not in the list"});
   });
+  if (repeats) {
+    dry.reset();
+    add_graph(options, subject, report);
+  }
+  return report;
 }
 
 std::vector<std::string> recomputable_layers(const EstimateOptions& options) {

@@ -36,7 +36,7 @@ Trainer::Impl::RunParts::RunParts(Impl& trainer, LossRecord::Listener on_nonfini
           training_loader(trainer.trainer, trainer.parts.train_dataset)))),
       losses(trainer.args, trainer.group(), trainer.accelerator.device(),
              loss_reading(trainer.traits(), trainer.args, callbacks_read_losses(trainer)),
-             std::move(on_nonfinite_loss), /*repeats=*/trainer.args.cuda_graph),
+             std::move(on_nonfinite_loss), /*repeats=*/trainer.args.cuda_graph.value_or(true)),
       plan(plan_of_run(trainer, loader)),
       optimizer(std::get<0>(trainer.accelerator.prepare(make_optimizer(trainer, plan.max_steps)))),
       schedule(trainer.trainer, optimizer.unwrap(), plan.max_steps,

@@ -11,7 +11,9 @@
 #include "hasten/models/training_traits.h"
 #include "hasten/optim/gradients.h"
 #include "optim/zero_grad.h"
+#include "options/training_rules.h"
 #include "trainer/gradient_clip.h"
+#include "trainer/repeatable_model.h"
 
 namespace hasten {
 namespace {
@@ -65,17 +67,18 @@ bool ModelTensors::is_unchanged() const { return facts_ == facts(); }
 
 std::vector<const void*> ModelTensors::facts() const {
   std::vector<const void*> all;
-  all.reserve(2 * tensors_.size() + modules_.size());
+  all.reserve(3 * tensors_.size() + modules_.size());
   for (const at::Tensor& each : tensors_) {
     all.push_back(each.const_data_ptr());
     all.push_back(each.requires_grad() ? this : nullptr);
+    all.push_back(has_gradient_hook(each) ? this : nullptr);
   }
   for (const auto& module : modules_) all.push_back(module->is_training() ? this : nullptr);
   return all;
 }
 
 Trainer::Impl::StepGraphs::StepGraphs(Impl& trainer, RunParts& run) : trainer_(trainer), run_(run) {
-  if (!trainer_.args.cuda_graph) return;
+  if (!trainer_.args.cuda_graph.value_or(true)) return;
   const at::Device device = trainer_.accelerator.device();
   GraphSupport support{.missing = missing_reason()};
   if (support.missing.empty()) support = device_of(device).graphs(device.index());
@@ -97,10 +100,18 @@ std::string Trainer::Impl::StepGraphs::missing_reason() const {
   if (!trainer_.traits().reads_scalars_late)
     return str("a device (", trainer_.accelerator.device().str(),
                ") that has no graphs of operations");
-  return reading_callback();
+  if (!are_requested()) {
+    if (const auto conflict = config::graph_conflict(trainer_.args); !conflict.what.empty())
+      return conflict.what;
+    if (const std::string name = unknown_class(*trainer_.model); !name.empty())
+      return str("the class ", name, ", which may compute with numbers of the host");
+  }
+  return changed_reason();
 }
 
-std::string Trainer::Impl::StepGraphs::reading_callback() const {
+std::string Trainer::Impl::StepGraphs::changed_reason() const {
+  if (const std::string hook = unrepeatable_hook(*trainer_.model); !hook.empty())
+    return hook + ", which runs on the host";
   for (const auto& callback : trainer_.parts.callbacks) {
     if (callback->reads_gradients() || callback->reads_losses()) {
       return str("the callback ", c10::demangle(typeid(*callback).name()), ", which reads ",
@@ -111,15 +122,21 @@ std::string Trainer::Impl::StepGraphs::reading_callback() const {
 }
 
 void Trainer::Impl::StepGraphs::stop(const std::string& reason) {
-  trainer_.logger.warning(
-      str("cuda_graph: the kernels of this run are started one by one, because of ", reason));
+  const std::string line =
+      str("cuda_graph: the kernels of this run are started one by one, because of ", reason);
+  if (are_requested()) {
+    trainer_.logger.warning(line);
+  } else {
+    trainer_.logger.debug(line);
+  }
   graphs_.clear();
   recorder_.reset();
 }
 
 TrainerBatch Trainer::Impl::StepGraphs::with_few_lengths(const TrainerBatch& batch) const {
   const TensorDict* const columns = batch.get_if<TensorDict>();
-  if (columns == nullptr || columns->contains(kPackedRows) || !columns->contains("input_ids"))
+  if (!are_requested() || columns == nullptr || columns->contains(kPackedRows) ||
+      !columns->contains("input_ids"))
     return batch;
   const TrainingTraits* const traits = trainer_.model_traits();
   const std::vector<std::string>& labels = trainer_.args.label_names;
@@ -138,7 +155,7 @@ bool Trainer::Impl::StepGraphs::has_graph_of(const Step& step) {
       return false;
     }
   }
-  if (const std::string reason = reading_callback(); !reason.empty()) {
+  if (const std::string reason = changed_reason(); !reason.empty()) {
     stop(reason);
     return false;
   }
@@ -151,14 +168,33 @@ bool Trainer::Impl::StepGraphs::has_graph_of(const Step& step) {
     graphs_.erase(found);
     return record(shape, step);
   }
+  return is_due(shape) && record(shape, step);
+}
+
+bool Trainer::Impl::StepGraphs::is_due(const std::string& shape) {
   const bool is_new = seen_[shape]++ == 0;
+  in_a_row_ = shape == latest_shape_ ? in_a_row_ + 1 : 0;
+  latest_shape_ = shape;
   if (steps_++ < kFirstSteps || is_new) return false;
-  if (graphs_.size() < kMostGraphs) return record(shape, step);
+  if (!are_requested()) {
+    if (graphs_.size() == kMostGraphs || in_a_row_ < kSteadySteps) return false;
+    if (has_memory()) return true;
+    stop("the memory of the device, which holds no graph beside the steps without one");
+    return false;
+  }
+  if (graphs_.size() < kMostGraphs) return true;
   if (!std::exchange(has_reported_shapes_, true)) {
     trainer_.logger.warning(str("cuda_graph: batches of more than ", kMostGraphs,
                                 " shapes; steps with further shapes run without a graph"));
   }
   return false;
+}
+
+bool Trainer::Impl::StepGraphs::has_memory() const {
+  const at::Device device = trainer_.accelerator.device();
+  const MemoryFigures all = device_of(device).memory(device.index());
+  const auto own = device_of(device).allocated(device.index());
+  return own && all.total && all.used && has_memory_for_graph(*all.total, *all.used, own->peak);
 }
 
 bool Trainer::Impl::StepGraphs::record(const std::string& shape, const Step& step) {
@@ -184,6 +220,7 @@ bool Trainer::Impl::StepGraphs::record(const std::string& shape, const Step& ste
   }
   drop_recorded_gradients();
   if (graph->recorded) {
+    trainer_.logger.info("cuda_graph: one call starts the kernels of steps with " + shape);
     graphs_[shape] = std::move(graph);
     return true;
   }

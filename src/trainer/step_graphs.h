@@ -1,6 +1,6 @@
 // File: trainer/step_graphs.h (internal)
-// The steps of a run with cuda_graph (docs/design/024): a graph for each shape of a step's batches, which
-// repeats the forward and backward passes of all micro-batches, clipping and the optimizer.
+// The steps of a run that may have CUDA graphs (docs/design/024): a graph for each shape of a step's batches,
+// which repeats the forward and backward passes of all micro-batches, clipping and the optimizer.
 //
 //   StepGraphs graphs(trainer, run);
 //   if (graphs.is_on()) {
@@ -13,6 +13,10 @@
 // workspaces. A shape gets a graph when it comes again. A step whose graph no longer fits the model or the
 // optimizer is recorded again. If a step cannot be recorded, the run logs the reason once and goes on
 // without graphs.
+//
+// Without a choice for cuda_graph, graphs must not change anything but the time. So rows are not padded, a
+// shape gets a graph when it has come many times in a row and the device has room for it, and only models
+// whose classes are hasten's or LibTorch's have graphs. A reason against graphs is then logged for debugging.
 //
 // Thread rule: that of the Trainer.
 #pragma once
@@ -57,13 +61,13 @@ class Trainer::Impl::StepGraphs {
     std::vector<double> items;         // the number that the loss of each is a mean over
   };
 
-  // Logs why there are no graphs if the run asks for them.
+  // Logs why there are no graphs.
   StepGraphs(Impl& trainer, RunParts& run);
 
   // Returns whether the run makes its steps with this class.
   bool is_on() const { return recorder_ != nullptr; }
-  // Returns the batch with rows that are padded to one of a few lengths (hasten/data/static_shapes.h), so
-  // that a few graphs suffice. The number of rows stays.
+  // Returns the batch of a run that asks for graphs with rows that are padded to one of a few lengths
+  // (hasten/data/static_shapes.h), so that a few graphs suffice. The number of rows stays.
   TrainerBatch with_few_lengths(const TrainerBatch& batch) const;
   // Returns whether a graph makes this step. Records one if it is due.
   bool has_graph_of(const Step& step);
@@ -92,9 +96,15 @@ class Trainer::Impl::StepGraphs {
     std::unique_ptr<RecordedGraph> recorded;
   };
 
+  // True if the run asks for graphs, so that they may pad rows, and a reason against them is a warning.
+  bool are_requested() const { return trainer_.args.cuda_graph.value_or(false); }
   // Why the run has no graphs; empty: it may have them.
   std::string missing_reason() const;
-  std::string reading_callback() const;
+  // The same of what callbacks may change during the run.
+  std::string changed_reason() const;
+  // True if a step of this shape, which has no graph, is to be recorded.
+  bool is_due(const std::string& shape);
+  bool has_memory() const;
   // Logs the reason, and uses no graphs from now on.
   void stop(const std::string& reason);
   // Records the step. Returns whether that worked.
@@ -113,6 +123,8 @@ class Trainer::Impl::StepGraphs {
   std::map<std::string, std::unique_ptr<Graph>> graphs_;
   std::map<std::string, std::int64_t> seen_;  // the steps of each shape without a graph
   std::int64_t steps_ = 0;                    // those of all shapes
+  std::string latest_shape_;
+  std::int64_t in_a_row_ = 0;  // the steps before that had this shape, one after the other
   std::int64_t recordings_ = 0;
   bool has_reported_shapes_ = false;
 };

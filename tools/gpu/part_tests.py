@@ -8,9 +8,9 @@ SECONDS = 180
 ABOUT = "tests with recorded numbers, the examples, hasten train and a resumed run"
 
 # Files of tests/oracle whose tests take the device of HASTEN_TEST_DEVICE.
-ORACLE = ("models", "decoders", "optimizers", "trainer")
+ORACLE = ("models", "decoders", "optimizers", "trainer", "gpu_graphs")
 # The tests that also run with the kernels that no GPU has run before (HASTEN_CUDA_KERNELS=all).
-ALL = ("gpu_operators", "models", "decoders", "trainer")
+ALL = ("gpu_operators", "models", "decoders", "trainer", "gpu_graphs")
 EXAMPLES = {"example_01_accelerated": (), "example_04_notebook_launcher": ("--num_layers", 2, "--num_processes", 2), "example_05_distributed": (), "example_06_uneven_data": (),
             "example_07_local_sgd": (), "example_08_several_models": (), "example_09_gradient_accumulation": ()}
 # doctest's programs return this if a test skipped itself.
@@ -41,7 +41,7 @@ def gpu_is_used(place):
 def oracle(place, name, kernels="1"):
     """Compares with recorded numbers. On a GPU it is an error if hasten's kernels are required and missing."""
     text = place.run([place.program("oracle_tests"), f"--source-file=*oracle/{name}_test.cpp", "--no-intro"], codes=(0, SKIPPED_TEST),
-                     HASTEN_TEST_DEVICE=place.device, HASTEN_TEST_FOLDER=place.kit / "tests", HASTEN_CUDA_KERNELS=kernels)
+                     HASTEN_TEST_DEVICE=place.device, HASTEN_TEST_FOLDER=place.kit / "tests", HASTEN_CUDA_KERNELS=kernels, CUBLAS_WORKSPACE_CONFIG=":4096:8")
     cases_line = next((line for line in text.splitlines() if "test cases:" in line), "")
     counts = [int(word) for word in cases_line.replace("|", " ").split() if word.isdigit()]
     if not counts or counts[0] == 0:

@@ -29,7 +29,8 @@ def count(place, step, precision):
     model, batch, length, steps = step
     trace = place.scratch / f"{place.case}.json"
     place.run([place.program("gpu_step"), "--model", str(place.kit / model) if "/" in model else model, "--batch", batch, "--seq", length,
-               "--precision", precision, "--steps", steps, "--blocks", 2, "--warm_up", place.small(5, 1), "--device", place.device, "--trace", trace])
+               "--precision", precision, "--steps", steps, "--blocks", 2, "--warm_up", place.small(5, 1), "--device", place.device, "--trace", trace,
+               "--cuda_graph", 0])
     values = waits_of(json.loads(trace.read_text()), steps, is_gpu=not place.on_cpu)
     if values["waits_per_step"] != EXPECTED[precision]:
         raise Failed(f"{values['waits_per_step']:g} waits in a step ({values['causes'] or 'no cause'}), expected {EXPECTED[precision]}", values)

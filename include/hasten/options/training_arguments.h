@@ -130,8 +130,9 @@ struct TrainingArguments {
   bool activation_checkpointing = false;                // Recompute layers in the backward pass.
   Kwargs activation_checkpointing_kwargs;  // Keys: docs/reference/training_arguments.md.
   bool activation_offloading = false;      // TRL's: activations in host memory; not on the CPU.
-  // hasten's own: start all kernels of a step with one call (a CUDA graph), where that is possible.
-  bool cuda_graph = false;
+  // hasten's own: start all kernels of a step with one call (a CUDA graph). Unset: where nothing but
+  // the time changes (docs/gpu.md).
+  std::optional<bool> cuda_graph;
   bool full_determinism = false;
   std::int64_t seed = 42;
   std::optional<std::int64_t> data_seed;  // Unset: seed.

@@ -8,7 +8,8 @@ namespace hasten {
 
 GraphSupport cuda_graphs(int index) {
   using Make = GraphRecorder*(int);
-  if (is_gpu_simulated()) return {.missing = "a simulated GPU, which runs nothing"};
+  if (is_gpu_simulated())
+    return {.recorder = simulated_graph_recorder(), .missing = "a simulated GPU without graphs"};
   static const auto module = load_module<Make>("libhasten_cuda_graphs.so", "hasten_cuda_graphs");
   if (module.function == nullptr)
     return {.missing = str("no libhasten_cuda_graphs.so: ", module.missing)};

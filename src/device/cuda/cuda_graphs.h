@@ -8,7 +8,7 @@
 
 namespace hasten {
 
-// Returns a recorder for a GPU, or why there is none: the module is missing, or a GPU is simulated.
+// Returns a recorder for a GPU, or why there is none. That of a simulated GPU is anatomy/dry_graphs.h.
 GraphSupport cuda_graphs(int index);
 
 }  // namespace hasten

@@ -69,6 +69,10 @@ void set_simulated_gpu(SimulatedGpu gpu) {
 
 bool is_gpu_simulated() { return simulates_gpu; }
 
+std::unique_ptr<GraphRecorder> simulated_graph_recorder() {
+  return simulated_gpu().graph_recorder ? simulated_gpu().graph_recorder() : nullptr;
+}
+
 int compute_capability(int index) {
   if (simulated_gpu().used) return simulated_gpu().compute_capability;
   Nvml::Device device = nullptr;

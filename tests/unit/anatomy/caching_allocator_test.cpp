@@ -85,6 +85,26 @@ TEST_CASE("caching allocator: free segments are returned on request and if the d
   CHECK(memory.reserved() == 40 * kMiB);
 }
 
+TEST_CASE("caching allocator: a graph has memory of its own, which it keeps") {
+  CachingAllocator memory;
+  Block* const usual = memory.allocate(40 * kMiB);
+  memory.free(usual);
+  memory.record_graph(true);
+  Block* const kept = memory.allocate(20 * kMiB);
+  memory.free(memory.allocate(24 * kMiB));
+  CHECK(memory.reserved() == 84 * kMiB);  // nothing of the free 40 MiB
+  memory.free(memory.allocate(24 * kMiB));
+  CHECK(memory.reserved() == 84 * kMiB);
+  memory.record_graph(false);
+  memory.free(kept);
+  Block* const again = memory.allocate(20 * kMiB);
+  CHECK(again == usual);
+  CHECK_FALSE(again->of_graph);
+  memory.free(again);
+  memory.empty_cache();
+  CHECK(memory.reserved() == 44 * kMiB);
+}
+
 TEST_CASE("caching allocator: no memory is lost in any order of calls") {
   std::mt19937 random(7);
   CachingAllocator memory;

@@ -158,7 +158,10 @@ class OperatorRecorder final : public GraphRecorder {
 // A device that differs from the CPU as a GPU does, on the CPU.
 class GraphDevice final : public Device {
  public:
-  GraphDevice() : Device(at::kCPU, {.reads_scalars_late = true, .adamw = AdamWKernel::fused}) {}
+  GraphDevice()
+      : Device(at::kCPU, {.reads_scalars_late = true,
+                          .has_sparse_tensors = false,
+                          .adamw = AdamWKernel::fused}) {}
 
   bool is_available() const override { return true; }
   std::vector<NamedGenerator> generators() const override {
@@ -167,8 +170,14 @@ class GraphDevice final : public Device {
   GraphSupport graphs(int) const override {
     return {.recorder = std::make_unique<OperatorRecorder>(counts)};
   }
+  MemoryFigures memory(int) const override { return {.used = total - unused, .total = total}; }
+  std::optional<AllocatedBytes> allocated(int) const override {
+    return AllocatedBytes{.current = peak, .peak = peak};
+  }
 
   mutable Counts counts;
+  // The device's memory, and that of the process's tensors at their peak.
+  std::int64_t total = 1000, unused = 600, peak = 400;
 };
 
 }  // namespace hasten::operator_graphs

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "hasten/anatomy/report.h"
+#include "hasten/models/hooks.h"
+#include "hasten/models/vit.h"
 #include "hasten/ops/ops.h"
 #include "hasten/trainer/estimate.h"
 #include "hasten/trainer/trainer.h"
@@ -83,26 +85,35 @@ struct Setup {
   std::vector<std::int64_t> lengths = {16};
   std::vector<std::shared_ptr<TrainerCallback>> callbacks = {};
   std::int64_t rows = 96;
+  std::int64_t unused_memory = 600;  // of GraphDevice
 };
 
-Result run(const Setup& setup, bool with_graphs) {
-  const GraphDevice device;
+// True for a line of the log that concerns graphs, apart from the one that says that there is one.
+bool is_about_graphs(std::string_view line) {
+  return line.find("cuda_graph") != std::string_view::npos &&
+         line.find("one call starts") == std::string_view::npos;
+}
+
+TrainerDataset data_of(const Setup& setup) {
+  return TrainerDataset(texts(setup.rows, setup.args.per_device_train_batch_size, setup.lengths));
+}
+
+template <class Model>
+Result run_model(const Setup& setup, std::optional<bool> with_graphs,
+                 const std::shared_ptr<Model>& model, TrainerDataset data) {
+  GraphDevice device;
+  device.unused = setup.unused_memory;
   const DeviceReplacement replacement(device);
   TrainingArguments args = setup.args;
   args.cuda_graph = with_graphs;
-  torch::manual_seed(5);
-  const auto model = std::make_shared<Tagger>(setup.dropout);
   Result out;
   Trainer trainer(model, args,
-                  {.train_dataset = TrainerDataset(
-                       texts(setup.rows, args.per_device_train_batch_size, setup.lengths)),
+                  {.train_dataset = std::move(data),
                    .callbacks = setup.callbacks,
                    .log_sink = [&](std::string_view line) { out.warnings.emplace_back(line); },
                    .on_anatomy = [](const anatomy::Report&) {}});
   trainer.train();
-  std::erase_if(out.warnings, [](const std::string& each) {
-    return each.find("cuda_graph") == std::string::npos;
-  });
+  std::erase_if(out.warnings, [](const std::string& each) { return !is_about_graphs(each); });
   out.losses = logged(trainer);
   out.norms = logged(trainer, "grad_norm");
   out.rates = logged(trainer, "learning_rate");
@@ -110,6 +121,39 @@ Result run(const Setup& setup, bool with_graphs) {
     out.weights[each.key()] = each.value().detach().clone();
   out.counts = device.counts;
   return out;
+}
+
+Result run(const Setup& setup, std::optional<bool> with_graphs) {
+  torch::manual_seed(5);
+  return run_model(setup, with_graphs, std::make_shared<Tagger>(setup.dropout), data_of(setup));
+}
+
+// The same with a model of hasten's, whose rows are images.
+Result run_own(const Setup& setup, std::optional<bool> with_graphs) {
+  ViTConfig config;
+  config.hidden_size = 16;
+  config.num_hidden_layers = 1;
+  config.num_attention_heads = 2;
+  config.intermediate_size = 24;
+  config.hidden_dropout_prob = setup.dropout;
+  config.image_size = {8, 8};
+  config.patch_size = {4, 4};
+  torch::manual_seed(7);
+  const auto model = std::make_shared<ViTForImageClassification>(config);
+  model->initialize();
+  const ColumnDataset images({{"pixel_values", at::randn({setup.rows, 3, 8, 8})},
+                              {"labels", at::randint(2, {setup.rows})}});
+  return run_model<PreTrainedModel>(setup, with_graphs, model, TrainerDataset(images));
+}
+
+// The same with rows of texts.
+Result run_texts(const Setup& setup, std::optional<bool> with_graphs) {
+  BertConfig config = tiny(setup.dropout);
+  config.num_labels = kClasses;
+  torch::manual_seed(7);
+  const auto model = std::make_shared<BertForTokenClassification>(config);
+  model->initialize();
+  return run_model<PreTrainedModel>(setup, with_graphs, model, data_of(setup));
 }
 
 TrainingArguments steps_of(const Folder& folder, std::int64_t steps) {
@@ -358,7 +402,7 @@ std::string report_of(TrainerParts parts, const TrainingArguments& given) {
   args.cuda_graph = true;
   parts.train_dataset = TrainerDataset(texts(96, 4, {16}));
   parts.log_sink = [&](std::string_view line) {
-    if (line.find("cuda_graph") != std::string_view::npos) lines.emplace_back(line);
+    if (is_about_graphs(line)) lines.emplace_back(line);
   };
   Owner trainer(std::make_shared<Model>(0.2), args, parts);
   trainer.train();
@@ -417,15 +461,79 @@ TEST_CASE("step graphs: a step that cannot be recorded is an ordinary one") {
   for (std::size_t i = 0; i < with.size(); ++i) CHECK(at::equal(with[i], without[i]));
 }
 
+TEST_CASE("step graphs: without a choice, models of hasten's have them where shapes are steady") {
+  const Folder folder;
+  for (const double dropout : {0.0, 0.1}) {
+    CAPTURE(dropout);
+    Setup setup{.args = steps_of(folder, 40), .dropout = dropout};
+    const Result plain = run_own(setup, false), automatic = run_own(setup, std::nullopt);
+    check_equal(automatic, plain);
+    CHECK(plain.counts.recordings == 0);
+    check_replays(automatic, 1, 32);  // all steps after the first eight
+  }
+  // The last batch of an epoch has two rows.
+  Setup uneven{.args = steps_of(folder, 60), .rows = 50};
+  check_equal(run_own(uneven, std::nullopt), run_own(uneven, false));
+  check_replays(run_own(uneven, std::nullopt), 1, 48);
+}
+
+TEST_CASE("step graphs: without a choice, rows are not padded, and shapes in turn have no graph") {
+  const Folder folder;
+  const Setup setup{.args = steps_of(folder, 30), .lengths = {9, 12, 5, 16}};
+  const Result automatic = run_texts(setup, std::nullopt);
+  check_equal(automatic, run_texts(setup, false));
+  check_replays(automatic, 0, 0);
+}
+
+TEST_CASE("step graphs: without a choice, a class of the program or a full device means none") {
+  const Folder folder;
+  Setup setup{.args = steps_of(folder, 20)};
+  check_replays(run(setup, std::nullopt), 0, 0);
+  setup.unused_memory = 399;
+  check_replays(run_own(setup, std::nullopt), 0, 0);
+  setup.unused_memory = 400;
+  check_replays(run_own(setup, std::nullopt), 1, 12);
+  setup.args.optim = OptimizerName::adafactor;
+  check_replays(run_own(setup, std::nullopt), 0, 0);
+}
+
+TEST_CASE("step graphs: a hook runs in each step, so there are no graphs") {
+  const Folder folder;
+  const GraphDevice device;
+  const DeviceReplacement replacement(device);
+  for (const bool of_parameter : {true, false}) {
+    TrainingArguments args = steps_of(folder, 8);
+    args.cuda_graph = true;
+    const auto model = std::make_shared<Tagger>(0.2);
+    std::int64_t calls = 0;
+    const HookHandle hook =
+        of_parameter ? watch_gradients(*model->inner,
+                                       [&](const std::string&, const at::Tensor&) { ++calls; })
+                     : register_forward_pre_hook(
+                           *model, [&](torch::nn::Module&, std::vector<at::Tensor>&) { ++calls; });
+    std::string report;
+    Trainer trainer(model, args,
+                    {.train_dataset = TrainerDataset(texts(96, 4, {16})),
+                     .log_sink = [&](std::string_view line) { report += line; }});
+    trainer.train();
+    if (of_parameter) CHECK(calls == 16);  // of the weight and the bias
+    CHECK(mentions(report,
+                   of_parameter ? "a hook of the parameter inner.weight" : "a hook of the module"));
+  }
+}
+
 TEST_CASE(
-    "step graphs: an estimate with them leaves out the time of the host, and keeps the memory") {
+    "step graphs: an estimate with them leaves out the time of the host, and knows their memory") {
   EstimateOptions options{.model = "bert-base",
                           .length = 128,
                           .arguments = {.per_device_train_batch_size = 1, .bf16 = true},
                           .device = "cuda:h200"};
+  options.arguments.cuda_graph = false;
   const anatomy::Report plain = estimate(options);
   options.arguments.cuda_graph = true;
   const anatomy::Report graphs = estimate(options);
+  options.arguments.cuda_graph.reset();
+  const anatomy::Report automatic = estimate(options);
   const auto before = anatomy::expected_step_time(plain),
              after = anatomy::expected_step_time(graphs);
   REQUIRE(before.has_value());
@@ -435,6 +543,18 @@ TEST_CASE(
   CHECK(after->seconds == after->kernels);
   CHECK(after->kernels == doctest::Approx(before->kernels));
   CHECK(std::abs(graphs.memory.peak - plain.memory.peak) <= 2048);
+  CHECK(anatomy::expected_step_time(automatic)->host == 0);
+  // The graph's memory lies beside that of the first steps.
+  REQUIRE(plain.memory.gpu.has_value());
+  for (const anatomy::Report* const each : {&graphs, &automatic}) {
+    CHECK(each->memory.gpu->reserved > plain.memory.gpu->reserved);
+    CHECK(each->memory.gpu->reserved < 1.15 * plain.memory.gpu->reserved);
+    CHECK(each->notes.size() == plain.notes.size() + 1);
+  }
+  // More than half of the memory of this GPU.
+  options.device = "cuda:t4";
+  options.arguments.per_device_train_batch_size = 160;
+  CHECK(anatomy::expected_step_time(estimate(options))->host > 0);
 }
 
 }  // namespace trainer_step_graphs_test

@@ -1,0 +1,15 @@
+// File: anatomy/dry_graphs.h (internal)
+// Records a CUDA graph on a simulated GPU: it takes the memory that the graph of
+// device/cuda/module/cuda_graph_module.cpp takes, and a replay does nothing. Thread rule: that of DryGpu.
+#pragma once
+
+#include <memory>
+
+#include "device/graph_recorder.h"
+
+namespace hasten::anatomy {
+
+// Returns a recorder for the DryGpu that lives.
+std::unique_ptr<GraphRecorder> dry_graph_recorder();
+
+}  // namespace hasten::anatomy

@@ -1,0 +1,243 @@
+// Runs whose steps a graph repeats have the weights of runs without, to the bit, for models of each family. On
+// a GPU (tested::device()) the graphs are CUDA's, and on the CPU those of unit/device/operator_graphs.h. It is
+// here because the kit for GPUs has the oracles' program, which needs CUBLAS_WORKSPACE_CONFIG=:4096:8. Models
+// of texts run on a GPU only: on the CPU their embeddings and attention compute on the host between operators,
+// which that recorder does not see.
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "device.h"
+#include "hasten/models/gpt2.h"
+#include "hasten/models/llama.h"
+#include "hasten/models/lora.h"
+#include "hasten/models/vit.h"
+#include "unit/device/operator_graphs.h"
+#include "unit/trainer/tiny.h"
+
+namespace oracle_gpu_graphs_test {
+
+using namespace hasten;
+using namespace hasten::operator_graphs;
+using namespace hasten::tiny_runs;
+
+namespace {
+
+constexpr std::int64_t kSteps = 24;
+
+// Makes the CPU a device with graphs if no GPU is tested.
+class Graphs {
+ public:
+  Graphs() {
+    if (tested::device().is_cpu()) replacement_.emplace(device_);
+  }
+  // The graphs that were recorded on the CPU; unknown on a GPU.
+  std::optional<std::int64_t> recordings() const {
+    return replacement_ ? std::make_optional(device_.counts.recordings) : std::nullopt;
+  }
+
+ private:
+  const GraphDevice device_;
+  std::optional<DeviceReplacement> replacement_;
+};
+
+bool has_gpu() {
+  if (!tested::device().is_cpu()) return true;
+  MESSAGE("needs a GPU");
+  return false;
+}
+
+TrainingArguments arguments(const Folder& folder) {
+  TrainingArguments args = short_run(folder.path, 4);
+  args.use_cpu = tested::device().is_cpu();
+  args.full_determinism = true;
+  args.max_steps = kSteps;
+  args.log_level = LogLevel::debug;
+  args.weight_decay = 0.1;
+  args.learning_rate = 1e-3;
+  args.bf16 = !tested::device().is_cpu();
+  return args;
+}
+
+ColumnDataset texts(bool has_labels_of_tokens) {
+  const ColumnDataset made = rows(96);
+  TensorDict columns = made.columns();
+  if (has_labels_of_tokens) columns["labels"] = columns.at("input_ids").clone();
+  return ColumnDataset(std::move(columns));
+}
+
+ColumnDataset images() {
+  torch::manual_seed(3);
+  return ColumnDataset(
+      {{"pixel_values", at::randn({96, 3, 16, 16})}, {"labels", at::randint(2, {96})}});
+}
+
+struct Result {
+  std::vector<double> losses;
+  std::vector<at::Tensor> weights;
+  std::string lines;
+};
+
+template <class Model>
+Result train(const std::shared_ptr<Model>& model, TrainingArguments args, ColumnDataset data,
+             std::optional<bool> cuda_graph) {
+  args.cuda_graph = cuda_graph;
+  Result out;
+  Trainer trainer(model, args,
+                  {.train_dataset = TrainerDataset(std::move(data)),
+                   .log_sink = [&](std::string_view line) { out.lines += str(line, "\n"); }});
+  trainer.train();
+  out.losses = logged(trainer);
+  for (const at::Tensor& each : model->parameters()) out.weights.push_back(each.detach().cpu());
+  return out;
+}
+
+void check_equal(const Result& a, const Result& b) {
+  REQUIRE(a.losses.size() == kSteps);
+  CHECK(a.losses == b.losses);
+  REQUIRE(a.weights.size() == b.weights.size());
+  for (std::size_t i = 0; i < a.weights.size(); ++i) CHECK(at::equal(a.weights[i], b.weights[i]));
+}
+
+// `make` returns a new model with the same weights on each call.
+template <class Make>
+void check_graphs(const Make& make, const ColumnDataset& data) {
+  const Folder folder;
+  const Graphs graphs;
+  const TrainingArguments args = arguments(folder);
+  const Result plain = train(make(), args, data, false);
+  const Result automatic = train(make(), args, data, std::nullopt);
+  check_equal(automatic, plain);
+  INFO(automatic.lines);
+  CHECK(plain.lines.find("cuda_graph") == std::string::npos);
+  CHECK(automatic.lines.find("cuda_graph: one call starts the kernels") != std::string::npos);
+  if (graphs.recordings()) CHECK(graphs.recordings() == 1);
+}
+
+template <class Model, class Config>
+auto maker(const Config& config, bool has_lora = false) {
+  return [=] {
+    torch::manual_seed(7);
+    const auto model = std::make_shared<Model>(config);
+    model->initialize();
+    if (has_lora) add_lora(*model, {.r = 4});
+    return std::shared_ptr<PreTrainedModel>(model);
+  };
+}
+
+GPT2Config gpt2() {
+  return {.vocab_size = 60, .n_positions = 16, .n_embd = 32, .n_layer = 2, .n_head = 2};
+}
+
+LlamaConfig llama() {
+  LlamaConfig config;
+  config.vocab_size = 60;
+  config.hidden_size = 32;
+  config.intermediate_size = 48;
+  config.num_hidden_layers = 2;
+  config.num_attention_heads = 4;
+  config.num_key_value_heads = 2;
+  config.max_position_embeddings = 16;
+  return config;
+}
+
+ViTConfig vit() {
+  ViTConfig config;
+  config.hidden_size = 32;
+  config.num_hidden_layers = 2;
+  config.num_attention_heads = 2;
+  config.intermediate_size = 48;
+  config.hidden_dropout_prob = 0.1;
+  config.image_size = {16, 16};
+  config.patch_size = {8, 8};
+  return config;
+}
+
+}  // namespace
+
+TEST_CASE("gpu graphs: BERT") {
+  if (!has_gpu()) return;
+  check_graphs(maker<BertForSequenceClassification>(tiny()), texts(false));
+}
+
+TEST_CASE("gpu graphs: GPT-2 with the loss of a language model, and with adapters") {
+  if (!has_gpu()) return;
+  check_graphs(maker<GPT2LMHeadModel>(gpt2()), texts(true));
+  check_graphs(maker<GPT2LMHeadModel>(gpt2(), /*has_lora=*/true), texts(true));
+}
+
+TEST_CASE("gpu graphs: Llama") {
+  if (!has_gpu()) return;
+  check_graphs(maker<LlamaForCausalLM>(llama()), texts(true));
+}
+
+TEST_CASE("gpu graphs: ViT") { check_graphs(maker<ViTForImageClassification>(vit()), images()); }
+
+TEST_CASE("gpu graphs: an evaluation and a checkpoint between the steps") {
+  const Folder folder;
+  const Graphs graphs;
+  const auto make = maker<ViTForImageClassification>(vit());
+  TrainingArguments args = arguments(folder);
+  args.save_strategy = SaveStrategy::steps;
+  args.save_steps = 12;
+  args.eval_strategy = IntervalStrategy::steps;
+  args.eval_steps = 5;
+  const auto run = [&](std::optional<bool> cuda_graph, const std::string& from) {
+    args.cuda_graph = cuda_graph;
+    args.output_dir = (folder.path / (cuda_graph     ? "plain"
+                                      : from.empty() ? "new"
+                                                     : "continued"))
+                          .string();
+    args.resume_from_checkpoint = from;
+    const auto model = make();
+    Trainer trainer(model, args,
+                    {.train_dataset = TrainerDataset(images()),
+                     .eval_dataset = TrainerDataset(images()),
+                     .log_sink = [](std::string_view) {}});
+    trainer.train();
+    Result out{.losses = logged(trainer)};
+    for (const at::Tensor& each : model->parameters()) out.weights.push_back(each.detach().cpu());
+    return out;
+  };
+  const Result plain = run(false, "");
+  check_equal(run(std::nullopt, ""), plain);
+  const std::string checkpoint = (folder.path / "new" / "checkpoint-12").string();
+  check_equal(run(std::nullopt, checkpoint), plain);
+}
+
+namespace {
+
+// Reads a number in each step, so that no graph can repeat it.
+struct Reader : torch::nn::Module {
+  Reader() { register_module("head", head); }
+  ModelOutput forward(const TensorDict& batch) {
+    const at::Tensor logits = head(batch.at("x"));
+    const at::Tensor loss = at::cross_entropy_loss(logits, batch.at("labels"));
+    return {.loss = loss * (1 + std::abs(loss.item<double>())), .logits = logits};
+  }
+  torch::nn::Linear head{8, 2};
+};
+
+}  // namespace
+
+TEST_CASE("gpu graphs: a step that reads a number is not recorded, and the run goes on without") {
+  const Folder folder;
+  const Graphs graphs;
+  torch::manual_seed(4);
+  const ColumnDataset data({{"x", at::randn({96, 8})}, {"labels", at::randint(2, {96})}});
+  const auto make = [] {
+    torch::manual_seed(5);
+    return std::make_shared<Reader>();
+  };
+  const Result plain = train(make(), arguments(folder), data, false);
+  const Result asked = train(make(), arguments(folder), data, true);
+  check_equal(asked, plain);
+  INFO(asked.lines);
+  CHECK(asked.lines.find("a step that cannot be recorded") != std::string::npos);
+}
+
+}  // namespace oracle_gpu_graphs_test
