@@ -128,7 +128,10 @@ template class DecoderModel<LlamaPreTrainedModel>;
 template class DecoderForCausalLM<LlamaPreTrainedModel>;
 template class DecoderForSequenceClassification<LlamaPreTrainedModel>;
 
-LlamaModel::LlamaModel(LlamaConfig config) : DecoderModel(std::move(config), "LlamaModel") {
+LlamaModel::LlamaModel(LlamaConfig config)
+    : DecoderModel(std::move(config), "LlamaModel"),
+      rotary_(std::make_shared<const RotaryPositions>(config_.rope_parameters, config_.head_size(),
+                                                      config_.max_position_embeddings)) {
   const auto list = add_submodule(*this, "layers");
   for (std::int64_t i = 0; i < config_.num_hidden_layers; ++i)
     layers_.push_back(
@@ -145,10 +148,10 @@ at::Tensor LlamaModel::embed(const at::Tensor& ids) const {
 at::Tensor LlamaModel::hidden_states(const at::Tensor& ids, const DecoderPass& pass) const {
   at::Tensor x = embed(ids);
   const at::Tensor positions =
-      pass.positions.defined() ? pass.positions : at::arange(x.size(1)).unsqueeze(0);
-  const Rotation rotation =
-      RotaryPositions(config_.rope_parameters, config_.head_size(), config_.max_position_embeddings)
-          .at(positions.to(x.device()));
+      pass.positions.defined()
+          ? pass.positions.to(x.device())
+          : at::arange(x.size(1), at::TensorOptions(x.device()).dtype(at::kLong)).unsqueeze(0);
+  const Rotation rotation = rotary_->at(positions);
   return (*norm_)(run_pre_norm_layers(
       layers_, std::move(x),
       [&](const LlamaDecoderLayer& layer, const ops::NormedStream& in, const LlamaRMSNorm* next) {

@@ -35,9 +35,16 @@ RotaryPositions::RotaryPositions(const RopeParameters& rope, std::int64_t head_s
     frequencies_ = llama3_frequencies(frequencies_, rope, most_positions);
 }
 
+at::Tensor RotaryPositions::frequencies_on(at::Device device) const {
+  if (device == frequencies_.device()) return frequencies_;
+  const std::lock_guard lock(mutex_);
+  if (!latest_.defined() || latest_.device() != device) latest_ = frequencies_.to(device);
+  return latest_;
+}
+
 Rotation RotaryPositions::at(const at::Tensor& positions) const {
   const at::Tensor angles =
-      positions.to(at::kFloat).unsqueeze(-1) * frequencies_.to(positions.device());
+      positions.to(at::kFloat).unsqueeze(-1) * frequencies_on(positions.device());
   return {angles.cos(), angles.sin()};
 }
 

@@ -7,13 +7,16 @@
 //   const Rotation rotation = rotary.at(positions);      // [rows or 1, tokens]
 //   q = rotation.applied(q);                             // [rows, tokens, heads * 64]
 //
-// The frequencies are computed by the operators that transformers 5.23 uses
-// (modeling_rope_utils.py), so that they are equal to the last bit. Thread rule: values.
+// The frequencies are computed on the CPU by the operators that transformers 5.23 uses
+// (modeling_rope_utils.py), so that they are equal to the last bit. at() keeps a copy of them on the
+// device of its latest positions, because copying them in each pass would make the host wait.
+// Thread rule: at() may be called on any thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <mutex>
 
 #include "hasten/models/llama_config.h"
 #include "hasten/ops/ops.h"
@@ -34,7 +37,11 @@ class RotaryPositions {
   Rotation at(const at::Tensor& positions) const;
 
  private:
+  at::Tensor frequencies_on(at::Device device) const;
+
   at::Tensor frequencies_;  // [head size / 2]
+  mutable std::mutex mutex_;
+  mutable at::Tensor latest_;  // the same on the latest device
 };
 
 }  // namespace hasten

@@ -10,15 +10,17 @@ STEPS = {
     "bert-large 4x512 fp32": ("bert-large", 4, 512, "fp32", 20),
     "bert-large 64x512 bf16": ("bert-large", 64, 512, "bf16", 10),
     "bert-base 64x128 bf16": ("bert-base", 64, 128, "bf16", 40),
+    "bert-base 8x128 bf16": ("bert-base", 8, 128, "bf16", 50),
+    "bert-base 1x128 bf16": ("bert-base", 1, 128, "bf16", 50),
     "gpt2 32x1024 bf16": ("gpt2", 32, 1024, "bf16", 10),
     "bert-large 4x512 tf32": ("bert-large", 4, 512, "tf32", 20),
     "bert-large 32x512 bf16 eager": ("bert-large", 32, 512, "bf16", 10, "--attn_implementation", "eager"),
 }
 SMALL = {"bert 4x12 fp32": ("tests/oracle/data/models/sequence_single_label", 4, 12, "fp32", 3)}
-PROGRAMS = ("hasten", "hasten, all kernels", "hugging face", "hugging face, compiled", "hasten, LibTorch's kernels")
-ONCE = ("hugging face, compiled", "hasten, LibTorch's kernels")
+PROGRAMS = ("hasten", "hasten, all kernels", "hugging face", "hugging face, compiled", "hasten, LibTorch's kernels", "hasten, without graphs")
+ONCE = ("hugging face, compiled", "hasten, LibTorch's kernels", "hasten, without graphs")
 # The values of HASTEN_CUDA_KERNELS with which hasten runs; `all` has the kernels that no GPU has run before.
-KERNELS = {"hasten": "1", "hasten, all kernels": "all", "hasten, LibTorch's kernels": "0"}
+KERNELS = {"hasten": "1", "hasten, all kernels": "all", "hasten, LibTorch's kernels": "0", "hasten, without graphs": "1"}
 ROUNDS = 2
 PEAKS = {"fp32": "flops_per_second", "tf32": "tf32_flops_per_second", "bf16": "bf16_flops_per_second", "fp16": "fp16_flops_per_second"}
 
@@ -45,8 +47,10 @@ def measure(place, step, program):
              "--device", place.device]
     if program.startswith("hasten"):
         kernels = {"HASTEN_CUDA_KERNELS": KERNELS[program]}
-        values = place.json_of(place.run([place.program("gpu_step"), *words, *further], **kernels))
-        return values | prediction(place, model, batch, length, precision, further, values["step_seconds"], kernels)
+        without = "without graphs" in program
+        values = place.json_of(place.run([place.program("gpu_step"), *words, *further, "--cuda_graph", 0 if without else "auto"], **kernels))
+        return values | prediction(place, model, batch, length, precision, [*further, *(["--cuda_graph", "false"] if without else [])],
+                                   values["step_seconds"], kernels)
     compiled = ["--compile"] if "compiled" in program else []
     text = place.run([place.python, place.kit / "gpu/gpu_step.py", *words, *compiled], codes=(0, 77))
     if '"missing"' in text:

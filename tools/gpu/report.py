@@ -37,17 +37,21 @@ def speed_table(records):
         steps.setdefault(step, {}).setdefault(program.rsplit(", round", 1)[0], []).append(record["values"])
     median = lambda runs, field: statistics.median(run[field] for run in runs)
     milliseconds = lambda runs: f"{1e3 * median(runs, 'step_seconds'):.1f} ms" if runs else "-"
-    rows = []
+    columns = {"step": [], "hasten": [], "without graphs": [], "with all kernels": [], "with LibTorch's kernels": [], "Trainer": [], "Trainer, compiled": [],
+               "times as fast": [], "memory": [], "of the Trainer's": [], "predicted": [], "MFU": []}
     for step, programs in steps.items():
         own, other = programs.get("hasten"), programs.get("hugging face")
         both = own and other
-        rows.append([step, milliseconds(own), milliseconds(programs.get("hasten, all kernels")), milliseconds(programs.get("hasten, LibTorch's kernels")), milliseconds(other),
-                     milliseconds(programs.get("hugging face, compiled")),
-                     f"{median(other, 'step_seconds') / median(own, 'step_seconds'):.2f}" if both else "-",
-                     human(median(own, "peak_allocated")) if own else "-",
-                     f"{median(own, 'peak_allocated') / median(other, 'peak_allocated'):.2f}" if both else "-",
-                     f"{1e3 * median(own, 'predicted_seconds'):.1f} ms" if own else "-", f"{100 * median(own, 'mfu'):.0f} %" if own else "-"])
-    return table(["step", "hasten", "with all kernels", "with LibTorch's kernels", "Trainer", "Trainer, compiled", "times as fast", "memory", "of the Trainer's", "predicted", "MFU"], rows)
+        row = [step, milliseconds(own), *(milliseconds(programs.get(f"hasten, {name}")) for name in ("without graphs", "all kernels", "LibTorch's kernels")),
+               milliseconds(other), milliseconds(programs.get("hugging face, compiled")),
+               f"{median(other, 'step_seconds') / median(own, 'step_seconds'):.2f}" if both else "-",
+               human(median(own, "peak_allocated")) if own else "-",
+               f"{median(own, 'peak_allocated') / median(other, 'peak_allocated'):.2f}" if both else "-",
+               f"{1e3 * median(own, 'predicted_seconds'):.1f} ms" if own else "-", f"{100 * median(own, 'mfu'):.0f} %" if own else "-"]
+        for column, value in zip(columns.values(), row):
+            column.append(value)
+    measured = {name: column for name, column in columns.items() if set(column) != {"-"}}
+    return table(list(measured), [list(row) for row in zip(*measured.values())])
 
 
 def of_run(name, records):

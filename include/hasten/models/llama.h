@@ -25,6 +25,7 @@ namespace hasten {
 class LlamaDecoderLayer;
 class LlamaModel;
 class LlamaRMSNorm;
+class RotaryPositions;
 
 class HASTEN_API LlamaPreTrainedModel : public PreTrainedModel {
  public:
@@ -63,6 +64,7 @@ class HASTEN_API LlamaModel : public DecoderModel<LlamaPreTrainedModel> {
 
   std::vector<std::shared_ptr<LlamaDecoderLayer>> layers_;
   std::shared_ptr<LlamaRMSNorm> norm_;
+  std::shared_ptr<const RotaryPositions> rotary_;
 };
 
 class HASTEN_API LlamaForCausalLM : public DecoderForCausalLM<LlamaPreTrainedModel> {

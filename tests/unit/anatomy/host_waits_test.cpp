@@ -6,6 +6,7 @@
 #include "hasten/accelerator.h"
 #include "hasten/anatomy/dry_run.h"
 #include "hasten/models/gpt2.h"
+#include "hasten/models/llama.h"
 #include "hasten/optim/adamw.h"
 #include "hasten/optim/grad_scaler.h"
 #include "unit/trainer/tiny.h"
@@ -205,6 +206,18 @@ TEST_CASE("host waits: decoders") {
   check("gpt2", []() -> std::shared_ptr<PreTrainedModel> {
     auto model = std::make_shared<GPT2LMHeadModel>(
         GPT2Config{.vocab_size = 60, .n_positions = 16, .n_embd = 16, .n_layer = 2, .n_head = 2});
+    model->initialize();
+    return model;
+  });
+  check("llama", []() -> std::shared_ptr<PreTrainedModel> {
+    LlamaConfig config;
+    config.vocab_size = 60;
+    config.hidden_size = 16;
+    config.intermediate_size = 24;
+    config.num_hidden_layers = 2;
+    config.num_attention_heads = 2;
+    config.max_position_embeddings = 16;
+    auto model = std::make_shared<LlamaForCausalLM>(config);
     model->initialize();
     return model;
   });
