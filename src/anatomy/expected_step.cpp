@@ -35,8 +35,8 @@ std::optional<StepTime> expected_step_time(const Report& report) {
   for (const PhaseTime& each : expected_phases(report)) {
     step.kernels += each.kernels;
     step.host += each.host;
-    step.seconds += each.seconds();
   }
+  step.seconds = std::max(step.kernels, step.host);
   if (step.kernels <= 0) return {};
   const bool waits_for_host = step.seconds > 1.1 * step.kernels;
   step.uncertainty = waits_for_host              ? kUncertaintyOfHost

@@ -235,8 +235,9 @@ std::string expected_text(const StepTime& expected, double rows) {
              milliseconds(expected.seconds * (1 - expected.uncertainty)), " to ",
              milliseconds(expected.seconds * (1 + expected.uncertainty)), " ms), ",
              per_second(rows / expected.seconds, "samples"), "; the GPU works for ",
-             milliseconds(expected.kernels), " ms, the host for ", milliseconds(expected.host),
-             " ms");
+             milliseconds(expected.kernels), " ms, the host ",
+             expected.host > 0 ? str("for ", milliseconds(expected.host), " ms")
+                               : "starts a CUDA graph");
 }
 
 std::string headline(const Report& report) {

@@ -221,9 +221,9 @@ struct StepTime {
   double uncertainty = 0;
   double kernels = 0, host = 0;  // The seconds in which the GPU and the host work.
 };
-// Adds up the kernels of the last step, phase by phase; where the host needs longer to start the
-// kernels of a phase than the GPU to run them, the phase takes the host's time. Nothing unless the
-// report predicts a GPU.
+// Adds up the time of the kernels of the last step, and that of the host to start them. A step takes
+// the longer of the two: it does not wait for the GPU, so the host may be phases ahead. Nothing
+// unless the report predicts a GPU.
 HASTEN_API std::optional<StepTime> expected_step_time(const Report& report);
 // The FLOP of the backward passes divided by those of the forward passes, or 0 without a forward
 // pass.
