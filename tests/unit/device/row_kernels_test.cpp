@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <utility>
@@ -94,78 +95,134 @@ void capture(const Case& c, const std::function<void()>& run) {
   run();
 }
 
+// Checks the kernels of a GELU with a bias against a function that computes the same in float.
+template <class Call, class BackwardCall>
+void check_gelu(const Case& c, const std::function<Tensor(const Tensor&, const Tensor&)>& gelu) {
+  const Tensor x = numbers(c), bias = vector(c), dy = numbers(c);
+  const Tensor y = at::empty_like(x);
+  start(Call{BiasGeluCall<>{.x = x.const_data_ptr(),
+                            .bias = bias.const_data_ptr<float>(),
+                            .y = y.mutable_data_ptr(),
+                            .rows = c.rows,
+                            .columns = c.columns}},
+        c.type, emulated);
+  const Tensor in = x.to(at::kFloat).requires_grad_(), b = bias.clone().requires_grad_();
+  const Tensor expected = gelu(in, b);
+  check_near(y, expected.detach(), c);
+
+  const auto gradients = torch::autograd::grad({expected}, {in, b}, {dy.to(at::kFloat)});
+  for (const Index parts : {1, 3}) {
+    const Tensor dx = at::empty_like(x), sums = at::full({parts, c.columns}, 7.0f);
+    start(BackwardCall{BiasGeluBackwardCall<>{.dy = dy.const_data_ptr(),
+                                              .x = x.const_data_ptr(),
+                                              .bias = bias.const_data_ptr<float>(),
+                                              .dx = dx.mutable_data_ptr(),
+                                              .sums = sums.mutable_data_ptr<float>(),
+                                              .parts = parts,
+                                              .rows = c.rows,
+                                              .columns = c.columns}},
+          c.type, emulated);
+    check_near(dx, gradients[0], c);
+    check_near(sums.sum(0), gradients[1], c, 8);
+  }
+}
+
+constexpr Index kIgnored = -100;
+
+// Checks the losses and the gradient of rows, the last of which does not count.
+void check_cross_entropy(const Case& c, Index padding, double smoothing) {
+  Tensor logits = at::full({c.rows, c.columns + padding}, 30.0f).to(scalar_type(c.type));
+  logits.narrow(1, 0, c.columns).copy_(at::randn({c.rows, c.columns}).mul_(3));
+  const Tensor labels = at::randint(c.columns, {c.rows}, at::kLong);
+  labels[c.rows - 1] = kIgnored;
+  const Tensor in = logits.narrow(1, 0, c.columns).to(at::kFloat).clone().requires_grad_();
+  const Tensor expected =
+      at::cross_entropy_loss(in, labels, {}, at::Reduction::None, kIgnored, smoothing);
+  const Tensor gradient = torch::autograd::grad({expected.sum()}, {in})[0];
+  const Tensor losses = at::full({c.rows}, 7.0f);
+  for (const bool differentiates : {false, true}) {
+    start(CrossEntropyCall<>{.logits = logits.mutable_data_ptr(),
+                             .labels = labels.const_data_ptr<Index>(),
+                             .losses = losses.mutable_data_ptr<float>(),
+                             .ignored = kIgnored,
+                             .smoothing = static_cast<float>(smoothing),
+                             .differentiates = differentiates,
+                             .rows = c.rows,
+                             .columns = c.columns,
+                             .stride = c.columns + padding},
+          c.type, emulated);
+    CHECK(at::allclose(losses, expected.detach(), 1e-5, 1e-5));
+  }
+  check_near(logits.narrow(1, 0, c.columns), gradient, c, 1);
+  CHECK_FALSE(logits.narrow(1, c.columns, padding).any().item<bool>());
+}
+
+// Returns the losses of float rows whose labels are 0.
+Tensor losses_of(const Tensor& logits) {
+  const Tensor labels = at::zeros({logits.size(0)}, at::kLong),
+               losses = at::zeros({logits.size(0)});
+  start(CrossEntropyCall<>{.logits = logits.mutable_data_ptr(),
+                           .labels = labels.const_data_ptr<Index>(),
+                           .losses = losses.mutable_data_ptr<float>(),
+                           .ignored = kIgnored,
+                           .smoothing = 0,
+                           .differentiates = false,
+                           .rows = logits.size(0),
+                           .columns = logits.size(1),
+                           .stride = logits.size(1)},
+        NumberType::f32, emulated);
+  return losses;
+}
+
 }  // namespace
 
 TEST_CASE("row kernels: bias_gelu and its backward pass equal the CPU's") {
   torch::manual_seed(1);
+  for (const Case& c : cases())
+    capture(c, [&] {
+      check_gelu<BiasGeluCall<>, BiasGeluBackwardCall<>>(
+          c, [](const Tensor& x, const Tensor& bias) { return ops::bias_gelu(x, bias); });
+    });
+}
+
+TEST_CASE("row kernels: the cross entropy and its gradient equal LibTorch's, also with padding") {
+  torch::manual_seed(3);
   for (const Case& c : cases()) {
     capture(c, [&] {
-      const Tensor x = numbers(c), bias = vector(c), dy = numbers(c);
-      const Tensor y = at::empty_like(x);
-      start(BiasGeluCall<>{.x = x.const_data_ptr(),
-                           .bias = bias.const_data_ptr<float>(),
-                           .y = y.mutable_data_ptr(),
-                           .rows = c.rows,
-                           .columns = c.columns},
-            c.type, emulated);
-      const Tensor in = x.to(at::kFloat).requires_grad_(), b = bias.clone().requires_grad_();
-      const Tensor expected = ops::bias_gelu(in, b);
-      check_near(y, expected.detach(), c);
-
-      const auto gradients = torch::autograd::grad({expected}, {in, b}, {dy.to(at::kFloat)});
-      for (const Index parts : {1, 3}) {
-        const Tensor dx = at::empty_like(x), sums = at::full({parts, c.columns}, 7.0f);
-        start(BiasGeluBackwardCall<>{.dy = dy.const_data_ptr(),
-                                     .x = x.const_data_ptr(),
-                                     .bias = bias.const_data_ptr<float>(),
-                                     .dx = dx.mutable_data_ptr(),
-                                     .sums = sums.mutable_data_ptr<float>(),
-                                     .parts = parts,
-                                     .rows = c.rows,
-                                     .columns = c.columns},
-              c.type, emulated);
-        check_near(dx, gradients[0], c);
-        check_near(sums.sum(0), gradients[1], c, 8);
+      for (const Index padding : {0, 4}) {
+        for (const double smoothing : {0.0, 0.1}) check_cross_entropy(c, padding, smoothing);
       }
     });
   }
 }
 
-TEST_CASE("row kernels: the cross entropy and its gradient equal LibTorch's, also with padding") {
-  torch::manual_seed(3);
-  constexpr Index kIgnored = -100;
-  for (const Case& c : cases()) {
+// More columns than a block reads before it uses the first.
+TEST_CASE("row kernels: the cross entropy of wide rows equals LibTorch's") {
+  torch::manual_seed(4);
+  for (const Case& c : {Case{NumberType::f32, 3, 20000}, Case{NumberType::bf16, 3, 50252},
+                        Case{NumberType::fp16, 2, 33000}, Case{NumberType::bf16, 2, 8195}}) {
     capture(c, [&] {
-      for (const Index padding : {0, 4}) {
-        for (const double smoothing : {0.0, 0.1}) {
-          Tensor logits = at::full({c.rows, c.columns + padding}, 30.0f).to(scalar_type(c.type));
-          logits.narrow(1, 0, c.columns).copy_(at::randn({c.rows, c.columns}).mul_(3));
-          const Tensor labels = at::randint(c.columns, {c.rows}, at::kLong);
-          labels[c.rows - 1] = kIgnored;
-          const Tensor in = logits.narrow(1, 0, c.columns).to(at::kFloat).clone().requires_grad_();
-          const Tensor expected =
-              at::cross_entropy_loss(in, labels, {}, at::Reduction::None, kIgnored, smoothing);
-          const Tensor gradient = torch::autograd::grad({expected.sum()}, {in})[0];
-          const Tensor losses = at::full({c.rows}, 7.0f);
-          for (const bool differentiates : {false, true}) {
-            start(CrossEntropyCall<>{.logits = logits.mutable_data_ptr(),
-                                     .labels = labels.const_data_ptr<Index>(),
-                                     .losses = losses.mutable_data_ptr<float>(),
-                                     .ignored = kIgnored,
-                                     .smoothing = static_cast<float>(smoothing),
-                                     .differentiates = differentiates,
-                                     .rows = c.rows,
-                                     .columns = c.columns,
-                                     .stride = c.columns + padding},
-                  c.type, emulated);
-            CHECK(at::allclose(losses, expected.detach(), 1e-5, 1e-5));
-          }
-          check_near(logits.narrow(1, 0, c.columns), gradient, c, 1);
-          CHECK_FALSE(logits.narrow(1, c.columns, padding).any().item<bool>());
-        }
-      }
+      for (const Index padding : {0, 4}) check_cross_entropy(c, padding, 0.1);
     });
   }
+}
+
+TEST_CASE("row kernels: the cross entropy of far numbers is exact, and of NaN is NaN") {
+  const float infinity = std::numeric_limits<float>::infinity(),
+              nan = std::numeric_limits<float>::quiet_NaN();
+  Tensor far = at::full({1, 20000}, -1000.0f);
+  far[0][0] = 1000.0f;
+  far[0][19999] = 1000.0f;
+  CHECK(losses_of(far).item<float>() == doctest::Approx(std::log(2.0)));
+  Tensor masked = at::full({1, 20000}, -infinity);
+  masked[0][0] = 5.0f;
+  CHECK(losses_of(masked).item<float>() == 0.0f);
+  for (const Index at : {0, 777, 19999}) {
+    Tensor one = at::zeros({1, 20000});
+    one[0][at] = nan;
+    CHECK(std::isnan(losses_of(one).item<float>()));
+  }
+  CHECK(std::isnan(losses_of(at::full({1, 20000}, nan)).item<float>()));
 }
 
 TEST_CASE("row kernels: a label that is no class is refused") {

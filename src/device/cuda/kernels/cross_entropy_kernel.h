@@ -39,11 +39,14 @@ struct CrossEntropyKernel {
         return;
       }
       Sums sums;
-      for_packs<kPack>(block, call.stride, [&](Index column) {
-        float numbers[kPack];
-        load_logits(x, column, numbers);
-        sums.add(numbers);
-      });
+      const bool adds_logits = call.smoothing != 0;
+      for (int first = first_of(block), stride = static_cast<int>(call.stride); first < stride;
+           first += kDepth * step_of(block)) {
+        float numbers[kDepth][kPack];
+        load_logits(x, first, step_of(block), numbers);
+        sums.add_exponentials(numbers);
+        if (adds_logits) sums.add_logits(numbers);
+      }
       const float top = block.most(sums.top);
       float totals[2] = {sums.exponentials * exponential(sums.top - top), sums.logits};
       const float of_label = load(x[label]);  // before the sum, after which it is overwritten
@@ -59,50 +62,92 @@ struct CrossEntropyKernel {
   }
 
  private:
+  // A thread reads so many packs, its group, before it uses the first of them.
+  static constexpr int kDepth = 4;
+
   // The largest number so far, the sum of exp(number - largest), and the sum of the numbers.
   struct Sums {
     float top = -kInfinity, exponentials = 0, logits = 0;
 
-    HASTEN_GPU_CODE void add(const float (&numbers)[kPack]) {
+    // Scales the sum so far once for all packs.
+    HASTEN_GPU_CODE void add_exponentials(const float (&numbers)[kDepth][kPack]) {
       float most = top;
-      for (const float x : numbers) most = x > most ? x : most;
-      if (most == -kInfinity) return;  // only padding so far
-      exponentials *= exponential(top - most);
+      for (const auto& pack : numbers)
+        for (const float x : pack) most = fmaxf(most, x);
+      const float base = most == -kInfinity ? 0.0f : most;  // only padding so far
+      exponentials *= exponential(top - base);
       top = most;
-      for (const float x : numbers) {
-        exponentials += exponential(x - top);
-        logits += x == -kInfinity ? 0.0f : x;
+      // Short chains of sums, because each sum waits for the one before it.
+      for (int i = 0; i < kPack; ++i) {
+        float sum = 0;
+        for (const auto& pack : numbers) sum += exponential(pack[i] - base);
+        exponentials += sum;
       }
+    }
+
+    HASTEN_GPU_CODE void add_logits(const float (&numbers)[kDepth][kPack]) {
+      for (const auto& pack : numbers)
+        for (const float x : pack) logits += x == -kInfinity ? 0.0f : x;
     }
   };
 
-  // The padding counts as -infinity.
-  HASTEN_GPU_CODE void load_logits(const T* x, Index column, float (&numbers)[kPack]) const {
-    load_pack(x + column, numbers);
-    for (int i = 0; i < kPack; ++i)
-      if (column + i >= call.columns) numbers[i] = -kInfinity;
+  // The first column of a thread's first pack, and the columns from one of its packs to the next.
+  template <class Block>
+  static HASTEN_GPU_CODE int first_of(const Block& block) {
+    return block.thread() * kPack;
+  }
+  template <class Block>
+  static HASTEN_GPU_CODE int step_of(const Block& block) {
+    return block.threads() * kPack;
+  }
+
+  // The padding, and what a group has beyond the row, count as -infinity.
+  HASTEN_GPU_CODE void load_logits(const T* x, int first, int step,
+                                   float (&numbers)[kDepth][kPack]) const {
+    const int columns = static_cast<int>(call.columns), stride = static_cast<int>(call.stride);
+    Pack<T, kPack> packs[kDepth] = {};
+    for (int d = 0; d < kDepth; ++d)
+      if (first + d * step < stride) packs[d] = read_pack<kPack>(x + first + d * step);
+    for (int d = 0; d < kDepth; ++d) {
+      const int column = first + d * step;
+      for (int i = 0; i < kPack; ++i) numbers[d][i] = load(packs[d].values[i]);
+      if (column + kPack <= columns) continue;
+      for (int i = 0; i < kPack; ++i)
+        if (column + i >= columns) numbers[d][i] = -kInfinity;
+    }
   }
 
   template <class Block>
   HASTEN_GPU_CODE void write_zeros(const Block& block, T* x) const {
     const float zeros[kPack] = {};
     for_packs<kPack>(block, call.stride,
-                     [&](Index column) { write_pack(x + column, rounded<T>(zeros)); });
+                     [&](Index column) { write_last(x + column, rounded<T>(zeros)); });
   }
 
-  // Writes exp(x - base) - even, less (1 - call.smoothing) for the label.
+  // Writes exp(x - base) - even, less (1 - call.smoothing) for the label. It goes backwards, because the
+  // cache still has the columns that were read last.
   template <class Block>
   HASTEN_GPU_CODE void write_gradient(const Block& block, T* x, float base, float even,
                                       Index label) const {
-    for_packs<kPack>(block, call.stride, [&](Index column) {
-      float numbers[kPack];
-      load_logits(x, column, numbers);
-      for (int i = 0; i < kPack; ++i) {
-        numbers[i] = column + i < call.columns ? exponential(numbers[i] - base) - even : 0.0f;
-        if (column + i == label) numbers[i] -= 1.0f - call.smoothing;
+    const int columns = static_cast<int>(call.columns), stride = static_cast<int>(call.stride),
+              step = step_of(block), first = first_of(block);
+    for (int group = first + (stride - 1 - first) / (kDepth * step) * kDepth * step; group >= first;
+         group -= kDepth * step) {
+      float numbers[kDepth][kPack];
+      load_logits(x, group, step, numbers);
+      for (int d = 0; d < kDepth; ++d) {
+        const int column = group + d * step;
+        if (column >= stride) break;
+        for (float& each : numbers[d]) each = exponential(each - base) - even;
+        if (column <= label && label < column + kPack)
+          for (int i = 0; i < kPack; ++i)
+            if (column + i == label) numbers[d][i] -= 1.0f - call.smoothing;
+        if (column + kPack > columns)
+          for (int i = 0; i < kPack; ++i)
+            if (column + i >= columns) numbers[d][i] = 0;
+        write_last(x + column, rounded<T>(numbers[d]));
       }
-      write_pack(x + column, rounded<T>(numbers));
-    });
+    }
   }
 };
 

@@ -93,8 +93,17 @@ HASTEN_GPU_CODE float reciprocal(float x) {
 
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// e^x within 1e-7 (1 + |x|) of its size.
-HASTEN_GPU_CODE float exponential(float x) { return exp2f(1.44269504f * x); }
+// e^x within 1e-7 (1 + |x|) of its size; less than 2^-126 is 0 on a GPU, where exp2f takes four
+// instructions because it computes these numbers, too.
+HASTEN_GPU_CODE float exponential(float x) {
+#ifdef __CUDACC__
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(1.44269504f * x));
+  return power;
+#else
+  return exp2f(1.44269504f * x);
+#endif
+}
 
 // Neighbouring numbers, which one instruction reads or writes.
 template <class T, int kCount>
@@ -124,6 +133,19 @@ HASTEN_GPU_CODE Pack<T, kCount> rounded(const float (&from)[kCount]) {
 template <class T, int kCount>
 HASTEN_GPU_CODE void write_pack(T* to, const Pack<T, kCount>& pack) {
   *reinterpret_cast<Pack<T, kCount>*>(to) = pack;
+}
+// Writes numbers that this kernel does not read again. The cache drops them before others.
+template <class T, int kCount>
+HASTEN_GPU_CODE void write_last(T* to, const Pack<T, kCount>& pack) {
+#ifdef __CUDACC__
+  if constexpr (sizeof pack == sizeof(uint4)) {
+    uint4 bits;
+    memcpy(&bits, &pack, sizeof bits);
+    __stcs(reinterpret_cast<uint4*>(to), bits);
+    return;
+  }
+#endif
+  write_pack(to, pack);
 }
 
 }  // namespace hasten::gpu
