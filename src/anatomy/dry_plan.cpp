@@ -74,7 +74,7 @@ const OperatorPlan& plan_for(const c10::OperatorHandle& op) {
   // An overload that only calls others (aten::where with a number) has their rules.
   if (plan.on_cpu || plan.composite != DispatchKey::CompositeImplicitAutograd)
     plan.rule = find_shape_rule(plan.name);
-  plan.gpu_rule = find_gpu_shape_rule(plan.name);
+  plan.gpu_rule = find_gpu_shape_rule(plan.name, op.schema().overload_name());
   plan.workspace = has_workspace(plan.name);
   plan.gpu_workspace = find_gpu_workspace(plan.name);
   plan.gpu_composite = find_gpu_composite(plan.name);

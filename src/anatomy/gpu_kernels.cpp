@@ -301,6 +301,14 @@ WorkspaceStages index_put_workspace(Arguments a, const Gpu&) {
   return {{8 * n, 8 * n, 8 * n, 8 * n}};
 }
 
+// mm.dtype: a [m, k], b [k, n] and the type of the result.
+Results product_of_type(Arguments a) {
+  const Tensor first = tensor(a, 0), second = tensor(a, 1);
+  return {at::empty({first.size(0), second.size(1)}, first.options().dtype(a[2].toScalarType()))};
+}
+// addmm.dtype_out: sum, a, b, the type, beta, alpha, and the result.
+Results sum_of_product(Arguments a) { return {at::empty_like(tensor(a, 6))}; }
+
 }  // namespace
 
 std::int64_t choose_attention(const Tensor& query, const Tensor& key, const Tensor& value,
@@ -327,7 +335,9 @@ std::int64_t choose_attention(const Tensor& query, const Tensor& key, const Tens
   return static_cast<std::int64_t>(chosen);
 }
 
-ShapeRule find_gpu_shape_rule(std::string_view name) {
+ShapeRule find_gpu_shape_rule(std::string_view name, std::string_view overload) {
+  if (overload == "dtype" && name == "aten::mm") return product_of_type;
+  if (overload == "dtype_out" && name == "aten::addmm") return sum_of_product;
   static const std::map<std::string, ShapeRule, std::less<>> all = {
       {"aten::native_layer_norm", gpu_layer_norm},
       {"aten::_scaled_dot_product_flash_attention", flash_attention},

@@ -32,8 +32,9 @@ std::int64_t choose_attention(const at::Tensor& query, const at::Tensor& key,
                               bool enable_gqa);
 
 // The rule of an operator whose results on CUDA differ from those on the CPU, or that only CUDA
-// has; else null. A result that is not on the Meta device is used as it is.
-ShapeRule find_gpu_shape_rule(std::string_view name);
+// has; else null. `overload` is the name of the operator's overload, which may be empty. A result that is
+// not on the Meta device is used as it is.
+ShapeRule find_gpu_shape_rule(std::string_view name, std::string_view overload);
 
 // The results that a kernel allocates before all others, in this order; empty if it allocates them
 // in the order of the schema. The order decides which free block of the allocator each one gets.

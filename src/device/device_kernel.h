@@ -13,6 +13,8 @@ enum class DeviceKernel {
   dropout_add_pre_norm,  // ops::dropout_add_pre_norm and its backward pass
   softmax_dropout,       // the softmax and the dropout of ops::eager_attention
   embedding_gradient,    // the gradients of the tables of ops::embedding_sum
+  linear,                // ops::linear with gradients of weights in float from their product
+  weight_gradient_sum,   // the sum of a weight's gradients in products of ops::linear_cross_entropy
 };
 
 }  // namespace hasten

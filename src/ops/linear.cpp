@@ -3,6 +3,7 @@
 #include "hasten/ops/ops.h"
 #include "ops/adapted_weight.h"
 #include "ops/cpu.h"
+#include "ops/gpu_linear.h"
 #include "ops/product.h"
 
 namespace hasten::ops {
@@ -143,6 +144,7 @@ struct Linear : torch::autograd::Function<Linear> {
 
 // Computes x weight^T + bias, or x weight + bias for a transposed weight.
 Tensor weight_product(const Tensor& x, const Tensor& weight, const Tensor& bias, bool transposed) {
+  if (fits_gpu_linear(x, weight, bias, transposed)) return gpu_linear(x, weight, bias, transposed);
   const auto libtorch = [&] {
     return at::linear(x, transposed ? weight.t() : weight, optional_if_defined(bias));
   };

@@ -5,6 +5,7 @@
 #include "hasten/ops/ops.h"
 #include "ops/adapted_weight.h"
 #include "ops/cpu.h"
+#include "ops/float_product.h"
 #include "ops/product.h"
 
 namespace hasten::ops {
@@ -14,8 +15,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 constexpr std::int64_t kFewestRows = 32, kRowsOfTile = 64;
-// The gradient of the weight is a sum over rows, which in float16 must stay below 65504 in each part.
-// No scale of the loss changes it, because it is computed in the forward pass.
+// The gradient of the weight is a sum over rows, which as a product in float16 must stay below 65504 in
+// each part. No scale of the loss changes it, because it is computed in the forward pass.
 constexpr std::int64_t kMostHalfRows = 512;
 
 struct LossOptions {
@@ -114,6 +115,23 @@ void add_to(Tensor& sum, const Tensor& part) {
   }
 }
 
+// Returns whether products of x add the gradients of the weight in float themselves.
+bool adds_in_products(const Tensor& x) {
+  return at::isReducedFloatingType(x.scalar_type()) && !x.device().is_cpu() &&
+         device_of(x.device()).has_kernel(DeviceKernel::weight_gradient_sum, x.scalar_type());
+}
+
+// Adds the gradient of the weight of some rows, logits^T hidden, to the sum, which may not exist yet.
+void add_weight_gradient(Tensor& sum, const Tensor& logits, const Tensor& hidden) {
+  if (!adds_in_products(logits)) {
+    add_to(sum, product(logits.t(), hidden.t()));
+  } else if (sum.defined()) {
+    add_float_product(sum, logits.t(), hidden);
+  } else {
+    sum = float_product(logits.t(), hidden);
+  }
+}
+
 // Returns x [classes] or [classes, in] in the type of products, followed by so many zeros that the
 // device computes products of it with its fastest kernels.
 Tensor padded(const Tensor& x, at::ScalarType type) {
@@ -135,8 +153,9 @@ std::int64_t rows_at_once(const Tensor& hidden, const Tensor& weight) {
   const DeviceTraits& traits = device_of(hidden.device()).traits();
   const std::int64_t bytes_of_row =
       std::max<std::int64_t>(1, weight.size(0)) * static_cast<std::int64_t>(hidden.element_size());
-  const std::int64_t most =
-      hidden.scalar_type() == at::kHalf ? kMostHalfRows : std::numeric_limits<std::int64_t>::max();
+  const std::int64_t most = hidden.scalar_type() == at::kHalf && !adds_in_products(hidden)
+                                ? kMostHalfRows
+                                : std::numeric_limits<std::int64_t>::max();
   const std::int64_t fitting =
       std::min(most, std::max(kFewestRows, traits.bytes_of_logits / bytes_of_row));
   // Parts of equal size, which are whole tiles of products where these matter.
@@ -164,7 +183,7 @@ LossGradients run_rows(const Tensor& hidden, const Tensor& weight,
                       losses.narrow(0, first, count), classes, options, requested.any());
     if (requested.hidden)
       gradients.hidden.narrow(0, first, count).copy_(product(logits, weight.t()));
-    if (requested.weight) add_to(gradients.weight, product(logits.t(), part.t()));
+    if (requested.weight) add_weight_gradient(gradients.weight, logits, part);
     if (requested.bias) add_to(gradients.bias, bias_gradient(logits));
   }
   for (Tensor* const each : {&gradients.weight, &gradients.bias})

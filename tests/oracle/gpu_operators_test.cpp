@@ -11,9 +11,12 @@
 
 #include "device.h"
 #include "hasten/ops/ops.h"
+#include "hasten/prepare/precision.h"
 #include "ops/composed_attention.h"
 #include "ops/dropout_state.h"
 #include "ops/embedding_gradient.h"
+#include "ops/float_product.h"
+#include "ops/gpu_linear.h"
 #include "ops/gpu_rows.h"
 #include "ops/softmax_dropout.h"
 #include "unit/device/emulated_row_kernels.h"
@@ -298,6 +301,170 @@ TEST_CASE("GPU operators: the gradient of an embedding table equals LibTorch's")
   const Tensor none = ops::embedding_gradient(on_device(at::zeros({0, 4})),
                                               on_device(at::zeros({0}, at::kLong)), 3, -1);
   CHECK(at::equal(none.cpu(), at::zeros({3, 4})));
+}
+
+namespace {
+
+struct LinearCase {
+  at::ScalarType type;
+  std::vector<std::int64_t> sizes;  // of x
+  std::int64_t out;
+  bool has_bias, transposed;
+};
+
+std::vector<LinearCase> linear_cases() {
+  std::vector<LinearCase> all;
+  for (const at::ScalarType type : kTypes) {
+    for (const std::vector<std::int64_t>& sizes :
+         std::vector<std::vector<std::int64_t>>{{8}, {5, 16}, {2, 3, 24}, {2, 2, 40, 64}}) {
+      for (const bool has_bias : {false, true}) {
+        for (const bool transposed : {false, true})
+          all.push_back({type, sizes, 24, has_bias, transposed});
+      }
+    }
+    all.push_back({type, {700, 8}, 16, true, false});  // several parts of the bias's gradient
+  }
+  return all;
+}
+
+// Autocast to a type of 16 bits, or nothing for float.
+AutocastGuard autocast_to(at::ScalarType type) {
+  const Precision precision = type == at::kFloat  ? Precision::no
+                              : type == at::kHalf ? Precision::fp16
+                                                  : Precision::bf16;
+  return {precision, tested::device().type()};
+}
+
+}  // namespace
+
+// The gradients of parameters must not be rounded to 16 bits, so they are near those of exact products.
+TEST_CASE("GPU operators: linear and its gradients equal those of exact products") {
+  torch::manual_seed(8);
+  const Kernels kernels;
+  for (const LinearCase& c : linear_cases()) {
+    CAPTURE(c.type);
+    CAPTURE(c.sizes);
+    CAPTURE(c.has_bias);
+    CAPTURE(c.transposed);
+    const std::int64_t in = c.sizes.back();
+    const Tensor x = leaf(at::randn(c.sizes).to(c.type)),
+                 weight = leaf(c.transposed ? at::randn({in, c.out}) : at::randn({c.out, in})),
+                 bias = c.has_bias ? leaf(at::randn({c.out})) : Tensor();
+    Tensors inputs = {x, weight};
+    if (c.has_bias) inputs.push_back(bias);
+    Tensors got;
+    Tensor y, of_result;
+    {
+      const AutocastGuard autocast = autocast_to(c.type);
+      y = ops::gpu_linear(x, weight, bias, c.transposed);
+      CHECK((y.scalar_type() == c.type));
+      of_result = at::randn_like(y);
+    }
+    got = torch::autograd::grad({y}, inputs, {of_result});
+
+    const auto exact = [&](const Tensor& t) { return t.detach().cpu().to(at::kDouble); };
+    const Tensor matrix = exact(weight.to(c.type)), w = c.transposed ? matrix.t() : matrix,
+                 rows = exact(x).reshape({-1, in}), dy = exact(of_result).reshape({-1, c.out});
+    Tensor expected = rows.mm(w.t());
+    if (c.has_bias) expected = expected + exact(bias.to(c.type));
+    check_near(y.reshape({-1, c.out}), expected, 4 * rounding(c.type));
+    const Tensor dw = dy.t().mm(rows);
+    check_near(got[0].reshape({-1, in}), dy.mm(w), 4 * rounding(c.type));
+    for (std::size_t i = 0; i < got.size(); ++i)
+      CHECK((got[i].scalar_type() == inputs[i].scalar_type()));
+    check_near(got[1], c.transposed ? dw.t() : dw, 2e-5);
+    if (c.has_bias) check_near(got[2], dy.sum(0), 2e-5);
+  }
+}
+
+TEST_CASE("GPU operators: linear with frozen parts, shared weights, and 16-bit parameters") {
+  torch::manual_seed(9);
+  const Kernels kernels;
+  const Tensor x = leaf(at::randn({4, 8})), weight = leaf(at::randn({8, 8})),
+               bias = leaf(at::randn({8})), frozen = on_device(at::randn({8, 8}));
+  const AutocastGuard autocast = autocast_to(at::kBFloat16);
+  const auto apply = [&](const Tensor& in, const Tensor& w) {
+    return ops::gpu_linear(in, w, bias, /*transposed=*/false);
+  };
+  // A weight that is used twice gets the sum of both gradients.
+  const Tensor twice = apply(apply(x, weight), weight);
+  const Tensor usual = at::linear(at::linear(x, weight, bias), weight, bias);
+  const auto gradients = [&](const Tensor& y, const Tensors& of) {
+    return torch::autograd::grad({y.to(at::kFloat).sum()}, of, {}, /*retain_graph=*/true);
+  };
+  const auto check = [](const Tensor& a, const Tensor& b) {
+    CHECK(((a - b).norm() / b.norm()).item<double>() < 2e-2);
+  };
+  check(twice, usual);
+  const auto a = gradients(twice, {x, weight, bias}), b = gradients(usual, {x, weight, bias});
+  for (std::size_t i = 0; i < a.size(); ++i) check(a[i], b[i]);
+  CHECK(apply(on_device(at::randn({4, 8})), frozen).requires_grad());  // because of the bias
+  check(gradients(apply(x, frozen), {x})[0], gradients(at::linear(x, frozen, bias), {x})[0]);
+  const Tensor small = leaf(at::randn({8, 8}).to(at::kBFloat16));
+  CHECK((gradients(apply(x, small), {small})[0].scalar_type() == at::kBFloat16));
+}
+
+TEST_CASE("GPU operators: the gradients of linear can be differentiated, also under autocast") {
+  torch::manual_seed(10);
+  const Kernels kernels;
+  const Tensor x = leaf(at::randn({3, 4, 8})), weight = leaf(at::randn({6, 8})),
+               bias = leaf(at::randn({6}));
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    CAPTURE(type);
+    const auto second = [&](const auto& linear) {
+      Tensor y;
+      {
+        const AutocastGuard autocast = autocast_to(type);
+        y = linear();
+      }
+      const auto first = torch::autograd::grad({y.to(at::kFloat).square().sum()}, {x, weight}, {},
+                                               true, /*create_graph=*/true);
+      return torch::autograd::grad({first[0].square().sum() + first[1].square().sum()},
+                                   {x, weight, bias});
+    };
+    const auto a = second([&] { return ops::gpu_linear(x, weight, bias, /*transposed=*/false); }),
+               b = second([&] { return at::linear(x, weight, bias); });
+    for (std::size_t i = 0; i < a.size(); ++i)
+      CHECK(((a[i] - b[i]).norm() / b[i].norm()).item<double>() <
+            (type == at::kFloat ? 1e-5 : 3e-2));
+  }
+}
+
+TEST_CASE("GPU operators: a product in float is not rounded to 16 bits, and adds to a sum") {
+  torch::manual_seed(11);
+  const Kernels kernels;
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+    CAPTURE(type);
+    const Tensor a = at::randn({24, 40}).to(type), b = at::randn({24, 16}).to(type);
+    Tensor sum = ops::float_product(on_device(a).t(), on_device(b));
+    const Tensor once = a.to(at::kDouble).t().mm(b.to(at::kDouble));
+    CHECK((sum.scalar_type() == at::kFloat));
+    check_near(sum, once, 1e-5);
+    ops::add_float_product(sum, on_device(a).t(), on_device(b));
+    check_near(sum, 2 * once, 1e-5);
+  }
+}
+
+TEST_CASE("GPU operators: linear_cross_entropy adds the gradients of many rows") {
+  torch::manual_seed(12);
+  const bool on_cpu = tested::device().is_cpu();
+  const std::int64_t rows = on_cpu ? 300 : 6000, classes = on_cpu ? 1000 : 50304;
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+    if (on_cpu && type == at::kHalf) continue;  // the CPU has no kernel for it
+    CAPTURE(type);
+    const Tensor hidden = leaf((at::randn({rows, 16}) * 0.5).to(type)),
+                 weight = leaf((at::randn({classes, 16}) * 0.5).to(type)),
+                 labels = on_device(at::randint(classes, {rows}, at::kLong));
+    const Tensor wide = leaf(hidden.detach().to(at::kFloat)),
+                 wide_weight = leaf(weight.detach().to(at::kFloat));
+    const Tensor got = ops::linear_cross_entropy(hidden, weight, {}, labels);
+    const Tensor expected = at::cross_entropy_loss(at::linear(wide, wide_weight), labels);
+    CHECK(got.item<double>() == doctest::Approx(expected.item<double>()).epsilon(1e-3));
+    const auto a = torch::autograd::grad({got}, {hidden, weight}),
+               b = torch::autograd::grad({expected}, {wide, wide_weight});
+    for (std::size_t i = 0; i < a.size(); ++i)
+      CHECK(((a[i].to(at::kFloat) - b[i]).norm() / b[i].norm()).item<double>() < 2e-2);
+  }
 }
 
 TEST_CASE("GPU operators: an id outside of the table is refused") {

@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "device/cuda/row_kernel_library.h"
@@ -21,6 +22,7 @@
 #include "hasten/models/recomputation.h"
 #include "hasten/models/vit.h"
 #include "hasten/ops/ops.h"
+#include "hasten/prepare/precision.h"
 #include "hasten/trainer/estimate.h"
 #include "unit/code_of.h"
 
@@ -37,21 +39,30 @@ class KernelsVariable {
   ~KernelsVariable() { unsetenv("HASTEN_CUDA_KERNELS"); }
 };
 
-// The names of hasten's operators that a function calls.
+// The names of the operators that a function calls, in order.
 template <class Function>
-Names own_operators_in(Function function) {
-  static Names seen;
+std::vector<std::string> operators_in(Function function) {
+  static std::vector<std::string> seen;
   seen.clear();
   const auto handle = at::addThreadLocalCallback(
       at::RecordFunctionCallback([](const at::RecordFunction& called)
                                      -> std::unique_ptr<at::ObserverContext> {
-        const std::string name = called.name();
-        if (name.find("hasten::") == 0) seen.insert(name);
+        seen.emplace_back(called.name());
         return nullptr;
       }).scopes({at::RecordScope::FUNCTION}));
   function();
   at::removeCallback(handle);
   return seen;
+}
+
+// The names of hasten's operators that a function calls.
+template <class Function>
+Names own_operators_in(Function function) {
+  Names own;
+  for (const std::string& name : operators_in(function)) {
+    if (name.find("hasten::") == 0) own.insert(name);
+  }
+  return own;
 }
 
 // The same in a forward and a backward pass of each operator.
@@ -142,7 +153,6 @@ Names operators_of_vit() {
 const Names kUntried = {"hasten::dropout_add_pre_norm", "hasten::dropout_add_pre_norm_backward",
                         "hasten::softmax_dropout", "hasten::softmax_dropout_backward",
                         "hasten::embedding_gradient"};
-
 bool has_any(const Names& names, const Names& of) {
   return std::any_of(of.begin(), of.end(),
                      [&](const std::string& each) { return names.contains(each); });
@@ -259,6 +269,102 @@ TEST_CASE(
   const anatomy::Report all = estimate_of("gpt2");
   CHECK(bytes_of(all.memory.at_peak, anatomy::Component::unknown) == 0);
   CHECK(anatomy::expected_step_time(all)->kernels < anatomy::expected_step_time(usual)->kernels);
+}
+
+TEST_CASE("dry GPU kernels: gradients of weights are float products, without casts") {
+  const DryRun dry(find_gpu("cuda:h100-80gb"));
+  const auto on_gpu = at::TensorOptions().device(at::kCUDA);
+  const at::Tensor x = at::zeros({2, 8, 64}, on_gpu.dtype(at::kBFloat16)).requires_grad_(),
+                   bias = at::zeros({32}, on_gpu).requires_grad_();
+  const auto of_linear = [&](bool transposed) {
+    const at::Tensor weight =
+        at::zeros(transposed ? at::IntArrayRef{64, 32} : at::IntArrayRef{32, 64}, on_gpu)
+            .requires_grad_();
+    at::Tensor y;
+    std::vector<std::string> names = operators_in([&] {
+      const AutocastGuard autocast(Precision::bf16, at::kCUDA);
+      y = transposed ? ops::linear_transposed(x, weight, bias) : ops::linear(x, weight, bias);
+    });
+    CHECK((y.scalar_type() == at::kBFloat16));
+    CHECK(y.sizes() == at::IntArrayRef{2, 8, 32});
+    const at::Tensor of_result = at::zeros_like(y);
+    const auto backward = operators_in([&] { y.backward(of_result); });
+    CHECK((weight.grad().scalar_type() == at::kFloat));
+    CHECK(weight.grad().sizes() == weight.sizes());
+    CHECK((x.grad().scalar_type() == at::kBFloat16));
+    const bool casts = std::count(backward.begin(), backward.end(), "aten::_to_copy") > 0;
+    names.insert(names.end(), backward.begin(), backward.end());
+    return std::pair(names.size(), casts);
+  };
+  for (const bool transposed : {false, true}) {
+    CAPTURE(transposed);
+    const auto [usual, usual_casts] = of_linear(transposed);
+    const KernelsVariable all("all");
+    const auto [own, own_casts] = of_linear(transposed);
+    CHECK(usual_casts);
+    CHECK_FALSE(own_casts);
+    CHECK(3 * own < 2 * usual);
+  }
+}
+
+TEST_CASE(
+    "dry GPU kernels: float layers, evaluation and other types of LibTorch's stay as they are") {
+  const KernelsVariable all("all");
+  const DryRun dry(find_gpu("cuda:h100-80gb"));
+  const auto on_gpu = at::TensorOptions().device(at::kCUDA);
+  for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16}) {
+    CAPTURE(type);
+    const at::Tensor x = at::zeros({3, 64}, on_gpu.dtype(type)),
+                     weight = at::zeros({32, 64}, on_gpu.dtype(type)).requires_grad_();
+    const at::Tensor y = ops::linear(x, weight, {});
+    CHECK((y.scalar_type() == type));
+    y.sum().backward();
+    CHECK((weight.grad().scalar_type() == type));
+    const at::NoGradGuard no_grad;
+    CHECK_FALSE(ops::linear(x, weight, {}).requires_grad());
+  }
+}
+
+TEST_CASE("dry GPU kernels: the products of the loss add the gradients of the weight") {
+  const DryRun dry(find_gpu("cuda:h100-80gb"));
+  const auto on_gpu = at::TensorOptions().device(at::kCUDA);
+  const auto operators = [&](at::ScalarType type) {
+    const at::Tensor hidden = at::zeros({6000, 16}, on_gpu.dtype(type)).requires_grad_(),
+                     weight = at::zeros({50304, 16}, on_gpu).requires_grad_(),
+                     labels = at::zeros({6000}, on_gpu.dtype(at::kLong));
+    const auto names = operators_in([&] {
+      const AutocastGuard autocast(type == at::kHalf ? Precision::fp16 : Precision::bf16,
+                                   at::kCUDA);
+      ops::linear_cross_entropy(hidden, weight, {}, labels).backward();
+    });
+    CHECK((weight.grad().scalar_type() == at::kFloat));
+    CHECK(weight.grad().sizes() == weight.sizes());
+    return names;
+  };
+  const auto count = [](const std::vector<std::string>& names, const char* name) {
+    return std::count(names.begin(), names.end(), name);
+  };
+  for (const auto type : {at::kBFloat16, at::kHalf}) {
+    CAPTURE(type);
+    CHECK(count(operators(type), "aten::add_") > 0);
+    const KernelsVariable all("all");
+    const auto names = operators(type);
+    CHECK(count(names, "aten::add_") == 0);
+    CHECK(count(names, "aten::addmm") == 2);  // of three parts
+  }
+}
+
+TEST_CASE("dry GPU kernels: products in float have the FLOP of others") {
+  const auto product_flops = [](const anatomy::Report& report) {
+    double sum = 0;
+    for (const auto& row : report.operations) {
+      if (row.name == "aten::mm" || row.name == "aten::addmm") sum += row.flops;
+    }
+    return sum;
+  };
+  const double usual = product_flops(estimate_of("gpt2"));
+  const KernelsVariable on("all");
+  CHECK(product_flops(estimate_of("gpt2")) == doctest::Approx(usual).epsilon(2e-3));
 }
 
 TEST_CASE("dry GPU kernels: a wrong value is refused, and a library that cannot be loaded named") {

@@ -4,7 +4,7 @@
 //   const EmulatedRowKernels emulated;            // for its life
 //   const Tensor y = ops::softmax_dropout(...);   // runs the GPU's kernels
 //
-// Only the operators that the CPU has no kernel for are there.
+// Only the operators that the CPU has no kernel for are there, those of LibTorch's included.
 #pragma once
 
 #include <torch/library.h>
@@ -18,12 +18,15 @@ namespace hasten {
 class EmulatedRowKernels final : public RowKernelModule {
  public:
   EmulatedRowKernels()
-      : library_(torch::Library::IMPL, "hasten", c10::DispatchKey::CPU, __FILE__, __LINE__) {
+      : library_(torch::Library::IMPL, "hasten", c10::DispatchKey::CPU, __FILE__, __LINE__),
+        libtorch_(torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__, __LINE__) {
     library_.impl("dropout_add_pre_norm", ops::dropout_add_pre_norm_gpu);
     library_.impl("dropout_add_pre_norm_backward", ops::dropout_add_pre_norm_backward_gpu);
     library_.impl("softmax_dropout", ops::softmax_dropout_gpu);
     library_.impl("softmax_dropout_backward", ops::softmax_dropout_backward_gpu);
     library_.impl("embedding_gradient", ops::embedding_gradient_gpu);
+    libtorch_.impl("mm.dtype", product_of_type);
+    libtorch_.impl("addmm.dtype_out", add_product_of_type);
     replace_gpu_row_kernels(this);
   }
   EmulatedRowKernels(const EmulatedRowKernels&) = delete;
@@ -82,7 +85,18 @@ class EmulatedRowKernels final : public RowKernelModule {
     return nullptr;
   }
 
-  torch::Library library_;
+  // The products whose results have another type, which LibTorch has for CUDA only.
+  static at::Tensor product_of_type(const at::Tensor& a, const at::Tensor& b, at::ScalarType type) {
+    return at::mm(a.to(type), b.to(type));
+  }
+  static at::Tensor& add_product_of_type(const at::Tensor& sum, const at::Tensor& a,
+                                         const at::Tensor& b, at::ScalarType type,
+                                         const at::Scalar& beta, const at::Scalar& alpha,
+                                         at::Tensor& out) {
+    return at::addmm_out(out, sum, a.to(type), b.to(type), beta, alpha);
+  }
+
+  torch::Library library_, libtorch_;
 };
 
 }  // namespace hasten
