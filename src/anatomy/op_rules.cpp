@@ -296,6 +296,9 @@ void element_wise(OpTable& t) {
   };
   add_own("bias_gelu", per_input<9>);
   add_own("bias_gelu_backward", per_input<16>);
+  // Bias 1, share 8 and product 1; bias and share, slope 9, gradient 1 and sum 1.
+  add_own("bias_tanh_gelu", per_input<10>);
+  add_own("bias_tanh_gelu_backward", per_input<20>);
   add_own("silu_multiply", per_input<6>);
   add_own("silu_multiply_backward", per_input<13>);
   add_own("rotate", per_input<3>);

@@ -48,7 +48,10 @@ StreamRule stream_rule(std::string_view name) {
       {"hasten::bias_gelu_backward", {.numbers = 0.85 * kGeluBackward}},
       {"hasten::dropout_add_norm", {.share = 0.7}},
       {"hasten::dropout_add_norm_backward", {.share = 0.55}},
-      // No GPU has run the next five. The shares are those of similar kernels.
+      // No GPU has run the next eight. The shares are those of similar kernels.
+      {"hasten::bias_tanh_gelu", {.numbers = kGelu}},
+      {"hasten::bias_tanh_gelu_backward", {.numbers = 0.85 * kGeluBackward}},
+      {"hasten::column_sum", {.share = 0.8}},
       {"hasten::dropout_add_pre_norm", {.share = 0.7}},
       {"hasten::dropout_add_pre_norm_backward", {.share = 0.55}},
       {"hasten::embedding_gradient", {.share = 0.5, .kernels = 2}},

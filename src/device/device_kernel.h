@@ -14,6 +14,8 @@ enum class DeviceKernel {
   softmax_dropout,       // the softmax and the dropout of ops::eager_attention
   embedding_gradient,    // the gradients of the tables of ops::embedding_sum
   linear,                // ops::linear with gradients of weights in float from their product
+  column_sum,            // the gradients of the biases of ops::linear
+  bias_tanh_gelu,        // ops::bias_tanh_gelu and its backward pass
   weight_gradient_sum,   // the sum of a weight's gradients in products of ops::linear_cross_entropy
 };
 

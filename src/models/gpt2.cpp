@@ -61,7 +61,7 @@ class GPT2Block : public torch::nn::Module, public RecomputableLayer {
     const at::Tensor seen = attend(normed_by(*norm_1_, in), pass);
     ops::NormedStream mixed =
         add_and_normalize(*mixed_, *norm_2_, seen, in.stream, dropout_, is_training());
-    const at::Tensor inner = activate(activation_, (*up_)(mixed.normed));
+    const at::Tensor inner = activate(activation_, *up_, mixed.normed);
     mixed.normed.reset();  // Only a backward pass needs it now.
     return add_for_next(*down_, next, inner, mixed.stream, dropout_, is_training());
   }

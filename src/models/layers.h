@@ -14,6 +14,7 @@
 #include "hasten/formats/tensor_dict.h"
 #include "hasten/models/linear_layers.h"
 #include "hasten/ops/ops.h"
+#include "ops/bias_tanh_gelu.h"
 
 namespace hasten {
 
@@ -142,18 +143,24 @@ class Convolution : public torch::nn::Module {
 };
 
 // Applies the activation, named as in transformers.
+inline bool is_tanh_gelu(const std::string& name) {
+  return name == "gelu_new" || name == "gelu_pytorch_tanh";
+}
 inline at::Tensor activate(const std::string& name, const at::Tensor& u) {
   if (name == "gelu") return at::gelu(u);
-  if (name == "gelu_new" || name == "gelu_pytorch_tanh") return at::gelu(u, "tanh");
+  if (is_tanh_gelu(name)) return at::gelu(u, "tanh");
   if (name == "relu") return at::relu(u);
   if (name == "tanh") return at::tanh(u);
   return at::silu(u);
 }
 
 // Applies the activation to a projection of x.
-inline at::Tensor activate(const std::string& name, const Projection& dense, const at::Tensor& x) {
-  if (name != "gelu" || !ops::fuses_bias(x)) return activate(name, dense(x));
-  return ops::bias_gelu(dense.product(x), dense.bias);
+template <class AnyProjection>
+at::Tensor activate(const std::string& name, const AnyProjection& dense, const at::Tensor& x) {
+  if (name == "gelu" && ops::fuses_bias(x)) return ops::bias_gelu(dense.product(x), dense.bias);
+  if (is_tanh_gelu(name) && ops::fuses_bias_tanh_gelu(x, dense.bias))
+    return ops::bias_tanh_gelu(dense.product(x), dense.bias);
+  return activate(name, dense(x));
 }
 
 // Returns the normalized stream, which `norm` computes unless the layer before has.

@@ -9,6 +9,7 @@
 #include "device/device.h"
 #include "ops/cpu.h"
 #include "ops/float_product.h"
+#include "ops/product.h"
 
 namespace hasten::ops {
 namespace {
@@ -43,6 +44,13 @@ Tensor transpose_of(const Tensor& x) { return x.transpose(0, 1); }
 Tensor parameter_gradient(const Tensor& a, const Tensor& b, at::ScalarType type) {
   if (a.scalar_type() == type) return at::mm(a, b);
   return type == at::kFloat ? float_product(a, b) : at::mm(a, b).to(type);
+}
+
+// Returns the sum over the rows of dy in the type of the bias.
+Tensor sum_for_bias(const Tensor& dy, at::ScalarType type) {
+  const bool fits = type == at::kFloat && dy.is_contiguous() && !dy.device().is_cpu() &&
+                    device_of(dy.device()).has_kernel(DeviceKernel::column_sum, dy.scalar_type());
+  return fits ? column_sum(dy) : dy.sum(0, /*keepdim=*/false, type);
 }
 
 struct GpuLinear : torch::autograd::Function<GpuLinear> {
@@ -83,8 +91,10 @@ struct GpuLinear : torch::autograd::Function<GpuLinear> {
       gradients[1] =
           records ? at::mm(first, second).to(type) : parameter_gradient(first, second, type);
     }
-    if (has_bias && context->needs_input_grad(2))
-      gradients[2] = dy.sum(0, /*keepdim=*/false, data["bias_type"].toScalarType());
+    if (has_bias && context->needs_input_grad(2)) {
+      const at::ScalarType type = data["bias_type"].toScalarType();
+      gradients[2] = records ? dy.sum(0, /*keepdim=*/false, type) : sum_for_bias(dy, type);
+    }
     return gradients;
   }
 };

@@ -50,27 +50,57 @@ gpu::Decisions gpu_decisions(std::int64_t seed, double p, const std::optional<Te
       .seed_at = seed_at ? static_cast<const std::uint64_t*>(seed_at->const_data_ptr()) : nullptr};
 }
 
+gpu::BiasGeluCall<> gelu_call(const Tensor& x, const Tensor& bias, const Tensor& y) {
+  return {.x = gpu_in(x, x),
+          .bias = floats(bias),
+          .y = gpu_out(y, x),
+          .rows = row_count(x),
+          .columns = x.size(-1)};
+}
+
+gpu::BiasGeluBackwardCall<> gelu_backward_call(const Tensor& dy, const Tensor& x,
+                                               const Tensor& bias, const Tensor& dx,
+                                               const Tensor& sums) {
+  return {.dy = gpu_in(dy, x),
+          .x = gpu_in(x, x),
+          .bias = floats(bias),
+          .dx = gpu_out(dx, x),
+          .sums = new_floats(sums),
+          .parts = sums.size(0),
+          .rows = row_count(x),
+          .columns = x.size(-1)};
+}
+
 void bias_gelu_gpu(const Tensor& x, const Tensor& bias, const Tensor& y) {
-  start_gpu(x,
-            gpu::BiasGeluCall<>{.x = gpu_in(x, x),
-                                .bias = floats(bias),
-                                .y = gpu_out(y, x),
-                                .rows = row_count(x),
-                                .columns = x.size(-1)},
-            number_type(x));
+  start_gpu(x, gelu_call(x, bias, y), number_type(x));
 }
 
 void bias_gelu_backward_gpu(const Tensor& dy, const Tensor& x, const Tensor& bias, const Tensor& dx,
                             const Tensor& sums) {
+  start_gpu(x, gelu_backward_call(dy, x, bias, dx, sums), number_type(x));
+}
+
+}  // namespace
+
+void bias_tanh_gelu_gpu(const Tensor& x, const Tensor& bias, const Tensor& y) {
+  start_gpu(x, gpu::BiasTanhGeluCall{gelu_call(x, bias, y)}, number_type(x));
+}
+
+void bias_tanh_gelu_backward_gpu(const Tensor& dy, const Tensor& x, const Tensor& bias,
+                                 const Tensor& dx, const Tensor& sums) {
+  start_gpu(x, gpu::BiasTanhGeluBackwardCall{gelu_backward_call(dy, x, bias, dx, sums)},
+            number_type(x));
+}
+
+namespace {
+
+void column_sum_gpu(const Tensor& x, const Tensor& sums) {
   start_gpu(x,
-            gpu::BiasGeluBackwardCall<>{.dy = gpu_in(dy, x),
-                                        .x = gpu_in(x, x),
-                                        .bias = floats(bias),
-                                        .dx = gpu_out(dx, x),
-                                        .sums = new_floats(sums),
-                                        .parts = sums.size(0),
-                                        .rows = row_count(x),
-                                        .columns = x.size(-1)},
+            gpu::ColumnSumCall<>{.x = gpu_in(x, x),
+                                 .sums = new_floats(sums),
+                                 .parts = sums.size(0),
+                                 .rows = x.size(0),
+                                 .columns = x.size(1)},
             number_type(x));
 }
 
@@ -278,6 +308,9 @@ void embedding_sum_gpu(const Tensor& word, const std::optional<Tensor>& position
 TORCH_LIBRARY_IMPL(hasten, CUDA, library) {
   library.impl("bias_gelu", bias_gelu_gpu);
   library.impl("bias_gelu_backward", bias_gelu_backward_gpu);
+  library.impl("bias_tanh_gelu", bias_tanh_gelu_gpu);
+  library.impl("bias_tanh_gelu_backward", bias_tanh_gelu_backward_gpu);
+  library.impl("column_sum", column_sum_gpu);
   library.impl("dropout", dropout_gpu);
   library.impl("dropout_add_norm", dropout_add_norm_gpu);
   library.impl("dropout_add_norm_backward", dropout_add_norm_backward_gpu);

@@ -18,6 +18,12 @@
 
 namespace hasten::ops {
 
+// Computes y = gelu(x + bias) with the approximation by tanh. x and y have one type and shape [..., n].
+void bias_tanh_gelu_gpu(const Tensor& x, const Tensor& bias, const Tensor& y);
+// Computes dx, and to sums [parts, n] the sums of dx over the rows of each part.
+void bias_tanh_gelu_backward_gpu(const Tensor& dy, const Tensor& x, const Tensor& bias,
+                                 const Tensor& dx, const Tensor& sums);
+
 // What dropout_add_pre_norm() computes if the kernel fits.
 NormedStream fused_dropout_add_pre_norm(const Tensor& x, const Tensor& bias, const Tensor& residual,
                                         const Tensor& gamma, const Tensor& beta, double epsilon,

@@ -81,7 +81,7 @@ Tensor product(const Tensor& a, const Tensor& b, const std::optional<Tensor>& bi
 }
 
 Tensor column_sum(const Tensor& x) {
-  const Tensor sums = partial_sums(x, x.size(1));
+  const Tensor sums = partial_sums(x, x.size(1), {.rows = 64, .most = 256});
   call_operator<column_sum_cpu>("hasten::column_sum", x, sums);
   return total(sums);
 }

@@ -12,6 +12,7 @@
 #include "device.h"
 #include "hasten/ops/ops.h"
 #include "hasten/prepare/precision.h"
+#include "ops/bias_tanh_gelu.h"
 #include "ops/composed_attention.h"
 #include "ops/dropout_state.h"
 #include "ops/embedding_gradient.h"
@@ -301,6 +302,39 @@ TEST_CASE("GPU operators: the gradient of an embedding table equals LibTorch's")
   const Tensor none = ops::embedding_gradient(on_device(at::zeros({0, 4})),
                                               on_device(at::zeros({0}, at::kLong)), 3, -1);
   CHECK(at::equal(none.cpu(), at::zeros({3, 4})));
+}
+
+TEST_CASE("GPU operators: bias_tanh_gelu and its gradients equal LibTorch's") {
+  torch::manual_seed(7);
+  const Kernels kernels;
+  for (const at::ScalarType type : kTypes) {
+    for (const std::vector<std::int64_t>& sizes :
+         std::vector<std::vector<std::int64_t>>{{1, 3}, {2, 3, 128}, {70, 36}, {300, 264}}) {
+      CAPTURE(type);
+      CAPTURE(sizes);
+      const Tensor x = leaf(at::randn(sizes).mul_(2).to(type)),
+                   bias = leaf(at::randn({sizes.back()}));
+      const Tensor got = ops::bias_tanh_gelu(x, bias);
+      CHECK((got.scalar_type() == type));
+      const Tensor expected = at::gelu(x.to(at::kFloat) + bias, "tanh");
+      check_near(got, expected, rounding(type));
+      const Tensor of_result = on_device(at::randn(sizes).to(type));
+      const auto gradients = [&](const Tensor& y) {
+        return torch::autograd::grad({(y.to(at::kFloat) * of_result.to(at::kFloat)).sum()},
+                                     {x, bias}, {}, /*retain_graph=*/true);
+      };
+      const auto a = gradients(got), b = gradients(expected);
+      check_near(a[0], b[0], rounding(type));
+      CHECK((a[1].scalar_type() == at::kFloat));
+      check_near(a[1], b[1], 4e-5);
+    }
+  }
+  const Tensor x = leaf(at::randn({3, 8})), bias = leaf(at::randn({8}));
+  const auto second = [&](const Tensor& y) {
+    const Tensor first = torch::autograd::grad({y.square().sum()}, {x}, {}, true, true)[0];
+    return torch::autograd::grad({first.square().sum()}, {bias})[0];
+  };
+  check_near(second(ops::bias_tanh_gelu(x, bias)), second(at::gelu(x + bias, "tanh")), 1e-4);
 }
 
 namespace {

@@ -26,6 +26,7 @@ const Module<const RowKernelModule*()>& kernel_module() {
 constexpr DeviceKernel kUntried[] = {
     DeviceKernel::dropout_add_pre_norm, DeviceKernel::softmax_dropout,
     DeviceKernel::embedding_gradient,   DeviceKernel::linear,
+    DeviceKernel::column_sum,           DeviceKernel::bias_tanh_gelu,
     DeviceKernel::weight_gradient_sum};
 
 const RowKernelModule* replacement = nullptr;

@@ -12,6 +12,10 @@ class RowKernelModule {
   // Each returns null, or the text of an error. Thread rule: any thread.
   virtual const char* start(int gpu, const gpu::BiasGeluCall<>&, gpu::NumberType) const = 0;
   virtual const char* start(int gpu, const gpu::BiasGeluBackwardCall<>&, gpu::NumberType) const = 0;
+  virtual const char* start(int gpu, const gpu::BiasTanhGeluCall&, gpu::NumberType) const = 0;
+  virtual const char* start(int gpu, const gpu::BiasTanhGeluBackwardCall&,
+                            gpu::NumberType) const = 0;
+  virtual const char* start(int gpu, const gpu::ColumnSumCall<>&, gpu::NumberType) const = 0;
   virtual const char* start(int gpu, const gpu::DropoutCall<>&, gpu::NumberType) const = 0;
   virtual const char* start(int gpu, const gpu::DropoutAddNormCall<>&, gpu::NumberType) const = 0;
   virtual const char* start(int gpu, const gpu::DropoutAddNormBackwardCall<>&,

@@ -20,6 +20,8 @@ class EmulatedRowKernels final : public RowKernelModule {
   EmulatedRowKernels()
       : library_(torch::Library::IMPL, "hasten", c10::DispatchKey::CPU, __FILE__, __LINE__),
         libtorch_(torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__, __LINE__) {
+    library_.impl("bias_tanh_gelu", ops::bias_tanh_gelu_gpu);
+    library_.impl("bias_tanh_gelu_backward", ops::bias_tanh_gelu_backward_gpu);
     library_.impl("dropout_add_pre_norm", ops::dropout_add_pre_norm_gpu);
     library_.impl("dropout_add_pre_norm_backward", ops::dropout_add_pre_norm_backward_gpu);
     library_.impl("softmax_dropout", ops::softmax_dropout_gpu);
@@ -38,6 +40,16 @@ class EmulatedRowKernels final : public RowKernelModule {
   }
   const char* start(int, const gpu::BiasGeluBackwardCall<>& call,
                     gpu::NumberType type) const override {
+    return run(call, type);
+  }
+  const char* start(int, const gpu::BiasTanhGeluCall& call, gpu::NumberType type) const override {
+    return run(call, type);
+  }
+  const char* start(int, const gpu::BiasTanhGeluBackwardCall& call,
+                    gpu::NumberType type) const override {
+    return run(call, type);
+  }
+  const char* start(int, const gpu::ColumnSumCall<>& call, gpu::NumberType type) const override {
     return run(call, type);
   }
   const char* start(int, const gpu::DropoutCall<>& call, gpu::NumberType type) const override {

@@ -185,6 +185,52 @@ TEST_CASE("row kernels: bias_gelu and its backward pass equal the CPU's") {
     });
 }
 
+TEST_CASE("row kernels: bias_tanh_gelu and its backward pass equal LibTorch's") {
+  torch::manual_seed(1);
+  for (const Case& c : cases())
+    capture(c, [&] {
+      check_gelu<BiasTanhGeluCall, BiasTanhGeluBackwardCall>(
+          c, [](const Tensor& x, const Tensor& bias) { return at::gelu(x + bias, "tanh"); });
+    });
+}
+
+TEST_CASE("row kernels: bias_tanh_gelu is 0 or its argument far from 0, and NaN for NaN") {
+  const Tensor x = at::tensor({-1e4f, -30.0f, 30.0f, 1e4f}), bias = at::zeros({4}),
+               y = at::empty_like(x);
+  const auto run = [&] {
+    start(BiasTanhGeluCall{{.x = x.const_data_ptr(),
+                            .bias = bias.const_data_ptr<float>(),
+                            .y = y.mutable_data_ptr(),
+                            .rows = 1,
+                            .columns = 4}},
+          NumberType::f32, emulated);
+  };
+  run();
+  CHECK(at::equal(y, at::tensor({0.0f, 0.0f, 30.0f, 1e4f})));
+  x.fill_(std::numeric_limits<float>::quiet_NaN());
+  run();
+  CHECK(y.isnan().all().item<bool>());
+}
+
+TEST_CASE("row kernels: the sums of columns equal LibTorch's, and do not overflow in 16 bits") {
+  torch::manual_seed(2);
+  for (const Case& c : cases()) {
+    capture(c, [&] {
+      const Tensor x = numbers(c).mul_(1000);
+      for (const Index parts : {1, 3}) {
+        const Tensor sums = at::full({parts, c.columns}, 7.0f);
+        start(ColumnSumCall<>{.x = x.const_data_ptr(),
+                              .sums = sums.mutable_data_ptr<float>(),
+                              .parts = parts,
+                              .rows = c.rows,
+                              .columns = c.columns},
+              c.type, emulated);
+        CHECK(at::allclose(sums.sum(0), x.to(at::kDouble).sum(0).to(at::kFloat), 1e-5, 1e-2));
+      }
+    });
+  }
+}
+
 TEST_CASE("row kernels: the cross entropy and its gradient equal LibTorch's, also with padding") {
   torch::manual_seed(3);
   for (const Case& c : cases()) {

@@ -1,5 +1,5 @@
 // File: device/cuda/kernels/gelu_kernels.h (internal)
-// The kernels of bias_gelu and of its backward pass.
+// The kernels of bias_gelu and bias_tanh_gelu and of their backward passes.
 #pragma once
 
 #include <cmath>
@@ -22,11 +22,32 @@ HASTEN_GPU_CODE Normal normal_at(float u) {
   const float tail = series * exponential;
   return {u < 0 ? tail : 1.0f - tail, 0.398942280f * exponential};
 }
-HASTEN_GPU_CODE float gelu(float u) { return u * normal_at(u).below; }
-HASTEN_GPU_CODE float gelu_slope(float u) {
-  const Normal normal = normal_at(u);
-  return normal.below + u * normal.density;
-}
+
+// GELU and its derivative at u.
+struct ExactGelu {
+  static HASTEN_GPU_CODE float value(float u) { return u * normal_at(u).below; }
+  static HASTEN_GPU_CODE float slope(float u) {
+    const Normal normal = normal_at(u);
+    return normal.below + u * normal.density;
+  }
+};
+
+// The approximation u (1 + tanh z) / 2 = u / (1 + e^(-2 z)) with z = sqrt(2 / pi) (u + 0.044715 u^3).
+struct TanhGelu {
+  static HASTEN_GPU_CODE float value(float u) { return u * below(u); }
+  static HASTEN_GPU_CODE float slope(float u) {
+    const float share = below(u);
+    return share + u * share * (1.0f - share) * kTwice * (1.0f + 3.0f * kCubic * u * u);
+  }
+
+ private:
+  static constexpr float kTwice = 1.59576912f, kCubic = 0.044715f;  // 2 sqrt(2 / pi)
+
+  // The share of u that counts.
+  static HASTEN_GPU_CODE float below(float u) {
+    return reciprocal(1.0f + exponential(-kTwice * u * (1.0f + kCubic * u * u)));
+  }
+};
 
 // x and y [rows, columns], bias [columns].
 template <class T = void>
@@ -47,7 +68,7 @@ struct BiasGeluBackwardCall {
   Index parts, rows, columns;
 };
 
-template <class T, int kPack>
+template <class T, int kPack, class Gelu>
 struct BiasGeluKernel {
   BiasGeluCall<T> call;
   Index parts;
@@ -67,7 +88,7 @@ struct BiasGeluKernel {
       for (int r = 0; r < kDepth; ++r) {
         if (r >= count) break;
         float out[kPack];
-        for (int i = 0; i < kPack; ++i) out[i] = gelu(load(in[r].values[i]) + added[i]);
+        for (int i = 0; i < kPack; ++i) out[i] = Gelu::value(load(in[r].values[i]) + added[i]);
         write_pack(call.y + at + r * step, rounded<T>(out));
       }
     });
@@ -75,7 +96,7 @@ struct BiasGeluKernel {
 };
 
 // Writes dx, and to sums [parts, columns] the sums of dx over the rows of each part.
-template <class T, int kPack>
+template <class T, int kPack, class Gelu>
 struct BiasGeluBackwardKernel {
   BiasGeluBackwardCall<T> call;
 
@@ -97,7 +118,7 @@ struct BiasGeluBackwardKernel {
         if (r >= count) break;
         float out[kPack];
         for (int i = 0; i < kPack; ++i) {
-          out[i] = load(gradient[r].values[i]) * gelu_slope(load(in[r].values[i]) + added[i]);
+          out[i] = load(gradient[r].values[i]) * Gelu::slope(load(in[r].values[i]) + added[i]);
           sum[i] += out[i];
         }
         write_pack(call.dx + at + r * step, rounded<T>(out));

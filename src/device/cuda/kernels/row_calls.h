@@ -14,6 +14,7 @@
 #include <initializer_list>
 #include <type_traits>
 
+#include "device/cuda/kernels/column_sum_kernel.h"
 #include "device/cuda/kernels/cross_entropy_kernel.h"
 #include "device/cuda/kernels/dropout_norm_kernels.h"
 #include "device/cuda/kernels/embedding_gradient_kernels.h"
@@ -156,20 +157,58 @@ struct DropoutAddPreNormBackwardCall {
   DropoutAddNormBackwardCall<> call;
 };
 
-template <class Launch>
-void start(const BiasGeluCall<>& c, NumberType type, const Launch& launch) {
+// Calls of bias_tanh_gelu.
+struct BiasTanhGeluCall {
+  BiasGeluCall<> call;
+};
+struct BiasTanhGeluBackwardCall {
+  BiasGeluBackwardCall<> call;
+};
+
+template <class Gelu, class Launch>
+void start_gelu(const BiasGeluCall<>& c, NumberType type, const Launch& launch) {
   if (c.rows == 0 || c.columns == 0) return;
   with_packs(type, c.columns, {c.x, c.y}, {c.bias}, [&]<class T, int kPack>() {
     const Index parts = parts_of_rows(c.rows);
-    launch(BiasGeluKernel<T, kPack>{typed<T>(c), parts}, grid_of_tiles<kPack>(parts, c.columns));
+    launch(BiasGeluKernel<T, kPack, Gelu>{typed<T>(c), parts},
+           grid_of_tiles<kPack>(parts, c.columns));
+  });
+}
+
+template <class Gelu, class Launch>
+void start_gelu(const BiasGeluBackwardCall<>& c, NumberType type, const Launch& launch) {
+  if (c.rows == 0 || c.columns == 0) return;
+  with_packs(type, c.columns, {c.dy, c.x, c.dx}, {c.bias}, [&]<class T, int kPack>() {
+    launch(BiasGeluBackwardKernel<T, kPack, Gelu>{typed<T>(c)},
+           grid_of_tiles<kPack>(c.parts, c.columns));
   });
 }
 
 template <class Launch>
+void start(const BiasGeluCall<>& c, NumberType type, const Launch& launch) {
+  start_gelu<ExactGelu>(c, type, launch);
+}
+
+template <class Launch>
 void start(const BiasGeluBackwardCall<>& c, NumberType type, const Launch& launch) {
+  start_gelu<ExactGelu>(c, type, launch);
+}
+
+template <class Launch>
+void start(const BiasTanhGeluCall& c, NumberType type, const Launch& launch) {
+  start_gelu<TanhGelu>(c.call, type, launch);
+}
+
+template <class Launch>
+void start(const BiasTanhGeluBackwardCall& c, NumberType type, const Launch& launch) {
+  start_gelu<TanhGelu>(c.call, type, launch);
+}
+
+template <class Launch>
+void start(const ColumnSumCall<>& c, NumberType type, const Launch& launch) {
   if (c.rows == 0 || c.columns == 0) return;
-  with_packs(type, c.columns, {c.dy, c.x, c.dx}, {c.bias}, [&]<class T, int kPack>() {
-    launch(BiasGeluBackwardKernel<T, kPack>{typed<T>(c)}, grid_of_tiles<kPack>(c.parts, c.columns));
+  with_packs(type, c.columns, {c.x}, {}, [&]<class T, int kPack>() {
+    launch(ColumnSumKernel<T, kPack>{typed<T>(c)}, grid_of_tiles<kPack>(c.parts, c.columns));
   });
 }
 

@@ -93,6 +93,15 @@ const char* start_in(void* stream, const BiasGeluCall<>& call, NumberType type) 
 const char* start_in(void* stream, const BiasGeluBackwardCall<>& call, NumberType type) {
   return start_call(stream, call, type);
 }
+const char* start_in(void* stream, const BiasTanhGeluCall& call, NumberType type) {
+  return start_call(stream, call, type);
+}
+const char* start_in(void* stream, const BiasTanhGeluBackwardCall& call, NumberType type) {
+  return start_call(stream, call, type);
+}
+const char* start_in(void* stream, const ColumnSumCall<>& call, NumberType type) {
+  return start_call(stream, call, type);
+}
 const char* start_in(void* stream, const DropoutCall<>& call, NumberType type) {
   return start_call(stream, call, type);
 }

@@ -10,6 +10,9 @@ namespace hasten::gpu {
 
 const char* start_in(void* stream, const BiasGeluCall<>& call, NumberType type);
 const char* start_in(void* stream, const BiasGeluBackwardCall<>& call, NumberType type);
+const char* start_in(void* stream, const BiasTanhGeluCall& call, NumberType type);
+const char* start_in(void* stream, const BiasTanhGeluBackwardCall& call, NumberType type);
+const char* start_in(void* stream, const ColumnSumCall<>& call, NumberType type);
 const char* start_in(void* stream, const DropoutCall<>& call, NumberType type);
 const char* start_in(void* stream, const DropoutAddNormCall<>& call, NumberType type);
 const char* start_in(void* stream, const DropoutAddNormBackwardCall<>& call, NumberType type);

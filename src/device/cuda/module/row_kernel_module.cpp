@@ -28,6 +28,16 @@ class CudaRowKernels final : public RowKernelModule {
   const char* start(int index, const BiasGeluBackwardCall<>& call, NumberType type) const override {
     return start_on(index, call, type);
   }
+  const char* start(int index, const BiasTanhGeluCall& call, NumberType type) const override {
+    return start_on(index, call, type);
+  }
+  const char* start(int index, const BiasTanhGeluBackwardCall& call,
+                    NumberType type) const override {
+    return start_on(index, call, type);
+  }
+  const char* start(int index, const ColumnSumCall<>& call, NumberType type) const override {
+    return start_on(index, call, type);
+  }
   const char* start(int index, const DropoutCall<>& call, NumberType type) const override {
     return start_on(index, call, type);
   }
