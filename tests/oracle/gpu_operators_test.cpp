@@ -6,12 +6,14 @@
 
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "device.h"
 #include "hasten/ops/ops.h"
 #include "hasten/prepare/precision.h"
+#include "ops/adapted_weight.h"
 #include "ops/bias_tanh_gelu.h"
 #include "ops/composed_attention.h"
 #include "ops/dropout_state.h"
@@ -436,6 +438,34 @@ TEST_CASE("GPU operators: linear with frozen parts, shared weights, and 16-bit p
   check(gradients(apply(x, frozen), {x})[0], gradients(at::linear(x, frozen, bias), {x})[0]);
   const Tensor small = leaf(at::randn({8, 8}).to(at::kBFloat16));
   CHECK((gradients(apply(x, small), {small})[0].scalar_type() == at::kBFloat16));
+}
+
+// ops::linear computes with the weight alone and calls the adapter itself; the backward pass must not.
+TEST_CASE("GPU operators: linear and its gradients do not call the adapter of a weight") {
+  torch::manual_seed(13);
+  struct Unwanted : ops::WeightAdapter {
+    Tensor apply(const Tensor&, const Tensor& y) const override {
+      FAIL("the adapter was called");
+      return y;
+    }
+  };
+  const Kernels kernels;
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    for (const auto layout : {ops::WeightLayout::out_in, ops::WeightLayout::in_out}) {
+      const bool transposed = layout == ops::WeightLayout::in_out;
+      const Tensor x = leaf(at::randn({3, 8}).to(type)),
+                   weight = on_device(at::randn({8, 8})).to(type),
+                   adapted = ops::with_adapter(weight, layout, std::make_shared<Unwanted>());
+      Tensor y;
+      {
+        const ops::WithoutAdapters weights_alone;
+        y = ops::gpu_linear(x, adapted, {}, transposed);
+      }
+      const Tensor expected = at::mm(at::ones_like(y), transposed ? weight.t() : weight);
+      check_near(torch::autograd::grad({y}, {x}, {at::ones_like(y)})[0], expected,
+                 2 * rounding(type));
+    }
+  }
 }
 
 TEST_CASE("GPU operators: the gradients of linear can be differentiated, also under autocast") {
