@@ -46,9 +46,13 @@ Tensor parameter_gradient(const Tensor& a, const Tensor& b, at::ScalarType type)
   return type == at::kFloat ? float_product(a, b) : at::mm(a, b).to(type);
 }
 
+// Below so many numbers LibTorch's sum takes about as long as its start, and is one kernel instead of two.
+constexpr std::int64_t kFewestSummed = 4 << 20;
+
 // Returns the sum over the rows of dy in the type of the bias.
 Tensor sum_for_bias(const Tensor& dy, at::ScalarType type) {
-  const bool fits = type == at::kFloat && dy.is_contiguous() && !dy.device().is_cpu() &&
+  const bool fits = type == at::kFloat && dy.numel() >= kFewestSummed && dy.is_contiguous() &&
+                    !dy.device().is_cpu() &&
                     device_of(dy.device()).has_kernel(DeviceKernel::column_sum, dy.scalar_type());
   return fits ? column_sum(dy) : dy.sum(0, /*keepdim=*/false, type);
 }

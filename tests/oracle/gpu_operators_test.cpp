@@ -358,7 +358,7 @@ std::vector<LinearCase> linear_cases() {
           all.push_back({type, sizes, 24, has_bias, transposed});
       }
     }
-    all.push_back({type, {700, 8}, 16, true, false});  // several parts of the bias's gradient
+    all.push_back({type, {4100, 16}, 1024, true, false});  // a kernel sums for the bias
   }
   return all;
 }
@@ -408,8 +408,10 @@ TEST_CASE("GPU operators: linear and its gradients equal those of exact products
     check_near(got[0].reshape({-1, in}), dy.mm(w), 4 * rounding(c.type));
     for (std::size_t i = 0; i < got.size(); ++i)
       CHECK((got[i].scalar_type() == inputs[i].scalar_type()));
-    check_near(got[1], c.transposed ? dw.t() : dw, 2e-5);
-    if (c.has_bias) check_near(got[2], dy.sum(0), 2e-5);
+    // Sums of many numbers have more roundings, whose size is that of the largest sums.
+    const double limit = 2e-5 + 2e-6 * std::sqrt(static_cast<double>(rows.size(0)));
+    check_near(got[1], c.transposed ? dw.t() : dw, limit);
+    if (c.has_bias) check_near(got[2], dy.sum(0), limit);
   }
 }
 
