@@ -23,11 +23,9 @@ const Module<const RowKernelModule*()>& kernel_module() {
 // The kernels that no GPU has run yet. They are used only with HASTEN_CUDA_KERNELS=all, with which
 // tools/gpu tests and times them. When a kernel has passed its tests on a GPU, it is removed from this
 // list, and is then used by default.
-constexpr DeviceKernel kUntried[] = {
-    DeviceKernel::dropout_add_pre_norm, DeviceKernel::softmax_dropout,
-    DeviceKernel::embedding_gradient,   DeviceKernel::linear,
-    DeviceKernel::column_sum,           DeviceKernel::bias_tanh_gelu,
-    DeviceKernel::weight_gradient_sum};
+constexpr DeviceKernel kUntried[] = {DeviceKernel::linear, DeviceKernel::column_sum,
+                                     DeviceKernel::bias_tanh_gelu,
+                                     DeviceKernel::weight_gradient_sum};
 
 const RowKernelModule* replacement = nullptr;
 
