@@ -58,7 +58,8 @@ TEST_CASE("hooks: forward hooks see and replace inputs and outputs") {
       });
   const HookHandle third = register_forward_hook(
       *layer, [&](nn::Module&, const Tensors&, Tensors&) { order += "second "; });
-  CHECK(at::allclose(call_module(*layer, x), (plain - layer->bias) * 2));
+  // The differences have the roundings of the larger numbers before them.
+  CHECK(at::allclose(call_module(*layer, x), (plain - layer->bias) * 2, 1e-5, 1e-6));
   CHECK(order == "pre first second ");
   CHECK(at::equal(layer->forward(x), plain));  // a direct call runs no hook
   first.remove();
