@@ -27,6 +27,8 @@ inline constexpr double kKernelStart = 3e-6;
 // The host's cost of one operator in C++: autograd, dispatch, allocation and the launch. Small steps of
 // BERT-base on three machines with an H100 took 20 to 26 us for each, 5 to 8 of them for the launch.
 inline constexpr double kHostCost = 22e-6;
+// A kernel of a CUDA graph starts so much sooner than one that the host starts (docs/gpu.md).
+inline constexpr double kStartSavedByGraph = 1.5e-6;
 
 struct OperatorCall {
   std::string_view name;

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
+#include "anatomy/call_time.h"
 #include "anatomy/dry_gpu.h"
 #include "anatomy/fitting_rows.h"
 #include "data/padding.h"
@@ -323,7 +325,10 @@ namespace {
 // Changes the report of steps without a graph to that of steps that a graph repeats: the host starts all kernels
 // with one call, and the graph has memory of its own.
 void add_graph(const EstimateOptions& options, const Subject& subject, anatomy::Report& report) {
-  for (anatomy::Operation& each : report.operations) each.host_seconds = 0;
+  for (anatomy::Operation& each : report.operations) {
+    const double kernels = std::exchange(each.host_seconds, 0) / anatomy::kHostCost;
+    each.kernel_seconds -= kernels * anatomy::kStartSavedByGraph;
+  }
   report.notes.push_back(
       "a CUDA graph starts the kernels of a step with one call (cuda_graph), so the time of the "
       "host is left out");

@@ -17,10 +17,10 @@ STEPS = {
     "bert-large 32x512 bf16 eager": ("bert-large", 32, 512, "bf16", 10, "--attn_implementation", "eager"),
 }
 SMALL = {"bert 4x12 fp32": ("tests/oracle/data/models/sequence_single_label", 4, 12, "fp32", 3)}
-PROGRAMS = ("hasten", "hasten, all kernels", "hugging face", "hugging face, compiled", "hasten, LibTorch's kernels", "hasten, without graphs")
+PROGRAMS = ("hasten", "hugging face", "hugging face, compiled", "hasten, LibTorch's kernels", "hasten, without graphs")
 ONCE = ("hugging face, compiled", "hasten, LibTorch's kernels", "hasten, without graphs")
-# The values of HASTEN_CUDA_KERNELS with which hasten runs; `all` has the kernels that no GPU has run before.
-KERNELS = {"hasten": "1", "hasten, all kernels": "all", "hasten, LibTorch's kernels": "0", "hasten, without graphs": "1"}
+# The values of HASTEN_CUDA_KERNELS with which hasten runs.
+KERNELS = {"hasten": "1", "hasten, LibTorch's kernels": "0", "hasten, without graphs": "1"}
 ROUNDS = 2
 PEAKS = {"fp32": "flops_per_second", "tf32": "tf32_flops_per_second", "bf16": "bf16_flops_per_second", "fp16": "fp16_flops_per_second"}
 

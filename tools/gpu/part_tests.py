@@ -8,9 +8,7 @@ SECONDS = 180
 ABOUT = "tests with recorded numbers, the examples, hasten train and a resumed run"
 
 # Files of tests/oracle whose tests take the device of HASTEN_TEST_DEVICE.
-ORACLE = ("models", "decoders", "optimizers", "trainer", "gpu_graphs")
-# The tests that also run with the kernels that no GPU has run before (HASTEN_CUDA_KERNELS=all).
-ALL = ("gpu_operators", "models", "decoders", "trainer", "gpu_graphs")
+ORACLE = ("models", "decoders", "optimizers", "trainer", "gpu_operators", "gpu_graphs")
 EXAMPLES = {"example_01_accelerated": (), "example_04_notebook_launcher": ("--num_layers", 2, "--num_processes", 2), "example_05_distributed": (), "example_06_uneven_data": (),
             "example_07_local_sgd": (), "example_08_several_models": (), "example_09_gradient_accumulation": ()}
 # doctest's programs return this if a test skipped itself.
@@ -23,8 +21,7 @@ def cases(place):
     trained = [together(f"hasten train, {precision}", 40, lambda place, precision=precision: train(place, precision)) for precision in ("fp32", "bf16", "fp16")]
     if place.on_cpu:  # the same tests run on the CPU in every build
         oracles, examples, trained = oracles[:2], examples[:2], trained[:1]
-    others = [] if place.on_cpu else [together("LibTorch's kernels", 60, lambda place: oracle(place, "models", kernels="0")),
-                                      *(together(f"all kernels, {name}", 60, lambda place, name=name: oracle(place, name, kernels="all")) for name in ALL)]
+    others = [] if place.on_cpu else [together("LibTorch's kernels", 60, lambda place: oracle(place, "models", kernels="0"))]
     return [Case("gpu is used", 90, gpu_is_used), *oracles, *others, together("a resumed run", 60, resume), *trained, *examples]
 
 

@@ -90,7 +90,7 @@ struct NormedStream {
 };
 
 // Returns whether dropout_add_pre_norm() is one pass over memory for this residual stream, on its device
-// and in the type that linear() has there: on a GPU with HASTEN_CUDA_KERNELS=all. Then it adds the bias
+// and in the type that linear() has there: on a GPU unless HASTEN_CUDA_KERNELS=0. Then it adds the bias
 // as well, and `normed` has the type of linear(), to which a product would cast it.
 HASTEN_API bool fuses_pre_norm(const Tensor& residual);
 

@@ -1,8 +1,6 @@
 #include "device/cuda/row_kernel_library.h"
 
-#include <algorithm>
 #include <cstdlib>
-#include <iterator>
 #include <string_view>
 
 #include "device/cuda/nvml.h"
@@ -20,16 +18,9 @@ const Module<const RowKernelModule*()>& kernel_module() {
   return once;
 }
 
-// The kernels that no GPU has run yet. They are used only with HASTEN_CUDA_KERNELS=all, with which
-// tools/gpu tests and times them. When a kernel has passed its tests on a GPU, it is removed from this
-// list, and is then used by default.
-constexpr DeviceKernel kUntried[] = {DeviceKernel::linear, DeviceKernel::column_sum,
-                                     DeviceKernel::bias_tanh_gelu,
-                                     DeviceKernel::weight_gradient_sum};
-
 const RowKernelModule* replacement = nullptr;
 
-enum class Choice { off, if_present, required, all };
+enum class Choice { off, if_present, required };
 
 Choice chosen() {
   const char* const value = std::getenv("HASTEN_CUDA_KERNELS");
@@ -37,10 +28,9 @@ Choice chosen() {
   if (text.empty()) return Choice::if_present;
   if (text == "0") return Choice::off;
   if (text == "1") return Choice::required;
-  if (text == "all") return Choice::all;
   throw ConfigError("config.bad-value", {.what = "HASTEN_CUDA_KERNELS",
                                          .got = str("'", text, "'"),
-                                         .expected = "1, 0 for LibTorch's kernels, or all"});
+                                         .expected = "1, or 0 for LibTorch's kernels"});
 }
 
 // CUDA 13 has no compiler for older GPUs.
@@ -59,18 +49,11 @@ bool has_gpu_row_kernels(at::ScalarType type) {
   const Choice choice = chosen();
   if (choice == Choice::off) return false;
   if (is_gpu_simulated()) return has_compiled_code();
-  const bool is_required = choice != Choice::if_present;
+  const bool is_required = choice == Choice::required;
   if (is_required) gpu_row_kernels();
   // NVML is asked once, because operators ask for each call.
   static const bool has = has_compiled_code() && kernel_module().function != nullptr;
   return has || is_required;
-}
-
-bool has_gpu_kernel(DeviceKernel kernel, at::ScalarType type) {
-  if (!has_gpu_row_kernels(type)) return false;
-  const bool is_untried =
-      std::find(std::begin(kUntried), std::end(kUntried), kernel) != std::end(kUntried);
-  return !is_untried || chosen() == Choice::all;
 }
 
 void replace_gpu_row_kernels(const RowKernelModule* others) { replacement = others; }

@@ -4,13 +4,11 @@
 //
 // They are used if the library is there and the GPU has compute capability 7.5 or later. With
 // HASTEN_CUDA_KERNELS=1 a missing library is an error; with 0 the operators are composed of LibTorch's.
-// `all` is as 1, and adds the kernels that no GPU has run yet: kUntried in row_kernel_library.cpp.
 #pragma once
 
 #include <c10/core/ScalarType.h>
 
 #include "device/cuda/row_kernel_module.h"
-#include "device/device_kernel.h"
 
 namespace hasten {
 
@@ -19,12 +17,9 @@ bool has_row_kernel_type(at::ScalarType type);
 
 // Returns whether GPUs process rows of this type with these kernels. A dry run for a GPU
 // takes the library to be there, because it calls no kernels. Throws ConfigError if
-// HASTEN_CUDA_KERNELS is none of 0, 1 and all, and with 1 and all what gpu_row_kernels() throws. Thread
-// rule: any thread.
+// HASTEN_CUDA_KERNELS is neither 0 nor 1, and with 1 what gpu_row_kernels() throws. Thread rule: any
+// thread.
 bool has_gpu_row_kernels(at::ScalarType type);
-
-// Returns the same for one of the kernels that are asked for one by one. Throws the same.
-bool has_gpu_kernel(DeviceKernel kernel, at::ScalarType type);
 
 // Loads the library with the kernels. Throws UsageError "device.no-gpu-kernels" if that fails.
 // Thread rule: any thread.

@@ -541,7 +541,9 @@ TEST_CASE(
   CHECK(before->seconds > 1.1 * before->kernels);
   CHECK(after->host == 0);
   CHECK(after->seconds == after->kernels);
-  CHECK(after->kernels == doctest::Approx(before->kernels));
+  // A kernel of a graph starts sooner.
+  CHECK(after->kernels < before->kernels);
+  CHECK(after->kernels > 0.7 * before->kernels);
   CHECK(std::abs(graphs.memory.peak - plain.memory.peak) <= 2048);
   CHECK(anatomy::expected_step_time(automatic)->host == 0);
   // The graph's memory lies beside that of the first steps.
