@@ -48,15 +48,16 @@ StreamRule stream_rule(std::string_view name) {
       {"hasten::bias_gelu_backward", {.numbers = 0.85 * kGeluBackward}},
       {"hasten::dropout_add_norm", {.share = 0.7}},
       {"hasten::dropout_add_norm_backward", {.share = 0.55}},
-      // No GPU has run the next eight. The shares are those of similar kernels.
+      // The next four were traced on an H100.
+      {"hasten::dropout_add_pre_norm", {.share = 0.94}},
+      {"hasten::dropout_add_pre_norm_backward", {.share = 0.79}},
+      {"hasten::softmax_dropout", {.share = 0.75, .numbers = 3.06e9}},
+      {"hasten::softmax_dropout_backward", {.share = 0.75, .numbers = 2.23e9}},
+      // The shares of the next four, which were not traced, are those of similar kernels.
       {"hasten::bias_tanh_gelu", {.numbers = kGelu}},
       {"hasten::bias_tanh_gelu_backward", {.numbers = 0.85 * kGeluBackward}},
       {"hasten::column_sum", {.share = 0.8}},
-      {"hasten::dropout_add_pre_norm", {.share = 0.7}},
-      {"hasten::dropout_add_pre_norm_backward", {.share = 0.55}},
       {"hasten::embedding_gradient", {.share = 0.5, .kernels = 2}},
-      {"hasten::softmax_dropout", {.share = 0.75, .numbers = kDropout}},
-      {"hasten::softmax_dropout_backward", {.share = 0.75, .numbers = kDropout}},
       {"hasten::embedding_sum", {.share = 0.5}},
       // Reads the logits twice and writes their gradient.
       {"hasten::cross_entropy", {.traffic = 3, .share = 0.68}},

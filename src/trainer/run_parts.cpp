@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "device/device.h"
+#include "device/graph_recorder.h"
 #include "hasten/base/error.h"
 #include "trainer/resume_checks.h"
 
@@ -36,7 +38,7 @@ Trainer::Impl::RunParts::RunParts(Impl& trainer, LossRecord::Listener on_nonfini
           training_loader(trainer.trainer, trainer.parts.train_dataset)))),
       losses(trainer.args, trainer.group(), trainer.accelerator.device(),
              loss_reading(trainer.traits(), trainer.args, callbacks_read_losses(trainer)),
-             std::move(on_nonfinite_loss), /*repeats=*/trainer.args.cuda_graph.value_or(true)),
+             std::move(on_nonfinite_loss), /*repeats=*/may_have_graphs(trainer)),
       plan(plan_of_run(trainer, loader)),
       optimizer(std::get<0>(trainer.accelerator.prepare(make_optimizer(trainer, plan.max_steps)))),
       schedule(trainer.trainer, optimizer.unwrap(), plan.max_steps,
@@ -46,6 +48,12 @@ Trainer::Impl::RunParts::RunParts(Impl& trainer, LossRecord::Listener on_nonfini
   if (trainer.args.hash_chain_steps > 0)
     hashes.emplace(trainer.args.output_dir, trainer.args.hash_chain_steps, trainer.group(),
                    trainer.turns());
+}
+
+bool Trainer::Impl::RunParts::may_have_graphs(const Impl& trainer) {
+  const at::Device device = trainer.accelerator.device();
+  return trainer.args.cuda_graph.value_or(true) &&
+         device_of(device).graphs(device.index()).recorder != nullptr;
 }
 
 bool Trainer::Impl::RunParts::callbacks_read_losses(const Impl& trainer) {

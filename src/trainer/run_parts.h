@@ -44,6 +44,8 @@ struct Trainer::Impl::RunParts {
                               const PreparedLoader<Loader<TrainerBatch>>& loader);
   static Plan plan_of_run(const Impl& trainer, const PreparedLoader<Loader<TrainerBatch>>& loader);
   static bool callbacks_read_losses(const Impl& trainer);
+  // True if the device can record a graph and the arguments allow it.
+  static bool may_have_graphs(const Impl& trainer);
   static std::unique_ptr<torch::optim::Optimizer> make_optimizer(Impl& trainer,
                                                                  std::int64_t max_steps);
 

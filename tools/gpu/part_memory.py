@@ -1,4 +1,6 @@
 """The predicted memory of a step beside the measured one. The claim is an error of at most 2 %."""
+import itertools
+
 from cases import Case, Failed, together
 
 NAME = "memory"
@@ -25,6 +27,8 @@ TECHNIQUES = {
     "step_in_backward": ("--step_in_backward", "true", "--max_grad_norm", 0),
     "eager attention": ("--attn_implementation", "eager"),
 }
+# Batch, length, precision, optimizer, micro-batches of a step, and attention: 64 combinations for BERT.
+COMBINATIONS = list(itertools.product((1, 8), (64, 128), ("fp32", "bf16"), ("adamw_torch_fused", "sgd"), (1, 3), ("sdpa", "eager")))
 SMALL = {"bert 4x12": ("tests/oracle/data/models/sequence_single_label", "--batch", 4, "--seq", 12), "lstm 4x8": ("models/lstm.pt2", "--batch", 4, "--seq", 8)}
 
 
@@ -32,11 +36,19 @@ def cases(place):
     def of(name, words, precision, *more):
         return together(", ".join([name, precision, *more[:1]]), 40, lambda place: compare(place, [*words, "--precision", precision, *more[1:]]))
 
+    def combination(model, batch, length, precision, optim, micro_batches, attention):
+        return together(f"bert {batch}x{length}, {precision}, {optim}, {micro_batches} micro-batches, {attention}", 40, lambda place: compare(
+            place, [model, "--batch", batch, "--seq", length, "--precision", precision, "--optim", optim, "--gradient_accumulation_steps", micro_batches,
+                    "--attn_implementation", attention]))
+
     if place.on_cpu:
-        return [of(name, words, precision) for name, words in SMALL.items() for precision in PRECISIONS[:2]]
+        tiny = SMALL["bert 4x12"][0]
+        return [*(of(name, words, precision) for name, words in SMALL.items() for precision in PRECISIONS[:2]),
+                *(combination(tiny, batch, 12, *others) for batch, _, *others in COMBINATIONS[:2])]
     base = "bert-base 32x128"
     return [*(of(name, words, precision) for precision in PRECISIONS for name, words in STEPS.items()),
             *(of(base, STEPS[base], "bf16", name, *words) for name, words in TECHNIQUES.items()),
+            *(combination("bert-base", *each) for each in COMBINATIONS),
             Case(f"{base}, bf16, with CUDA's context", 40, lambda place: compare(place, [*STEPS[base], "--precision", "bf16"], is_alone=True))]
 
 
