@@ -30,7 +30,8 @@ HASTEN_INTERNAL_API std::string eval_metric_name(const std::string& name);
 // or optimizer does not take. The limits of single values are in their description.
 void check_contradictions(const TrainingArguments& arguments);
 
-// What in the arguments excludes a graph of the operations of a step, and what to do; empty: nothing.
+// An argument that excludes a graph of the operations of a step, with the reason, and the remedy. Both are
+// empty if there is none.
 struct GraphConflict {
   std::string what = "", hint = "";
 };

@@ -100,7 +100,7 @@ class Trainer::Impl::StepGraphs {
   bool are_requested() const { return trainer_.args.cuda_graph.value_or(false); }
   // Why the run has no graphs; empty: it may have them.
   std::string missing_reason() const;
-  // The same of what callbacks may change during the run.
+  // The same for what a callback may change during the run.
   std::string changed_reason() const;
   // True if a step of this shape, which has no graph, is to be recorded.
   bool is_due(const std::string& shape);
