@@ -8,6 +8,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/data/static_shapes.h"
+#include "hasten/models/hooks.h"
 #include "hasten/models/training_traits.h"
 #include "hasten/optim/gradients.h"
 #include "optim/zero_grad.h"
@@ -67,13 +68,16 @@ bool ModelTensors::is_unchanged() const { return facts_ == facts(); }
 
 std::vector<const void*> ModelTensors::facts() const {
   std::vector<const void*> all;
-  all.reserve(3 * tensors_.size() + modules_.size());
+  all.reserve(3 * tensors_.size() + 2 * modules_.size());
   for (const at::Tensor& each : tensors_) {
     all.push_back(each.const_data_ptr());
     all.push_back(each.requires_grad() ? this : nullptr);
     all.push_back(has_gradient_hook(each) ? this : nullptr);
   }
-  for (const auto& module : modules_) all.push_back(module->is_training() ? this : nullptr);
+  for (const auto& module : modules_) {
+    all.push_back(module->is_training() ? this : nullptr);
+    all.push_back(detail::HookedCall(*module) ? this : nullptr);
+  }
   return all;
 }
 
@@ -106,12 +110,16 @@ std::string Trainer::Impl::StepGraphs::missing_reason() const {
     if (const std::string name = unknown_class(*trainer_.model); !name.empty())
       return str("the class ", name, ", which may compute with numbers of the host");
   }
-  return changed_reason();
+  if (const std::string hook = hook_reason(); !hook.empty()) return hook;
+  return reading_callback();
 }
 
-std::string Trainer::Impl::StepGraphs::changed_reason() const {
-  if (const std::string hook = unrepeatable_hook(*trainer_.model); !hook.empty())
-    return hook + ", which runs on the host";
+std::string Trainer::Impl::StepGraphs::hook_reason() const {
+  const std::string hook = unrepeatable_hook(*trainer_.model);
+  return hook.empty() ? "" : hook + ", which runs on the host";
+}
+
+std::string Trainer::Impl::StepGraphs::reading_callback() const {
   for (const auto& callback : trainer_.parts.callbacks) {
     if (callback->reads_gradients() || callback->reads_losses()) {
       return str("the callback ", c10::demangle(typeid(*callback).name()), ", which reads ",
@@ -155,7 +163,7 @@ bool Trainer::Impl::StepGraphs::has_graph_of(const Step& step) {
       return false;
     }
   }
-  if (const std::string reason = changed_reason(); !reason.empty()) {
+  if (const std::string reason = reading_callback(); !reason.empty()) {
     stop(reason);
     return false;
   }
@@ -198,6 +206,10 @@ bool Trainer::Impl::StepGraphs::has_memory() const {
 }
 
 bool Trainer::Impl::StepGraphs::record(const std::string& shape, const Step& step) {
+  if (const std::string hook = hook_reason(); !hook.empty()) {
+    stop(hook);
+    return false;
+  }
   if (++recordings_ > kMostRecordings) {
     stop("tensors of the model or the optimizer that are replaced again and again");
     return false;

@@ -36,7 +36,8 @@
 namespace hasten {
 
 // The facts about a model that its graph has recorded besides operations: the addresses of its tensors,
-// which of them are trained, and which modules are in training mode. A callback may change each of them.
+// which of them are trained, which modules are in training mode, and which have hooks. A callback may
+// change each of them.
 class ModelTensors {
  public:
   explicit ModelTensors(const torch::nn::Module& model);
@@ -100,8 +101,9 @@ class Trainer::Impl::StepGraphs {
   bool are_requested() const { return trainer_.args.cuda_graph.value_or(false); }
   // Why the run has no graphs; empty: it may have them.
   std::string missing_reason() const;
-  // The same for what a callback may change during the run.
-  std::string changed_reason() const;
+  // The same for a hook, and for a callback, each of which may come later.
+  std::string hook_reason() const;
+  std::string reading_callback() const;
   // True if a step of this shape, which has no graph, is to be recorded.
   bool is_due(const std::string& shape);
   bool has_memory() const;

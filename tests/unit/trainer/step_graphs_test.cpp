@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -520,6 +521,31 @@ TEST_CASE("step graphs: a hook runs in each step, so there are no graphs") {
     CHECK(mentions(report,
                    of_parameter ? "a hook of the parameter inner.weight" : "a hook of the module"));
   }
+}
+
+namespace {
+
+// Registers a hook at the end of step 12.
+struct LaterHook : QuietCallback {
+  void on_step_end(const TrainerEvent& event, TrainerControl&, double) override {
+    if (event.state.global_step != 12) return;
+    handle.emplace(watch_gradients(
+        event.model, [this](const std::string& name, const at::Tensor&) { ++calls[name]; }));
+  }
+  std::optional<HookHandle> handle;
+  std::map<std::string, int> calls;
+};
+
+}  // namespace
+
+TEST_CASE("step graphs: a hook that comes later ends them, and runs in each step") {
+  const Folder folder;
+  const auto later = std::make_shared<LaterHook>();
+  const Result got = run({.args = steps_of(folder, 20), .callbacks = {later}}, true);
+  check_equal(got, run({.args = steps_of(folder, 20)}, false));
+  REQUIRE(got.warnings.size() == 1);
+  CHECK(mentions(got.warnings[0], "a hook of the parameter"));
+  CHECK(later->calls.at("inner.weight") == 8);
 }
 
 TEST_CASE(
