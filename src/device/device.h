@@ -22,7 +22,6 @@
 #include <string>
 #include <vector>
 
-#include "device/device_kernel.h"
 #include "hasten/launch/worker.h"
 #include "hasten/options/environment.h"
 
@@ -151,11 +150,9 @@ class Device {
   // Returns how many programs have been compiled for this process so far.
   virtual std::int64_t compiled_programs() const { return 0; }
 
-  // Returns whether the device has kernels of hasten's own for rows of this type: those of
-  // ops::bias_gelu, dropout, dropout_add_norm, embedding_sum and linear_cross_entropy.
-  virtual bool has_row_kernels(at::ScalarType) const { return false; }
-  // Returns the same for one of the other kernels.
-  virtual bool has_kernel(DeviceKernel, at::ScalarType) const { return false; }
+  // Returns whether the device has kernels of hasten's own for numbers of this type, which the operators
+  // of ops/ use instead of LibTorch's.
+  virtual bool has_kernels(at::ScalarType) const { return false; }
 
   // Returns a recorder of graphs of operations (device/graph_recorder.h), or why there is none.
   virtual GraphSupport graphs(int index) const;

@@ -113,9 +113,8 @@ Tensor bias_gelu(const Tensor& x, const Tensor& bias) {
 }
 
 bool fuses_bias_tanh_gelu(const Tensor& x, const Tensor& bias) {
-  return !x.device().is_cpu() && x.layout() == at::kStrided && bias.defined() &&
-         bias.device() == x.device() && bias.scalar_type() == at::kFloat &&
-         device_of(x.device()).has_kernel(DeviceKernel::bias_tanh_gelu, product_type(x));
+  return x.layout() == at::kStrided && bias.defined() && bias.device() == x.device() &&
+         bias.scalar_type() == at::kFloat && has_device_kernels(x, product_type(x));
 }
 
 Tensor bias_tanh_gelu(const Tensor& x, const Tensor& bias) {

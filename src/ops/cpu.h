@@ -32,11 +32,16 @@ inline bool is_kernel_parameter(const at::Tensor& x) {
 // The kernels of a device other than the CPU hold rows of at most this width in registers.
 inline constexpr std::int64_t kWidestRowOfDevice = 16384;
 
+// Returns whether x is on a device other than the CPU that has kernels of hasten's own for this type.
+inline bool has_device_kernels(const at::Tensor& x, at::ScalarType type) {
+  return !x.device().is_cpu() && device_of(x.device()).has_kernels(type);
+}
+
 // Returns whether the CPU or the other device of x has kernels of hasten's own for rows of this type
 // that are stored as those of x.
 inline bool has_row_kernels(const at::Tensor& x, at::ScalarType type) {
-  if (x.layout() != at::kStrided) return false;
-  return x.device().is_cpu() ? has_kernels(type) : device_of(x.device()).has_row_kernels(type);
+  return x.layout() == at::kStrided &&
+         (x.device().is_cpu() ? has_kernels(type) : has_device_kernels(x, type));
 }
 
 // Returns whether the row kernels of the CPU or of another device can process x with these

@@ -129,9 +129,8 @@ std::optional<Tensor> contiguous_or_none(const Tensor& x) {
 }  // namespace
 
 bool fuses_pre_norm(const Tensor& residual) {
-  return !residual.device().is_cpu() && residual.scalar_type() == at::kFloat &&
-         device_of(residual.device())
-             .has_kernel(DeviceKernel::dropout_add_pre_norm, product_type(residual));
+  return residual.scalar_type() == at::kFloat &&
+         has_device_kernels(residual, product_type(residual));
 }
 
 NormedStream dropout_add_pre_norm(const Tensor& x, const Tensor& bias, const Tensor& residual,

@@ -289,8 +289,7 @@ Tensor reference_sum(const Tensor& word, const Tensor& position, const Tensor& t
 }  // namespace
 
 bool fuses_embedding_gradient(const Tensor& values) {
-  return values.scalar_type() == at::kFloat &&
-         device_of(values.device()).has_kernel(DeviceKernel::embedding_gradient, at::kFloat);
+  return values.scalar_type() == at::kFloat && has_device_kernels(values, at::kFloat);
 }
 
 Tensor embedding_gradient(const Tensor& values, const Tensor& ids, std::int64_t rows,

@@ -6,7 +6,6 @@
 #include <optional>
 #include <vector>
 
-#include "device/device.h"
 #include "ops/cpu.h"
 #include "ops/float_product.h"
 #include "ops/product.h"
@@ -52,8 +51,7 @@ constexpr std::int64_t kFewestSummed = 4 << 20;
 // Returns the sum over the rows of dy in the type of the bias.
 Tensor sum_for_bias(const Tensor& dy, at::ScalarType type) {
   const bool fits = type == at::kFloat && dy.numel() >= kFewestSummed && dy.is_contiguous() &&
-                    !dy.device().is_cpu() &&
-                    device_of(dy.device()).has_kernel(DeviceKernel::column_sum, dy.scalar_type());
+                    has_device_kernels(dy, dy.scalar_type());
   return fits ? column_sum(dy) : dy.sum(0, /*keepdim=*/false, type);
 }
 
@@ -123,7 +121,7 @@ bool fits_gpu_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, 
   const std::int64_t in = transposed ? 0 : 1, out = 1 - in;
   return fits(x) && fits(weight) && x.size(-1) == weight.size(in) &&
          (!bias.defined() || (fits(bias) && bias.dim() == 1 && bias.size(0) == weight.size(out))) &&
-         device_of(x.device()).has_kernel(DeviceKernel::linear, type);
+         has_device_kernels(x, type);
 }
 
 Tensor gpu_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, bool transposed) {

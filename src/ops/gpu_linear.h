@@ -11,7 +11,7 @@
 
 namespace hasten::ops {
 
-// Returns whether the device of these tensors has DeviceKernel::linear and their types and shapes are
+// Returns whether the device of these tensors has kernels of hasten's own and their types and shapes are
 // those of a linear layer, of which gradients are recorded. The bias may be undefined.
 bool fits_gpu_linear(const Tensor& x, const Tensor& weight, const Tensor& bias, bool transposed);
 

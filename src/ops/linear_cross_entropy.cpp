@@ -117,8 +117,7 @@ void add_to(Tensor& sum, const Tensor& part) {
 
 // Returns whether products of x add the gradients of the weight in float themselves.
 bool adds_in_products(const Tensor& x) {
-  return at::isReducedFloatingType(x.scalar_type()) && !x.device().is_cpu() &&
-         device_of(x.device()).has_kernel(DeviceKernel::weight_gradient_sum, x.scalar_type());
+  return at::isReducedFloatingType(x.scalar_type()) && has_device_kernels(x, x.scalar_type());
 }
 
 // Adds the gradient of the weight of some rows, logits^T hidden, to the sum, which may not exist yet.

@@ -18,7 +18,7 @@ at::Tensor product(const at::Tensor& a, const at::Tensor& b,
                    const std::optional<at::Tensor>& bias = std::nullopt);
 
 // Returns the column sums of a contiguous x [rows, columns]: on the CPU of type float or bfloat16, on a
-// GPU that has DeviceKernel::column_sum also of type half.
+// GPU that has kernels of hasten's own also of type half.
 at::Tensor column_sum(const at::Tensor& x);
 
 }  // namespace hasten::ops

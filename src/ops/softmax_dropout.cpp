@@ -72,13 +72,10 @@ struct SoftmaxDropout : torch::autograd::Function<SoftmaxDropout> {
 }  // namespace
 
 bool fuses_softmax_dropout(const Tensor& products, const Tensor& mask) {
-  if (products.device().is_cpu() || products.layout() != at::kStrided ||
-      products.size(-1) > kWidestRowOfDevice)
-    return false;
+  if (products.layout() != at::kStrided || products.size(-1) > kWidestRowOfDevice) return false;
   const bool fits_mask =
       !mask.defined() || (mask.device() == products.device() && mask.scalar_type() == at::kFloat);
-  return fits_mask && device_of(products.device())
-                          .has_kernel(DeviceKernel::softmax_dropout, products.scalar_type());
+  return fits_mask && has_device_kernels(products, products.scalar_type());
 }
 
 Tensor softmax_dropout(const Tensor& products, const Tensor& mask, bool causal, double scale,

@@ -54,10 +54,7 @@ class Cuda final : public Device {
 
   const CollectiveBackend* collectives() const override { return &nccl(); }
 
-  bool has_row_kernels(at::ScalarType type) const override { return has_gpu_row_kernels(type); }
-  bool has_kernel(DeviceKernel, at::ScalarType type) const override {
-    return has_gpu_row_kernels(type);
-  }
+  bool has_kernels(at::ScalarType type) const override { return has_gpu_row_kernels(type); }
 
   GraphSupport graphs(int index) const override { return cuda_graphs(index); }
 
