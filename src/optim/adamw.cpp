@@ -1,5 +1,3 @@
-#include "hasten/optim/adamw.h"
-
 #include <c10/core/Allocator.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <sys/mman.h>
@@ -14,20 +12,16 @@
 #include "hasten/base/text.h"
 #include "ops/adamw_step.h"
 #include "ops/operator.h"
+#include "optim/adamw_parts.h"
 #include "optim/closure.h"
 #include "optim/coalesced.h"
-#include "optim/distinct.h"
 #include "optim/optimizer_archive.h"
 
 namespace hasten {
 namespace {
 
-using State = torch::optim::AdamWParamState;
+using State = AdamWState;
 using Options = AdamWOptions;
-
-bool is_float_or_bfloat16(at::ScalarType type) {
-  return type == at::kFloat || type == at::kBFloat16;
-}
 
 // Maps zeros from the system: pages that nobody writes to take no memory. Has the shape and strides
 // of `like`, which has no gaps or overlaps.
@@ -140,21 +134,6 @@ ops::AdamWStep step_of(const Options& options, double gradient_scale) {
 
 }  // namespace
 
-// A parameter's four tensors. All but a sparse gradient's rows have the same strides, without
-// gaps or overlaps.
-struct AdamW::Entry {
-  at::Tensor parameter;
-  at::Tensor values;  // the parameter, or a contiguous copy if it has gaps or overlaps
-  at::Tensor gradient;
-  State* state;
-  bool fresh;         // the moments are new: zero everywhere
-  std::int64_t seed;  // for its random numbers, which round
-
-  void write_back() const {
-    if (!values.is_same(parameter)) parameter.copy_(values);
-  }
-};
-
 // The rows of a table that have had a gradient. Valid until something else, such as a loaded
 // checkpoint, writes to the moments.
 struct AdamW::TouchedRows {
@@ -192,64 +171,6 @@ struct AdamW::TouchedRows {
   }
 };
 
-AdamWOptions& AdamWOptions::lr(double value) {
-  torch::optim::AdamWOptions::lr(value);
-  return *this;
-}
-AdamWOptions& AdamWOptions::betas(std::tuple<double, double> values) {
-  torch::optim::AdamWOptions::betas(values);
-  return *this;
-}
-AdamWOptions& AdamWOptions::eps(double value) {
-  torch::optim::AdamWOptions::eps(value);
-  return *this;
-}
-AdamWOptions& AdamWOptions::weight_decay(double value) {
-  torch::optim::AdamWOptions::weight_decay(value);
-  return *this;
-}
-AdamWOptions& AdamWOptions::amsgrad(bool value) {
-  torch::optim::AdamWOptions::amsgrad(value);
-  return *this;
-}
-
-AdamWOptions& AdamWOptions::state_dtype(at::ScalarType type) {
-  if (!is_float_or_bfloat16(type)) {
-    throw UsageError("optim.dtype", {.what = "hasten::AdamWOptions::state_dtype",
-                                     .got = c10::toString(type),
-                                     .expected = "Float or BFloat16"});
-  }
-  state_dtype_ = type;
-  return *this;
-}
-AdamWOptions& AdamWOptions::stochastic_rounding(bool value) {
-  stochastic_rounding_ = value;
-  return *this;
-}
-AdamWOptions& AdamWOptions::rounding_seed(std::int64_t seed) {
-  rounding_seed_ = seed;
-  return *this;
-}
-
-std::unique_ptr<torch::optim::OptimizerOptions> AdamWOptions::clone() const {
-  return std::make_unique<AdamWOptions>(*this);
-}
-
-void AdamWOptions::serialize(torch::serialize::InputArchive& archive) {
-  torch::optim::AdamWOptions::serialize(archive);
-  c10::IValue value;  // earlier versions, and LibTorch, write none of these
-  if (archive.try_read("state_dtype", value)) state_dtype(value.toScalarType());
-  if (archive.try_read("stochastic_rounding", value)) stochastic_rounding(value.toBool());
-  if (archive.try_read("rounding_seed", value)) rounding_seed(value.toInt());
-}
-
-void AdamWOptions::serialize(torch::serialize::OutputArchive& archive) const {
-  torch::optim::AdamWOptions::serialize(archive);
-  archive.write("state_dtype", c10::IValue(static_cast<std::int64_t>(state_dtype_)));
-  archive.write("stochastic_rounding", c10::IValue(stochastic_rounding_));
-  archive.write("rounding_seed", c10::IValue(rounding_seed_));
-}
-
 AdamW::AdamW(const std::vector<torch::optim::OptimizerParamGroup>& groups, Options defaults)
     : torch::optim::Optimizer(groups, std::make_unique<Options>(defaults)) {
   for (auto& group : param_groups()) check_group(group);
@@ -279,196 +200,6 @@ AdamW::AdamW(std::vector<at::Tensor> parameters, Options defaults)
             std::move(defaults)) {}
 
 AdamW::~AdamW() = default;
-
-namespace {
-
-[[noreturn]] void throw_not_repeatable(const std::string& got, const char* hint) {
-  throw UsageError("optim.repeated-step",
-                   {.what = "hasten::AdamW, a step in a graph",
-                    .got = got,
-                    .expected = "parameters on a GPU that had a gradient in an earlier step",
-                    .hint = hint});
-}
-
-// The options that the kernel takes as numbers.
-auto fixed_numbers_of(const Options& options) {
-  return std::tuple(options.betas(), options.eps(), options.weight_decay(), options.amsgrad(),
-                    options.state_dtype());
-}
-
-}  // namespace
-
-class AdamW::Repeated final : public RepeatedStep {
- public:
-  explicit Repeated(AdamW& optimizer) : optimizer_(optimizer) {
-    TensorSet seen;
-    std::int64_t place = 0;
-    for (auto& group : optimizer_.param_groups()) {
-      optimizer_.check_group(group);
-      add_group(group, seen, place);
-    }
-  }
-  ~Repeated() override {
-    if (optimizer_.replayed_ == this) optimizer_.replayed_ = nullptr;
-  }
-
-  bool can_repeat() const override {
-    const auto& groups = optimizer_.param_groups();
-    if (groups.size() != groups_.size()) return false;
-    for (std::size_t i = 0; i < groups.size(); ++i) {
-      if (!groups_[i].has_numbers_of(static_cast<const Options&>(groups[i].options())))
-        return false;
-      for (const Member& member : groups_[i].members) {
-        if (member.is_stepped && !is_unchanged(member)) return false;
-      }
-      if (!steps_of(groups_[i])) return false;
-    }
-    return true;
-  }
-
-  void write_numbers() override {
-    const torch::NoGradGuard no_grad;
-    const auto& groups = optimizer_.param_groups();
-    for (std::size_t i = 0; i < groups_.size(); ++i) {
-      groups_[i].rate.fill_(static_cast<const Options&>(groups[i].options()).lr());
-      const auto steps = steps_of(groups_[i]);
-      if (!steps)
-        throw_not_repeatable("parameters whose numbers of steps differ since it was recorded",
-                             "ask can_repeat() before");
-      for (const auto& [recorded, step] : *steps)
-        groups_[i].counts.at(recorded).fill_(static_cast<double>(step + 1));
-    }
-  }
-
-  void run() override {
-    const torch::NoGradGuard no_grad;
-    const GradientScale& scale = optimizer_.scale_of_next_step();
-    if (!scale.on_device.defined() && scale.number != 1.0)
-      throw_not_repeatable("a factor of the gradients that the host has computed",
-                           "pass scale_next_step() a tensor");
-    const auto& groups = optimizer_.param_groups();
-    for (std::size_t i = 0; i < groups_.size(); ++i)
-      run_group(groups_[i], groups[i], static_cast<const Options&>(groups[i].options()));
-    optimizer_.scale_next_step(1.0);
-  }
-
-  void mark_replayed() override { optimizer_.replayed_ = this; }
-
-  // Counts a step on the host.
-  void count() {
-    for (const Group& group : groups_) {
-      for (const Member& member : group.members) {
-        if (!member.is_stepped) continue;
-        State& state = *state_of(member.parameter);
-        state.step(state.step() + 1);
-        ops::count_writes({member.parameter, state.exp_avg(), state.exp_avg_sq()});
-      }
-    }
-  }
-
- private:
-  struct Member {
-    at::Tensor parameter, exp_avg, exp_avg_sq;
-    const void* data;    // the parameter's address
-    std::int64_t place;  // its number, counted over all groups
-    std::int64_t step;   // its count when this object was made
-    // False if it had no gradient in the step that was recorded.
-    bool is_stepped = true;
-  };
-  struct Group {
-    at::Tensor rate;
-    decltype(fixed_numbers_of(Options())) numbers;
-    std::map<std::int64_t, at::Tensor> counts;  // by the count when this object was made
-    std::vector<Member> members;
-
-    bool has_numbers_of(const Options& options) const {
-      return numbers == fixed_numbers_of(options);
-    }
-  };
-
-  State* state_of(const at::Tensor& parameter) const {
-    const auto found = optimizer_.state().find(parameter.unsafeGetTensorImpl());
-    return found == optimizer_.state().end() ? nullptr : static_cast<State*>(found->second.get());
-  }
-
-  void add_group(const torch::optim::OptimizerParamGroup& group, TensorSet& seen,
-                 std::int64_t& place) {
-    Group& made = groups_.emplace_back(
-        Group{.numbers = fixed_numbers_of(static_cast<const Options&>(group.options()))});
-    for (const at::Tensor& parameter : distinct(group.params(), seen)) {
-      const at::Device device = parameter.device();
-      if (device_of(device).traits().adamw != AdamWKernel::fused)
-        throw_not_repeatable(str("a parameter on ", device.str()), "leave out the graph");
-      const auto number = [&] {
-        return at::zeros({}, at::TensorOptions(device).dtype(at::kFloat));
-      };
-      if (!made.rate.defined()) made.rate = number();
-      if (made.rate.device() != device)
-        throw_not_repeatable("parameters on several devices", "leave out the graph");
-      if (const State* const state = state_of(parameter)) {
-        at::Tensor& count = made.counts[state->step()];
-        if (!count.defined()) count = number();
-        made.members.push_back({.parameter = parameter,
-                                .exp_avg = state->exp_avg(),
-                                .exp_avg_sq = state->exp_avg_sq(),
-                                .data = parameter.const_data_ptr(),
-                                .place = place,
-                                .step = state->step()});
-      }
-      ++place;
-    }
-    if (!made.rate.defined()) made.rate = at::zeros({});  // the group is empty
-  }
-
-  void run_group(Group& group, const torch::optim::OptimizerParamGroup& of,
-                 const Options& options) {
-    std::vector<Entry> entries;
-    std::vector<at::Tensor> counts;
-    std::size_t with_gradient = 0;
-    for (Member& member : group.members) {
-      member.is_stepped = member.parameter.grad().defined();
-      if (!member.is_stepped) continue;
-      ++with_gradient;
-      entries.push_back(optimizer_.entry_of(member.parameter, member.place, options));
-      if (!is_unchanged(member))
-        throw_not_repeatable("moments that this step converts",
-                             "make a step of the usual kind before");
-      counts.push_back(group.counts.at(member.step));
-    }
-    const auto all = distinct(of.params());
-    const auto expected = std::count_if(
-        all.begin(), all.end(), [](const at::Tensor& each) { return each.grad().defined(); });
-    if (static_cast<std::size_t>(expected) != with_gradient)
-      throw_not_repeatable("a parameter whose first gradient is that of this step",
-                           "make a step of the usual kind before");
-    if (entries.empty()) return;
-    optimizer_.run_fused(entries, counts, group.rate, options);
-    for (const Entry& entry : entries) entry.write_back();
-  }
-
-  // Returns the counts of a group by those of its recording. Unset if parameters that share a tensor for
-  // their count have different ones by now.
-  std::optional<std::map<std::int64_t, std::int64_t>> steps_of(const Group& group) const {
-    std::map<std::int64_t, std::int64_t> steps;
-    for (const Member& member : group.members) {
-      const State* const state = state_of(member.parameter);
-      if (!member.is_stepped || state == nullptr) continue;
-      const auto [found, is_new] = steps.emplace(member.step, state->step());
-      if (found->second != state->step()) return std::nullopt;
-    }
-    return steps;
-  }
-
-  bool is_unchanged(const Member& member) const {
-    const State* const state = state_of(member.parameter);
-    return state != nullptr && state->exp_avg().is_same(member.exp_avg) &&
-           state->exp_avg_sq().is_same(member.exp_avg_sq) &&
-           member.parameter.const_data_ptr() == member.data;
-  }
-
-  AdamW& optimizer_;
-  std::vector<Group> groups_;
-};
 
 at::Tensor AdamW::step(LossClosure closure) {
   const torch::NoGradGuard no_grad;
@@ -607,7 +338,8 @@ void AdamW::run_fused(const std::vector<Entry>& entries, const std::vector<at::T
                     std::nullopt);
 }
 
-std::unique_ptr<RepeatedStep> AdamW::repeated_step() { return std::make_unique<Repeated>(*this); }
+template void AdamW::run_fused(const std::vector<Entry>&, const std::vector<at::Tensor>&,
+                               const at::Tensor&, const Options&);
 
 void AdamW::scale(const std::vector<at::Tensor>& gradients) const {
   const GradientScale& scale = scale_of_next_step();
