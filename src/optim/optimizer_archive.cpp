@@ -2,8 +2,10 @@
 
 #include <torch/torch.h>
 
+#include <cstdint>
 #include <vector>
 
+#include "base/parse_number.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 
@@ -28,6 +30,16 @@ void require_count(const char* optimizer, std::size_t got, std::size_t expected,
 
 }  // namespace
 
+void* saved_address(const std::string& key, const char* optimizer) {
+  const auto address = parse_number<std::uintptr_t>(key);
+  if (!address) {
+    throw DataError("optim.parameter-key", {.what = str(optimizer, ", the saved state"),
+                                            .got = "the parameter \"" + key + "\"",
+                                            .expected = "an address in decimal digits"});
+  }
+  return reinterpret_cast<void*>(*address);
+}
+
 void read_groups(InputArchive& archive, torch::optim::Optimizer& optimizer, const char* name,
                  SavedOptimizerStates saved, const OptionsCheck& check_options) {
   auto& groups = optimizer.param_groups();
@@ -47,7 +59,7 @@ void read_groups(InputArchive& archive, torch::optim::Optimizer& optimizer, cons
     for (std::size_t n = 0; n < parameters.size(); ++n) {
       c10::IValue key;
       group.read(str("params/", n), key);
-      const auto found = saved.find(reinterpret_cast<void*>(std::stoull(key.toStringRef())));
+      const auto found = saved.find(saved_address(key.toStringRef(), name));
       // The first place of a parameter that is listed twice has taken its state.
       if (found == saved.end() || found->second == nullptr) continue;
       states[parameters[n].unsafeGetTensorImpl()] = std::move(found->second);

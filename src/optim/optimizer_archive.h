@@ -5,7 +5,7 @@
 //
 // Unlike LibTorch's function it changes nothing if it refuses the archive, and a parameter that is
 // listed twice (a tied weight) keeps its state. Parameters without a state in the archive have none
-// afterwards. Throws DataError "optim.group-count", and what `check_options` throws. Thread rule: that
+// afterwards. Throws DataError "optim.group-count" and "optim.parameter-key", and what `check_options` throws. Thread rule: that
 // of the optimizer.
 #pragma once
 
@@ -14,6 +14,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 
 namespace hasten {
@@ -21,6 +22,9 @@ namespace hasten {
 using SavedOptimizerStates =
     ska::flat_hash_map<void*, std::unique_ptr<torch::optim::OptimizerParamState>>;
 using OptionsCheck = std::function<void(const torch::optim::OptimizerOptions&)>;
+
+// Reads the address that a parameter had when it was saved, which names it in the archive.
+void* saved_address(const std::string& key, const char* optimizer);
 
 // Gives the optimizer these states, by the addresses that its parameters had, and the options in the
 // archive.
@@ -33,7 +37,13 @@ void read_optimizer(torch::serialize::InputArchive& archive, torch::optim::Optim
   torch::serialize::InputArchive states;
   archive.read("state", states);
   SavedOptimizerStates saved;
-  torch::optim::detail::serialize<State>(states, saved);
+  for (const std::string& key : states.keys()) {
+    torch::serialize::InputArchive parameter;
+    states.read(key, parameter);
+    State state;
+    state.serialize(parameter);
+    saved[saved_address(key, name)] = std::make_unique<State>(std::move(state));
+  }
   read_groups(archive, optimizer, name, std::move(saved), check_options);
 }
 

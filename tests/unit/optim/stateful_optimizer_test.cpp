@@ -128,6 +128,28 @@ TEST_CASE(
   CHECK(larger->param_groups()[0].options().get_lr() == 0.5);
 }
 
+TEST_CASE("stateful optimizer: an archive whose parameters are not named by addresses is refused") {
+  using torch::serialize::OutputArchive;
+  for (const bool is_in_state : {true, false}) {
+    CAPTURE(is_in_state);
+    OutputArchive state, parameter_state, groups, group, archive;
+    ParamState().serialize(parameter_state);
+    if (is_in_state) state.write("12x", parameter_state);
+    group.write("params/size", at::scalar_tensor(1, at::kLong));
+    group.write("params/0", c10::IValue(std::string("-12")));
+    groups.write("param_groups/size", at::scalar_tensor(1, at::kLong));
+    groups.write("param_groups/0", group);
+    archive.write("state", state);
+    archive.write("param_groups", groups);
+    std::stringstream stream;
+    archive.save_to(stream);
+    torch::serialize::InputArchive in;
+    in.load_from(stream);
+    Lion lion({parameter(at::ones({2}))}, LionOptions(0.25));
+    CHECK(code_of_error([&] { lion.load(in); }) == "optim.parameter-key");
+  }
+}
+
 TEST_CASE("optimizers: a tied weight is stepped once, and a weight without a gradient not at all") {
   const at::Tensor tied = parameter(at::ones({2})), idle = at::ones({2}).requires_grad_();
   Lion lion({tied, tied, idle}, LionOptions(0.25));
