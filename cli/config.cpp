@@ -15,6 +15,7 @@
 #include "light_commands.h"
 #include "machine/installed_gpus.h"
 #include "options/help.h"
+#include "options/sources.h"
 
 namespace hasten::cli {
 namespace {
@@ -82,7 +83,7 @@ int write_default(const ConfigCommand& run) {
 }
 
 int update(const ConfigCommand& run) {
-  const std::string before = read_file(run.path);
+  const std::string before = config::read_configuration(run.path);
   const config::UpdatedFile now = config::updated_launch_file(before, run.path);
   for (const std::string& change : now.changes) std::cout << change << "\n";
   if (now.changes.empty()) {

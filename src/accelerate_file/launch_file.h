@@ -7,7 +7,7 @@
 //                                                     config::installed_tpus().size());
 //   file.mixed_precision = LaunchPrecision::bf16;
 //   config::write_launch_file(path, config::launch_file_text(file, /*json=*/false));
-//   const config::UpdatedFile now = config::updated_launch_file(read_file(path), path);
+//   const config::UpdatedFile now = config::updated_launch_file(read_configuration(path), path);
 //
 // Needs no torch. Throws ConfigError "config.*", IoError "io.*". Thread rule: values and pure
 // functions, except that write_launch_file writes a file.

@@ -1,4 +1,7 @@
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -10,6 +13,9 @@
 
 namespace hasten::config {
 namespace {
+
+// yaml-cpp takes up to 130 bytes for each byte of a text.
+constexpr std::size_t kMaxFileBytes = 128 << 10;
 
 [[noreturn]] void throw_no_map(const std::string& where) {
   throw ConfigError("config.syntax",
@@ -191,6 +197,21 @@ std::vector<Assignment> read_json(const std::string& text, const std::string& na
       assignment.places[inner] = places.place(inner_positions, inner);
   }
   return assignments;
+}
+
+std::string read_configuration(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMaxFileBytes + 1, '\0');
+  if (file) file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!file.is_open() || file.bad() || (file.fail() && !file.eof())) {
+    const std::string reason = errno != 0 ? std::strerror(errno) : "it cannot be read";
+    throw IoError("io.cannot-read", {.what = "configuration file " + path + ": " + reason});
+  }
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() <= kMaxFileBytes) return text;
+  throw ConfigError("config.file-too-large", {.what = "configuration file " + path,
+                                              .got = "more than 128 KiB",
+                                              .expected = "at most 128 KiB"});
 }
 
 std::vector<Assignment> read_file(const std::string& path) {

@@ -55,6 +55,9 @@ bool asks_for_help(const std::vector<std::string>& words);
 // nor an option's value, or the word after "--". words.size() if there is none.
 std::size_t operand_index(const OptionTable& table, const std::vector<std::string>& words);
 
+// Returns the text of a configuration file. Throws ConfigError "config.file-too-large" above 128 KiB, and
+// IoError "io.cannot-read".
+HASTEN_INTERNAL_API std::string read_configuration(const std::string& path);
 // Reads a file of at most 128 KiB, JSON if its name ends in .json, otherwise YAML: one map from names
 // to values. null leaves the default.
 HASTEN_INTERNAL_API std::vector<Assignment> read_file(const std::string& path);

@@ -2,9 +2,6 @@
 
 #include <yaml-cpp/eventhandler.h>
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <sstream>
 
 #include "hasten/base/error.h"
@@ -12,9 +9,6 @@
 
 namespace hasten::config {
 namespace {
-
-// yaml-cpp takes up to 130 bytes for each byte of a text.
-constexpr std::size_t kMaxFileBytes = 128 << 10;
 
 class IgnoreEvents : public YAML::EventHandler {
   using Mark = YAML::Mark;
@@ -50,21 +44,6 @@ void throw_syntax(const std::string& where, const std::string& problem) {
 void throw_duplicate(const std::string& where, const std::string& key, const std::string& first) {
   throw ConfigError("config.duplicate-key", {.what = where + ": " + key + " is given twice",
                                              .hint = "the first is at " + first});
-}
-
-std::string read_configuration(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kMaxFileBytes + 1, '\0');
-  if (file) file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!file.is_open() || file.bad() || (file.fail() && !file.eof())) {
-    const std::string reason = errno != 0 ? std::strerror(errno) : "it cannot be read";
-    throw IoError("io.cannot-read", {.what = "configuration file " + path + ": " + reason});
-  }
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  if (text.size() <= kMaxFileBytes) return text;
-  throw ConfigError("config.file-too-large", {.what = "configuration file " + path,
-                                              .got = "more than 128 KiB",
-                                              .expected = "at most 128 KiB"});
 }
 
 std::string yaml_place(const YAML::Node& node, const std::string& name) {

@@ -1,11 +1,10 @@
 // File: options/yaml_document.h (internal)
 // Reads a configuration file as one YAML document, and reports what is wrong with its place.
 //
-//   const YAML::Node root = load_yaml_document(read_configuration(path), path);
+//   const YAML::Node root = load_yaml_document(text, path);
 //   yaml_place(root["rate"], path);          // "run.yaml:3"
 //
-// Throws ConfigError "config.*" and IoError "io.cannot-read". Thread rule: pure functions, except
-// that read_configuration reads a file.
+// Throws ConfigError "config.*". Thread rule: pure functions.
 #pragma once
 
 #include <yaml-cpp/yaml.h>
@@ -14,8 +13,6 @@
 
 namespace hasten::config {
 
-// Returns the text of a file of at most 128 KiB.
-std::string read_configuration(const std::string& path);
 // Parses a text; `name` stands for it in messages.
 YAML::Node load_yaml_document(const std::string& text, const std::string& name);
 // The file and the line of a node.

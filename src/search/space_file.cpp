@@ -7,6 +7,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/search/search_space.h"
+#include "options/sources.h"
 #include "options/value.h"
 #include "options/yaml_document.h"
 

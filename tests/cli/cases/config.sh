@@ -42,6 +42,7 @@ hasten config update --config_file old.yaml
 hasten config update --config_file missing.yaml
 hasten config update --config_file wrong.yaml
 printf 'num_proceses: 1\n' >wrong.yaml; hasten config update --config_file wrong.yaml
+head -c 131073 /dev/zero >large.yaml; hasten config update --config_file large.yaml
 ls *.bak
 echo '-- questions'
 hasten config --config_file asked.yaml </dev/null; [ -e asked.yaml ] || echo 'no file is written'
