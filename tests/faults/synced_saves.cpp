@@ -85,6 +85,8 @@ void forget(const std::optional<Inode>& inode) {
 
 }  // namespace
 
+// The libraries of the process call these.
+#pragma GCC visibility push(default)
 extern "C" {
 
 ssize_t write(int file, const void* bytes, size_t size) {
@@ -155,6 +157,7 @@ int mkdir(const char* path, mode_t mode) noexcept {
 }
 
 }  // extern "C"
+#pragma GCC visibility pop
 
 namespace {
 

@@ -62,6 +62,8 @@ bool fails(bool needs_space) {
 
 }  // namespace
 
+// The libraries of the process call these.
+#pragma GCC visibility push(default)
 extern "C" {
 
 ssize_t write(int file, const void* bytes, size_t size) {
@@ -134,6 +136,7 @@ int remove(const char* path) noexcept {
 }
 
 }  // extern "C"
+#pragma GCC visibility pop
 
 void watch_calls(const std::string& folder, long fault_at, Fault fault) {
   watch.calls = 0;

@@ -8,7 +8,7 @@
 #include "hasten/anatomy/dry_run.h"
 #include "hasten/optim/adamw.h"
 
-extern "C" int train() {
+extern "C" __attribute__((visibility("default"))) int train() {
   hasten::Accelerator accelerator({.cpu = true});
   std::printf("dry: %d\n", hasten::DryRun::active());
   torch::nn::Linear net(4, 1);
