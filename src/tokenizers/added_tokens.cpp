@@ -1,4 +1,4 @@
-#include "added_tokens.h"
+#include "tokenizers/added_tokens.h"
 
 #include <algorithm>
 #include <numeric>

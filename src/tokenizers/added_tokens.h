@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "hasten/tokenizers/options.h"
-#include "normalizer.h"
-#include "trie.h"
+#include "tokenizers/normalizer.h"
+#include "tokenizers/trie.h"
 
 namespace hasten::tokenizers {
 

@@ -2,12 +2,12 @@
 
 #include <limits>
 
-#include "encode_options.h"
-#include "encode_rows.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "state.h"
-#include "text_encoder.h"
+#include "tokenizers/encode_options.h"
+#include "tokenizers/encode_rows.h"
+#include "tokenizers/state.h"
+#include "tokenizers/text_encoder.h"
 
 namespace hasten {
 namespace {

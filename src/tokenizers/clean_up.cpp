@@ -1,4 +1,4 @@
-#include "clean_up.h"
+#include "tokenizers/clean_up.h"
 
 #include <array>
 #include <utility>

@@ -1,10 +1,10 @@
-#include "code_sets.h"
+#include "tokenizers/code_sets.h"
 
 #include <algorithm>
 #include <array>
 #include <string>
 
-#include "unicode_tables.h"
+#include "tokenizers/unicode_tables.h"
 
 namespace hasten::tokenizers {
 namespace {

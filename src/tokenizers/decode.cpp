@@ -1,8 +1,8 @@
 // BertTokenizer::decode: converts ids to text.
 #include <string>
 
-#include "clean_up.h"
-#include "state.h"
+#include "tokenizers/clean_up.h"
+#include "tokenizers/state.h"
 
 namespace hasten {
 namespace {

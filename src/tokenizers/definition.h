@@ -20,8 +20,8 @@
 #include <utility>
 #include <vector>
 
-#include "json_fields.h"
-#include "state.h"
+#include "tokenizers/json_fields.h"
+#include "tokenizers/state.h"
 
 namespace hasten::tokenizers {
 

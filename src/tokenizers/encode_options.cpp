@@ -1,4 +1,4 @@
-#include "encode_options.h"
+#include "tokenizers/encode_options.h"
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"

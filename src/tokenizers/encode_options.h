@@ -7,7 +7,7 @@
 #pragma once
 
 #include "hasten/tokenizers/options.h"
-#include "templates.h"
+#include "tokenizers/templates.h"
 
 namespace hasten::tokenizers {
 

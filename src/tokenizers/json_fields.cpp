@@ -1,4 +1,4 @@
-#include "json_fields.h"
+#include "tokenizers/json_fields.h"
 
 #include <utility>
 

@@ -1,9 +1,9 @@
-#include "normalizer.h"
+#include "tokenizers/normalizer.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "unicode_tables.h"
+#include "tokenizers/unicode_tables.h"
 
 namespace hasten::tokenizers {
 namespace {

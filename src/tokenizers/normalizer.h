@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "base/utf8.h"
-#include "buffer.h"
-#include "unicode.h"
+#include "tokenizers/buffer.h"
+#include "tokenizers/unicode.h"
 
 namespace hasten::tokenizers {
 

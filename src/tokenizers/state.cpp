@@ -1,4 +1,4 @@
-#include "state.h"
+#include "tokenizers/state.h"
 
 #include <algorithm>
 #include <limits>

@@ -14,11 +14,11 @@
 #include <string>
 #include <vector>
 
-#include "added_tokens.h"
 #include "hasten/tokenizers/bert_tokenizer.h"
-#include "normalizer.h"
-#include "templates.h"
-#include "word_piece.h"
+#include "tokenizers/added_tokens.h"
+#include "tokenizers/normalizer.h"
+#include "tokenizers/templates.h"
+#include "tokenizers/word_piece.h"
 
 namespace hasten::tokenizers {
 

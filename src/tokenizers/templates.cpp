@@ -1,4 +1,4 @@
-#include "templates.h"
+#include "tokenizers/templates.h"
 
 #include <algorithm>
 

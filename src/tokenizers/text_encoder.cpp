@@ -1,11 +1,11 @@
-#include "text_encoder.h"
+#include "tokenizers/text_encoder.h"
 
 #include <limits>
 
+#include "base/utf8.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "base/utf8.h"
-#include "words.h"
+#include "tokenizers/words.h"
 
 namespace hasten::tokenizers {
 

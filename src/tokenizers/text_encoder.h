@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "state.h"
+#include "tokenizers/state.h"
 
 namespace hasten::tokenizers {
 

@@ -1,12 +1,12 @@
-#include "text_properties.h"
+#include "tokenizers/text_properties.h"
 
 #include <algorithm>
 #include <span>
 #include <unordered_set>
 
 #include "base/utf8.h"
-#include "unicode.h"
-#include "unicode_tables.h"
+#include "tokenizers/unicode.h"
+#include "tokenizers/unicode_tables.h"
 
 namespace hasten::tokenizers {
 namespace {

@@ -6,13 +6,13 @@
 #include <set>
 #include <utility>
 
-#include "clean_up.h"
-#include "definition.h"
-#include "encode_options.h"
-#include "encode_rows.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/machine/model_folder.h"
+#include "tokenizers/clean_up.h"
+#include "tokenizers/definition.h"
+#include "tokenizers/encode_options.h"
+#include "tokenizers/encode_rows.h"
 #include "tokenizers/pipeline/pipeline.h"
 #include "tokenizers/pipeline/pipeline_json.h"
 

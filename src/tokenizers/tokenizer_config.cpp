@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "base/parse_number.h"
-#include "definition.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "tokenizers/definition.h"
 
 namespace hasten::tokenizers {
 namespace {

@@ -1,11 +1,11 @@
 // Reads BertTokenizer from files and writes it to files.
 #include <utility>
 
-#include "definition.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/machine/model_folder.h"
+#include "tokenizers/definition.h"
 
 namespace hasten {
 namespace {

@@ -2,9 +2,9 @@
 #include <limits>
 #include <utility>
 
-#include "definition.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "tokenizers/definition.h"
 
 namespace hasten::tokenizers {
 namespace {

@@ -1,4 +1,4 @@
-#include "trie.h"
+#include "tokenizers/trie.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,8 +1,8 @@
-#include "unicode.h"
+#include "tokenizers/unicode.h"
 
 #include <algorithm>
 
-#include "unicode_tables.h"
+#include "tokenizers/unicode_tables.h"
 
 namespace hasten::tokenizers {
 namespace {

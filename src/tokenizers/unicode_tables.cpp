@@ -1,7 +1,7 @@
 // The tables of Unicode properties that unicode_tables.h declares.
 // Written by generate_unicode_tables.py from tokenizers 0.23.3; do not edit.
 // clang-format off
-#include "unicode_tables.h"
+#include "tokenizers/unicode_tables.h"
 
 namespace hasten::tokenizers {
 namespace {
@@ -1440,7 +1440,8 @@ const ScriptRange script_ranges_rows[] = {
     {0x1DF25, 0x1DF2A, 9}, {0xE01, 0xE3A, 10}, {0xE40, 0xE5B, 10},
 };
 
-// Full compatibility decompositions: runs into one code point (first, count, targets), and into several (code point, count, targets). Characters that NFC does not compose.
+// Full compatibility decompositions: runs into one code point (first, count, targets), and into
+// several (code point, count, targets). Characters that NFC does not compose.
 const char32_t compatibility_singles_rows[] = {
     0xA0, 1, 0x20, 0xAA, 1, 0x61, 0xB2, 2, 0x32, 0x33, 0xB5, 1, 0x3BC, 0xB9, 2, 0x31, 0x6F, 0x17F, 1, 0x73,
     0x2B0, 9, 0x68, 0x266, 0x6A, 0x72, 0x279, 0x27B, 0x281, 0x77, 0x79, 0x2E0, 5, 0x263, 0x6C, 0x73, 0x78,

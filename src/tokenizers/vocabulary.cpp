@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "base/utf8.h"
-#include "definition.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
+#include "tokenizers/definition.h"
 
 namespace hasten::tokenizers {
 namespace {

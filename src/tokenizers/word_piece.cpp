@@ -1,9 +1,9 @@
-#include "word_piece.h"
+#include "tokenizers/word_piece.h"
 
 #include <utility>
 
-#include "hasten/base/error.h"
 #include "base/utf8.h"
+#include "hasten/base/error.h"
 
 namespace hasten::tokenizers {
 

@@ -16,7 +16,7 @@
 #include <string_view>
 #include <vector>
 
-#include "trie.h"
+#include "tokenizers/trie.h"
 
 namespace hasten::tokenizers {
 

@@ -13,7 +13,7 @@
 #include <string_view>
 
 #include "base/utf8.h"
-#include "unicode.h"
+#include "tokenizers/unicode.h"
 
 namespace hasten::tokenizers {
 

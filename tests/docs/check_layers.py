@@ -35,6 +35,8 @@ PRIVATE_ROAD = re.compile(r"\bAcceleratorState\b|\bstate_\s*->")
 FRIEND_OF_ACCELERATOR = re.compile(r"\bfriend class (Trainer|Plan)\b")
 DEVICE_KIND = re.compile(r"is_cuda\(|is_privateuseone|kCUDA|kPrivateUse1|hasCUDA|torch::cuda")
 FOREIGN_NAMES = "src/process/backend/gloo_types/"
+# The headers that hasten_embed() writes (cmake/HastenEmbed.cmake).
+GENERATED = re.compile(r"\.(html|css|js|py)\.h$")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', flags=re.MULTILINE)
 
 
@@ -51,8 +53,10 @@ def problem_of(folder, quote, included):
     first = included.split("/")[0]
     if first in LIBTORCH:
         return "the core library must not include LibTorch" if folder in CORE else None
-    if first != "hasten" and (quote == "<" or "/" not in included):
-        return None  # another library, or a file of the same folder
+    if first != "hasten" and quote == "<":
+        return None  # another library
+    if "/" not in included:
+        return None if GENERATED.search(included) else "without its folder"
     target = folder_of(included.removeprefix("hasten/"))
     if folder in ITS_USERS and target in PUBLIC_ONLY and not included.startswith("hasten/"):
         return f"an internal header of {target}"

@@ -1,4 +1,4 @@
-#include "aligned_text.h"
+#include "tokenizers/pipeline/aligned_text.h"
 
 #include <algorithm>
 

@@ -9,7 +9,7 @@
 #include "base/utf8.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "model.h"
+#include "tokenizers/pipeline/model.h"
 
 namespace hasten::tokenizers {
 namespace {

@@ -1,4 +1,4 @@
-#include "character_class.h"
+#include "tokenizers/pipeline/character_class.h"
 
 #include <cstdint>
 #include <string_view>

@@ -9,8 +9,8 @@
 
 #include <optional>
 
-#include "pattern_cursor.h"
 #include "tokenizers/code_sets.h"
+#include "tokenizers/pipeline/pattern_cursor.h"
 
 namespace hasten::tokenizers {
 

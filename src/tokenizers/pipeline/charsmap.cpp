@@ -1,4 +1,4 @@
-#include "charsmap.h"
+#include "tokenizers/pipeline/charsmap.h"
 
 #include <cstring>
 

@@ -1,4 +1,4 @@
-#include "coded_pattern.h"
+#include "tokenizers/pipeline/coded_pattern.h"
 
 #include <algorithm>
 #include <array>

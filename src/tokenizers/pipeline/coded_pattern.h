@@ -17,8 +17,8 @@
 #include <string>
 #include <vector>
 
-#include "pattern_syntax.h"
 #include "tokenizers/code_sets.h"
+#include "tokenizers/pipeline/pattern_syntax.h"
 
 namespace hasten::tokenizers {
 

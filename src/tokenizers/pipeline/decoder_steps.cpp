@@ -1,13 +1,13 @@
-#include "decoder_steps.h"
+#include "tokenizers/pipeline/decoder_steps.h"
 
 #include <algorithm>
 #include <numeric>
 #include <utility>
 
-#include "aligned_text.h"
 #include "base/utf8.h"
-#include "normalizer_steps.h"
 #include "tokenizers/clean_up.h"
+#include "tokenizers/pipeline/aligned_text.h"
+#include "tokenizers/pipeline/normalizer_steps.h"
 
 namespace hasten::tokenizers {
 namespace {

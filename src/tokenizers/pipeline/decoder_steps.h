@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "pattern.h"
+#include "tokenizers/pipeline/pattern.h"
 
 namespace hasten::tokenizers {
 

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "token_table.h"
+#include "tokenizers/pipeline/token_table.h"
 
 namespace hasten::tokenizers {
 

@@ -9,8 +9,8 @@
 #include "base/utf8.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "pipeline_json.h"
 #include "tokenizers/definition.h"
+#include "tokenizers/pipeline/pipeline_json.h"
 
 namespace hasten::tokenizers {
 namespace {

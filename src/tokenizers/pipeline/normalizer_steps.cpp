@@ -1,4 +1,4 @@
-#include "normalizer_steps.h"
+#include "tokenizers/pipeline/normalizer_steps.h"
 
 #include <algorithm>
 #include <utility>

@@ -14,9 +14,9 @@
 #include <string>
 #include <vector>
 
-#include "aligned_text.h"
-#include "charsmap.h"
-#include "scratch.h"
+#include "tokenizers/pipeline/aligned_text.h"
+#include "tokenizers/pipeline/charsmap.h"
+#include "tokenizers/pipeline/scratch.h"
 
 namespace hasten::tokenizers {
 

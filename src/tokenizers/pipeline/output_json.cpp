@@ -4,8 +4,8 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "pipeline_json.h"
 #include "tokenizers/definition.h"
+#include "tokenizers/pipeline/pipeline_json.h"
 
 namespace hasten::tokenizers {
 namespace {

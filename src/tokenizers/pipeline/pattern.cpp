@@ -1,5 +1,5 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include "pattern.h"
+#include "tokenizers/pipeline/pattern.h"
 
 #include <pcre2.h>
 
@@ -10,7 +10,7 @@
 #include "base/utf8.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "pattern_syntax.h"
+#include "tokenizers/pipeline/pattern_syntax.h"
 
 namespace hasten::tokenizers {
 namespace {

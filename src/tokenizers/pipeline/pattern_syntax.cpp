@@ -1,10 +1,10 @@
-#include "pattern_syntax.h"
+#include "tokenizers/pipeline/pattern_syntax.h"
 
 #include <utility>
 
-#include "character_class.h"
-#include "coded_pattern.h"
-#include "pattern_cursor.h"
+#include "tokenizers/pipeline/character_class.h"
+#include "tokenizers/pipeline/coded_pattern.h"
+#include "tokenizers/pipeline/pattern_cursor.h"
 
 namespace hasten::tokenizers {
 namespace {

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "pattern.h"
+#include "tokenizers/pipeline/pattern.h"
 
 namespace hasten::tokenizers {
 

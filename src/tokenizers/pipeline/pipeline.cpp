@@ -1,4 +1,4 @@
-#include "pipeline.h"
+#include "tokenizers/pipeline/pipeline.h"
 
 #include <algorithm>
 #include <limits>

@@ -18,14 +18,14 @@
 #include <utility>
 #include <vector>
 
-#include "decoder_steps.h"
 #include "hasten/tokenizers/tokenizer.h"
-#include "model.h"
-#include "normalizer_steps.h"
-#include "splitter_steps.h"
 #include "tokenizers/added_tokens.h"
+#include "tokenizers/pipeline/decoder_steps.h"
+#include "tokenizers/pipeline/model.h"
+#include "tokenizers/pipeline/normalizer_steps.h"
+#include "tokenizers/pipeline/splitter_steps.h"
+#include "tokenizers/pipeline/word_cache.h"
 #include "tokenizers/templates.h"
-#include "word_cache.h"
 
 namespace hasten::tokenizers {
 

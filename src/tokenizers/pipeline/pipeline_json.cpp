@@ -1,4 +1,4 @@
-#include "pipeline_json.h"
+#include "tokenizers/pipeline/pipeline_json.h"
 
 #include <utility>
 

@@ -12,8 +12,8 @@
 
 #include <filesystem>
 
-#include "pipeline.h"
 #include "tokenizers/json_fields.h"
+#include "tokenizers/pipeline/pipeline.h"
 
 namespace hasten::tokenizers {
 

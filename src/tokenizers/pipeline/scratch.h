@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "aligned_text.h"
-#include "pattern.h"
 #include "tokenizers/normalizer.h"
+#include "tokenizers/pipeline/aligned_text.h"
+#include "tokenizers/pipeline/pattern.h"
 #include "tokenizers/text_properties.h"
 
 namespace hasten::tokenizers {

@@ -1,10 +1,10 @@
-#include "splitter_steps.h"
+#include "tokenizers/pipeline/splitter_steps.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "base/utf8.h"
-#include "normalizer_steps.h"
+#include "tokenizers/pipeline/normalizer_steps.h"
 #include "tokenizers/unicode.h"
 #include "tokenizers/words.h"
 

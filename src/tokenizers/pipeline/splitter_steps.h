@@ -12,8 +12,8 @@
 #include <memory>
 #include <vector>
 
-#include "aligned_text.h"
-#include "scratch.h"
+#include "tokenizers/pipeline/aligned_text.h"
+#include "tokenizers/pipeline/scratch.h"
 
 namespace hasten::tokenizers {
 

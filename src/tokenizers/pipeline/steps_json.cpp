@@ -3,7 +3,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "pipeline_json.h"
+#include "tokenizers/pipeline/pipeline_json.h"
 
 namespace hasten::tokenizers {
 namespace {

@@ -1,4 +1,4 @@
-#include "token_table.h"
+#include "tokenizers/pipeline/token_table.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

@@ -24,11 +24,11 @@ class TokenTable {
   static constexpr std::int32_t kNone = -1;
 
   TokenTable() = default;
-  // Tokens must be different, and ids too, and not negative.
+  // Tokens must be distinct. Ids must be distinct and not negative.
   explicit TokenTable(const std::vector<std::pair<std::string, std::int32_t>>& tokens);
 
   std::size_t size() const noexcept { return rows_.size(); }
-  // A token and its id, in the order of the ids; `index` is below size().
+  // Returns a token and its id. Rows are in the order of the ids; `index` must be below size().
   std::pair<std::string_view, std::int32_t> row(std::size_t index) const noexcept {
     return {text(rows_[index]), rows_[index].id};
   }
@@ -52,7 +52,7 @@ class TokenTable {
 
   std::string bytes_;
   std::vector<Row> rows_;  // sorted by id
-  // Open addressing: a part of the hash, and the index of the row plus 1.
+  // A slot of the hash table (open addressing): a part of the hash, and the row's index plus 1.
   struct Slot {
     std::uint32_t hash;
     std::uint32_t row;

@@ -8,7 +8,7 @@
 #include "base/utf8.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "model.h"
+#include "tokenizers/pipeline/model.h"
 #include "tokenizers/trie.h"
 
 namespace hasten::tokenizers {

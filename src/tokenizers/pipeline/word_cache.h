@@ -18,7 +18,7 @@
 #include <string_view>
 #include <vector>
 
-#include "model.h"
+#include "tokenizers/pipeline/model.h"
 
 namespace hasten::tokenizers {
 

@@ -4,7 +4,7 @@
 #include "base/utf8.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "model.h"
+#include "tokenizers/pipeline/model.h"
 #include "tokenizers/word_piece.h"
 
 namespace hasten::tokenizers {
