@@ -32,14 +32,14 @@ struct ObserveOptions {
 };
 
 // The environment variables that pass the options to the program.
-inline constexpr const char* kObserveVariable = "HASTEN_LISTEN";  // ObserveOptions::output
+inline constexpr const char* kObserveVariable = "HASTEN_OBSERVE_OUTPUT";  // ObserveOptions::output
 // ObserveOptions::steps
-inline constexpr const char* kObserveStepsVariable = "HASTEN_LISTEN_STEPS";
+inline constexpr const char* kObserveStepsVariable = "HASTEN_OBSERVE_STEPS";
 inline constexpr const char* kDryRunVariable = "HASTEN_DRY_RUN";  // The device; unset: a real run.
 
 // With a TPU: the JSON file of the anatomy that the same program had in a dry run on the CPU, which
 // the account shows next to its own figures.
-inline constexpr const char* kCpuPredictionVariable = "HASTEN_LISTEN_BESIDE";
+inline constexpr const char* kCpuPredictionVariable = "HASTEN_OBSERVE_CPU_PREDICTION";
 
 // For `hasten plan -- PROGRAM`: a folder. A Trainer of the program takes the settings of the plan
 // from kPlanSettings in it, a JSON object, and leaves its own arguments in kPlanProgram.

@@ -10,11 +10,11 @@ import sys
 import tempfile
 
 PROGRAM = """#!/bin/sh
-if [ -z "$HASTEN_LISTEN_BESIDE" ]; then
-  stat -c '%a' "$(dirname "$HASTEN_LISTEN")" >"$HASTEN_LISTEN"  # the folder's mode
-  echo "$HASTEN_LISTEN" >>"$HASTEN_LISTEN"
+if [ -z "$HASTEN_OBSERVE_CPU_PREDICTION" ]; then
+  stat -c '%a' "$(dirname "$HASTEN_OBSERVE_OUTPUT")" >"$HASTEN_OBSERVE_OUTPUT"  # the folder's mode
+  echo "$HASTEN_OBSERVE_OUTPUT" >>"$HASTEN_OBSERVE_OUTPUT"
 else
-  cat "$HASTEN_LISTEN_BESIDE"
+  cat "$HASTEN_OBSERVE_CPU_PREDICTION"
 fi
 """
 
@@ -27,7 +27,7 @@ def main():
         temporary = pathlib.Path(folder, "temporary")
         temporary.mkdir()
         environment = os.environ | {"TMPDIR": str(temporary), "HASTEN_DRY_TPU_COMPILER": "/nowhere", "HASTEN_HOME": folder}
-        environment.pop("HASTEN_LISTEN_BESIDE", None)
+        environment.pop("HASTEN_OBSERVE_CPU_PREDICTION", None)
         done = subprocess.run([os.path.abspath(sys.argv[1]), "estimate", "--tpu", "v5e:2x2", "--", str(program)], env=environment,
                               capture_output=True, text=True, timeout=60)
         lines = done.stdout.split()

@@ -33,7 +33,7 @@ def main():
     check("a program without hasten", [HASTEN, "anatomy", "sh", "-c", "echo a shell; exit 7"], ["a shell"], ["hasten"], code=7)
     check("a dry run that cannot begin", [HASTEN, "estimate", "--", "env", "HASTEN_DRY_RUN=cuda:none", PROGRAM],
           ["error[config.unknown-device]"], code=2)
-    requests = {"HASTEN_DRY_RUN": "cpu", "HASTEN_LISTEN": "text", "HASTEN_LISTEN_STEPS": "1"}
+    requests = {"HASTEN_DRY_RUN": "cpu", "HASTEN_OBSERVE_OUTPUT": "text", "HASTEN_OBSERVE_STEPS": "1"}
     check("not by the variables alone", [LOADER, PLUGIN], ["dry: 0", "steps: 2"], ["Predicted", "Measured"], **requests)
 
     with tempfile.NamedTemporaryFile(suffix=".so") as other:  # the dynamic linker says that it cannot preload it
