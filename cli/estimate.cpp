@@ -46,7 +46,8 @@ int estimate_tpu(const EstimateOptions& asked, const EstimateConfiguration& run)
 // Names the batch that fits the GPU for which the estimate was made.
 std::string note_of_fitting_batch(const EstimateOptions& asked) {
   const FittingBatch batch = largest_fitting_batch(asked, find_gpu(asked.device).memory);
-  if (batch.rows == 0) return str("not even one row fits: it needs ", human_bytes(batch.needed));
+  if (batch.rows == 0)
+    return str("not even one row fits: one row needs ", human_bytes(batch.needed));
   return str("a batch of ", batch.rows,
              batch.rows == 1 ? " row fits: " : " rows fits: ", "it needs ",
              human_bytes(batch.needed));

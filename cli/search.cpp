@@ -57,8 +57,8 @@ Descriptor lock_folder(const fs::path& folder) {
   Descriptor lock(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (lock.get() >= 0 && flock(lock.get(), LOCK_EX | LOCK_NB) == 0) return lock;
   throw IoError("search.in-use",
-                {.what = folder.string() + ": another search, or a run of one that was killed, "
-                                           "uses it",
+                {.what = folder.string() + ": in use by another search, or by a run "
+                                           "that a killed search left",
                  .hint = "wait until it has ended, or set another --output_dir"});
 }
 
@@ -68,8 +68,8 @@ void check_folder(const SearchPlan& plan) {
   for (std::size_t trial = 0; trial < plan.proposed.size(); ++trial) {
     const fs::path folder = run_folder(plan, static_cast<std::int64_t>(trial));
     if (!fs::exists(folder)) continue;
-    throw ConfigError("search.folder", {.what = folder.string() + " exists, but no search has "
-                                                                  "made it",
+    throw ConfigError("search.folder", {.what = folder.string() + " exists, but no search "
+                                                                  "created it",
                                         .hint = "set another --output_dir"});
   }
 }

@@ -27,7 +27,7 @@ class Ranks {
     if (!ended_ || (code != 0 && !stopped_)) return fail_with(code);
     if (elsewhere && failures_ > 0)
       fail("ranks", str(failures_,
-                        " of their checks failed; see the output on the machine of the "
+                        " checks of these ranks failed; see the output on the machine of the "
                         "main process"));
   }
 

@@ -150,7 +150,9 @@ void check_free_space(const fs::path& path, std::uintmax_t bytes, const std::str
 TemporaryDirectory::TemporaryDirectory(std::string_view prefix) {
   std::error_code error;
   const fs::path parent = fs::temp_directory_path(error);
-  if (error) throw_file_error("io.mkdir", "no folder for temporary files:", parent, error.value());
+  if (error)
+    throw_file_error("io.mkdir", "cannot find the folder for temporary files", parent,
+                     error.value());
   std::string pattern = (parent / str(prefix, "-XXXXXX")).string();
   if (::mkdtemp(pattern.data()) == nullptr) {
     throw_file_error("io.mkdir", "cannot create a folder like", pattern, errno);

@@ -104,7 +104,7 @@ void check_replaceable(const fs::path& target) {
                    {.what = target.string(),
                     .got = fs::is_directory(target, error) ? "a folder with other files" : "a file",
                     .expected = "a new folder, or a checkpoint to replace",
-                    .hint = "a checkpoint has a folder of its own: choose a new one"});
+                    .hint = "a checkpoint needs its own folder: choose a new one"});
 }
 
 // Returns the target after deleting what killed processes have left in its folder.

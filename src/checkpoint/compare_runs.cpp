@@ -114,7 +114,7 @@ RunComparison compare_runs(const fs::path& a, const fs::path& b, std::int64_t fr
     throw DataError("checkpoint.nothing-in-common",
                     {.what = str(a.string(), " and ", b.string()),
                      .got = str("no common step from step ", from, " on"),
-                     .expected = "a step of which both have a checkpoint or a hash",
+                     .expected = "a step for which both have a checkpoint or a hash",
                      .hint = "train with --hash_chain_steps, or save checkpoints at equal steps"});
   }
   RunComparison result;

@@ -120,7 +120,7 @@ std::optional<Save> newest_common(const std::vector<Machine>& machines, std::int
                   {.what = "resuming with save_on_each_node",
                    .got = without.empty() ? "no common checkpoint; " + join(found, "; ")
                                           : "no checkpoint on " + join(without, ", "),
-                   .expected = "one save of which every machine has a whole checkpoint",
+                   .expected = "a save of which every machine has a complete checkpoint",
                    .hint = "copy a checkpoint of another machine into the folder, or start again "
                            "with empty folders"});
 }

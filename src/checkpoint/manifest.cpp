@@ -60,11 +60,12 @@ Json read_manifest(const fs::path& folder) {
   const auto check = [&](int depth, Json::parse_event_t event, Json& value) {
     if (depth > 6) throw_bad_manifest(folder, "more than six levels of JSON");
     if (event == Json::parse_event_t::value && value.is_number_float())
-      throw_bad_manifest(folder, "a number that is not a whole one of 64 bits");
+      throw_bad_manifest(folder, "a number that is not an integer of 64 bits");
     return true;
   };
   Json json = Json::parse(text, check, /*allow_exceptions=*/false);
-  if (json.is_discarded() || !json.is_object()) throw_bad_manifest(folder, "no JSON object");
+  if (json.is_discarded() || !json.is_object())
+    throw_bad_manifest(folder, "text that is not a JSON object");
   if (text_of_json(json) != text) throw_bad_manifest(folder, "a text that hasten does not write");
   const auto sum = json.find("manifest_sha256");
   if (sum == json.end() || !sum->is_string()) throw_bad_manifest(folder, "no manifest_sha256");

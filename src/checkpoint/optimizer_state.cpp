@@ -164,7 +164,7 @@ class Loading {
     if (tensor.sizes() != parameter_.sizes() || !fits_type(tensor.scalar_type())) {
       throw DataError("checkpoint.optimizer-shape",
                       {.what = file_.string() + ", tensor " + key(member),
-                       .got = "another shape or type than the parameter's",
+                       .got = "a shape or type that differs from the parameter's",
                        .hint = "resume with the model the checkpoint was made with"});
     }
     return moved(tensor);

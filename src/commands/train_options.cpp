@@ -240,7 +240,7 @@ void describe(config::OptionTable& table, TrainOptions& options) {
       .at_least(1);
   d("ignore_mismatched_sizes", &TrainOptions::ignore_mismatched_sizes,
     "Initialize weights randomly if their shape differs from that in the file, such as those of a "
-    "classifier for other labels.");
+    "classifier for different labels.");
   d("hidden_dropout", &TrainOptions::hidden_dropout,
     "Set the dropout of embeddings and layers, but not of attention. If unset, the model's config "
     "decides.")
@@ -260,8 +260,7 @@ void describe(config::OptionTable& table, TrainOptions& options) {
   d.group("Adapter");
   d("lora_r", &TrainOptions::lora_r,
     "Train an adapter of this rank (LoRA) instead of the model, and save it in PEFT's format; 0 "
-    "means "
-    "none.")
+    "means none.")
       .at_least(0);
   d("lora_alpha", &TrainOptions::lora_alpha,
     "Scale the adapter by this number, divided by lora_r.");
@@ -272,10 +271,10 @@ void describe(config::OptionTable& table, TrainOptions& options) {
     "Adapt the linear layers with these paths, last parts of paths, or patterns of whole paths; "
     "all-linear means all. If unset, query and value, or what a model calls them.");
   d("lora_modules_to_save", &TrainOptions::lora_modules_to_save,
-    "Train these modules whole, beside the adapter. The head of a classification is always "
+    "Train these modules whole, in addition to the adapter. The head of a classification is always "
     "trained.");
   d("lora_bias", &TrainOptions::lora_bias,
-    "Select the biases that are trained: none, all, or those of the adapted layers.");
+    "Select the biases that are trained: none, all, or only those of the adapted layers.");
   d("use_rslora", &TrainOptions::use_rslora,
     "Divide lora_alpha by the square root of lora_r instead of lora_r.");
   d("lora_adapter", &TrainOptions::lora_adapter,

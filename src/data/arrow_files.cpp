@@ -29,7 +29,7 @@ const Module<ArrowOpener>& arrow_opener() {
     throw ConfigError("data.arrow-library",
                       {.what = "reading Arrow and Parquet files",
                        .got = loaded.missing,
-                       .expected = "the module libhasten_arrow.so beside libhasten.so",
+                       .expected = "the module libhasten_arrow.so next to libhasten.so",
                        .hint = "run tools/fetch_pyarrow.sh, which fetches the libraries of Arrow, "
                                "and build hasten again"});
   }
@@ -57,7 +57,7 @@ std::vector<std::string> texts_under(const json& object, const char* key, const 
   try {
     return found->get<std::vector<std::string>>();
   } catch (const json::exception&) {
-    fail_arrow_folder(file, str("the key \"", key, "\", which is no list of texts"),
+    fail_arrow_folder(file, str("the key \"", key, "\", which is not a list of texts"),
                       "what Dataset.save_to_disk writes");
   }
 }

@@ -25,7 +25,7 @@ const Module<ImageDecoder>& decoder() {
     throw ConfigError("data.image-library",
                       {.what = "reading images",
                        .got = loaded.missing,
-                       .expected = "the module libhasten_images.so beside libhasten.so",
+                       .expected = "the module libhasten_images.so next to libhasten.so",
                        .hint = "install libpng and libjpeg-turbo (Debian: libpng-dev "
                                "libjpeg62-turbo-dev), and build hasten again"});
   }

@@ -123,7 +123,7 @@ std::int64_t parts_of(const LoaderState& state, std::int64_t processes) {
 
 std::string parts_text(std::int64_t parts) {
   return parts > 0 ? str("a stream in ", parts, " parts, one for each process")
-                   : "rows of which no process has a part of its own";
+                   : "a stream that is not divided between processes";
 }
 
 bool is_inside_pass(const LoaderState& state) { return state.batch > 0 || state.rows > 0; }
@@ -133,7 +133,7 @@ void check_reads_alike(const LoaderState& saved, bool reads_part) {
   throw DataError(
       "data.state",
       {.what = str("the position to resume from, row ", saved.rows, " of epoch ", saved.epoch),
-       .got = "a stream of which each process reads its own part",
+       .got = "a stream that is divided between the processes",
        .expected = parts_text(0) + ", as when the position was saved",
        .hint = "leave out dispatch_batches = false until the end of the epoch, or start "
                "the epoch again"});

@@ -160,7 +160,7 @@ void Compiler::compile_node(const JsonCursor& node, Scope& scope) {
   } else if (control_flow_named(instruction.target) != nullptr) {
     compile_control_flow(node, instruction, scope);
   } else if (!name) {
-    refused_[instruction.target + ": it is no operator of LibTorch"].insert(
+    refused_[instruction.target + ": LibTorch has no such operator"].insert(
         instruction.module_path);
   } else if (const auto reason = reason_for_refusal(*name, namespaces_)) {
     refused_[instruction.target + ": " + *reason].insert(instruction.module_path);

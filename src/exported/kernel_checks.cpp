@@ -30,8 +30,8 @@ class Operands {
     if (holds) return;
     throw DataError("exported.graph",
                     {.what = "the operator " + schema_.name() + " of an exported program: " + what,
-                     .got = "another shape, type, device or number",
-                     .expected = "one that fits the other operands"});
+                     .got = "an operand with a wrong shape, type, device or value",
+                     .expected = "an operand that fits the others"});
   }
   void require_shape(const at::Tensor& tensor, const Shape& shape, const at::Tensor& input,
                      const char* what) const {

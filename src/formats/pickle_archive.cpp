@@ -33,7 +33,7 @@ class TensorsOfModules {
 
   void add(const pickle::Value& object, const std::string& prefix, int depth) {
     if (depth > kDeepestModule) program_.damaged("modules in modules, more than 64 deep");
-    if (!seen_.insert(&object).second) program_.damaged("a module that is there twice");
+    if (!seen_.insert(&object).second) program_.damaged("a module that occurs twice");
     program_.for_each_member(object, [&](const std::string& key, const pickle::Value& value) {
       if (value.kind == pickle::Kind::tensor) found_.emplace_back(full_name(prefix, key), &value);
       if (value.kind == pickle::Kind::object) add(value, full_name(prefix, key), depth + 1);

@@ -119,7 +119,7 @@ void ZipArchive::read_entry(std::size_t& at, std::size_t end) {
   Record record = locate(name, header, packed, end);
   record.is_compressed = is_compressed;
   record.checksum = checksum;
-  if (!records_.emplace(name, record).second) fail("the record " + name + " is there twice");
+  if (!records_.emplace(name, record).second) fail("the record " + name + " occurs twice");
   names_.push_back(name);
 }
 

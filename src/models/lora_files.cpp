@@ -261,7 +261,7 @@ void check_rank(const fs::path& config, std::int64_t rank, const fs::path& tenso
   for (const std::string& name : file.names()) {
     const std::vector<std::int64_t> shape = file.info(name).shape;
     if (!ends_with(name, ".lora_A.weight") || (!shape.empty() && shape.front() == rank)) continue;
-    refuse_file(config, "key r", str(rank), str("that of ", name, ", ", shape_text(shape)));
+    refuse_file(config, "key r", str(rank), str("the rank of ", name, ", ", shape_text(shape)));
   }
 }
 

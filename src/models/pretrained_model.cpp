@@ -94,7 +94,7 @@ std::map<std::string, std::string> sources_of(const ModuleTensors& model, const 
                   {.what = tensor,
                    .got = "shape " + shape_text(in_file),
                    .expected = shape_text(in_model),
-                   .hint = "for a new head, with other labels, set ignore_mismatched_sizes; "
+                   .hint = "to train a new head for different labels, set ignore_mismatched_sizes; "
                            "otherwise check that config.json belongs to the weights"});
 }
 

@@ -88,7 +88,7 @@ at::Tensor StepSeeds::place_of(std::int64_t seed) {
                      {.what = "a step in a CUDA graph",
                       .got = str("a seed of dropout that is not among the next ", kMostSeeds,
                                  " of the default CPU generator"),
-                      .expected = "at most so many, and no other random numbers of the host",
+                      .expected = "at most this number, and no other random numbers of the host",
                       .hint = "leave out cuda_graph"});
   }
   count_ = std::max(count_, found->second + 1);

@@ -344,8 +344,7 @@ GraphConflict graph_conflict(const TrainingArguments& arguments) {
             "use --optim adamw_torch_fused"};
   }
   if (arguments.step_in_backward) {
-    return {"step_in_backward, whose steps are those of single parameters",
-            "use --step_in_backward false"};
+    return {"step_in_backward, which steps single parameters", "use --step_in_backward false"};
   }
   if (arguments.offload_optimizer_states)
     return {"offload_optimizer_states, which step on the host", "remove offload_optimizer_states"};

@@ -380,7 +380,7 @@ class Search {
       if (reason.empty()) reason = predictions_.refusal(used, each);
     throw ConfigError("plan.contradiction", {.what = "techniques of a plan",
                                              .got = join(options_.use, ", "),
-                                             .expected = "techniques that the step takes",
+                                             .expected = "techniques that the step supports",
                                              .hint = reason.empty() ? "leave one out" : reason});
   }
 

@@ -68,7 +68,7 @@ class Comparison {
   StepChange removal_of(const Technique& technique) {
     if (!is_most_specific(technique)) {
       StepChange change = described(technique);
-      change.refused = "the step has it already";
+      change.refused = "the step already uses it";
       return change;
     }
     const Technique& without = keep(without_technique(technique));

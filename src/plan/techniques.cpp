@@ -98,7 +98,7 @@ void check_use(const PlanOptions& options, const EstimateOptions& step) {
   for (const std::string& name : options.use) {
     const Technique& one = find_technique(name);
     if (contains(options.avoid, name))
-      throw_contradiction(name + ", used and avoided", "one of both");
+      throw_contradiction(name + ", used and avoided", "one of the two");
     if (is_set(step, one)) continue;
     if (const std::string reason = obstacle_to(options, one); !reason.empty())
       throw_contradiction(str(name, ", although ", reason), "other techniques");
@@ -302,11 +302,12 @@ Exactness exactness_of(const EstimateOptions& step, const Technique& technique) 
 
 std::string obstacle_to(const PlanOptions& options, const Technique& technique) {
   if (options.step.mode != EstimateMode::training && !changes_forward_pass(technique))
-    return "it changes the training only";
+    return "it affects only training";
   if (is_for_tpu(options.step))
     return is_predicted_on_tpu(technique) ? "" : "hasten does not predict it for a TPU";
   if (is_offloading(technique)) {
-    if (options.step.device == "cpu") return "the CPU has no memory but the host's";
+    if (options.step.device == "cpu")
+      return "on the CPU everything is in the host's memory already";
     if (options.predictor) return "the time of its copies is not known for a program";
   }
   if (options.predictor && sets(technique, kAttention)) return "a program chooses it by itself";

@@ -59,8 +59,9 @@ at::Tensor as_term(at::Tensor gradient) {
 
 void ElasticRanks::check(const ElasticOptions& options, std::int64_t processes, at::Device device) {
   if (options.ranks < 0 || !std::has_single_bit(static_cast<std::uint64_t>(options.ranks))) {
-    throw_option("elastic_ranks", options.ranks, "0, or a power of two",
-                 "a power of two is what different numbers of processes can add up along one tree");
+    throw_option(
+        "elastic_ranks", options.ranks, "0, or a power of two",
+        "numbers of processes that differ can add up along the same tree only with a power of two");
   }
   if (options.ranks % processes != 0) {
     throw_option("elastic_ranks", options.ranks,
@@ -91,7 +92,7 @@ void ElasticRanks::add_model(torch::nn::Module& module) const {
 
 ElasticPlace ElasticRanks::place_of(const BatchInfo* batch, std::int64_t pass) {
   if (batch == nullptr || !batch->elastic) {
-    throw_loop("accumulate() without a batch of such a loader",
+    throw_loop("accumulate() without a batch of a prepared loader",
                "iterate over a loader of make_loader that was prepared, with gradients enabled");
   }
   const ElasticPlace& place = *batch->elastic;
@@ -103,7 +104,7 @@ ElasticPlace ElasticRanks::place_of(const BatchInfo* batch, std::int64_t pass) {
   const bool is_open = place_ && !place_->ends_window && latest_batch_.second == pass;
   if (place.position != (is_open ? place_->position + 1 : 0)) {
     throw_loop("a batch that was read without accumulate()",
-               "call accumulate() for each batch, also if it has no backward()");
+               "call accumulate() for each batch, even if you call no backward() for it");
   }
   if (at::get_num_threads() != options_.threads) {
     throw_loop(str(at::get_num_threads(), " threads for an operation"),

@@ -71,7 +71,7 @@ void LoadedState::apply() {
 Json LoadedState::parsed() const {
   if (!fs::exists(folder_ / kStateFile)) throw_bad_state("no such file");
   Json json = read_json_or_discard(folder_ / kStateFile);
-  if (!json.is_object()) throw_bad_state("no JSON object");
+  if (!json.is_object()) throw_bad_state("text that is not a JSON object");
   return json;
 }
 
@@ -163,12 +163,13 @@ void LoadedState::check_parts(const Json& json, std::size_t number,
   const std::int64_t before = detail::parts_of(saved, processes_),
                      now = detail::parts_of(loader.position().loader, state_.group.size());
   if (!detail::is_inside_pass(saved) || before == now) return;
-  throw DataError("data.state",
-                  {.what = str(folder_.string(), ", loader ", number),
-                   .got = detail::parts_text(now),
-                   .expected = detail::parts_text(before) + ", as when the checkpoint was saved",
-                   .hint = "continue with as many processes and with the same dispatch_batches, "
-                           "or from a checkpoint at the start of an epoch"});
+  throw DataError(
+      "data.state",
+      {.what = str(folder_.string(), ", loader ", number),
+       .got = detail::parts_text(now),
+       .expected = detail::parts_text(before) + ", as when the checkpoint was saved",
+       .hint = "continue with the same number of processes and the same dispatch_batches, "
+               "or from a checkpoint at the start of an epoch"});
 }
 
 void LoadedState::restore_randomness(const TensorDict& saved) const {
@@ -183,7 +184,7 @@ void LoadedState::restore_randomness(const TensorDict& saved) const {
   if (rank >= processes_) {
     const Logger logger("hasten", LogLevel::passive, state_.process, state_.group);
     logger.warning(str("the checkpoint is from ", processes_, " processes: rank ", rank,
-                       " has no saved random state and goes on with its own"),
+                       " has no saved random state and continues with its current one"),
                    {.main_process_only = false});
     return;
   }

@@ -31,13 +31,13 @@ at::Tensor numbers_of(const TensorDict& state, const std::string& name, at::Scal
   if (found == state.end()) throw_bad_state("no tensor " + name);
   const at::Tensor& tensor = found->second;
   if (!tensor.defined() || tensor.dim() != 1 || tensor.scalar_type() != type)
-    throw_bad_state(str("another shape or type of ", name));
+    throw_bad_state(str("a wrong shape or type of ", name));
   return tensor.to(at::kCPU).contiguous();
 }
 
 double scale_of(const TensorDict& state) {
   const at::Tensor scale = numbers_of(state, kScale, at::kDouble);
-  if (scale.numel() != 1) throw_bad_state(str("another shape or type of ", kScale));
+  if (scale.numel() != 1) throw_bad_state(str("a wrong shape or type of ", kScale));
   return scale.item<double>();
 }
 
@@ -45,7 +45,7 @@ OpenWindow window_of(const TensorDict& state, std::size_t number) {
   const at::Tensor numbers = numbers_of(state, window_name(number), at::kDouble),
                    models = numbers_of(state, models_name(number), at::kLong);
   if (numbers.numel() != kCountsOfWindow)
-    throw_bad_state(str("another shape or type of ", window_name(number)));
+    throw_bad_state(str("a wrong shape or type of ", window_name(number)));
   const double* const value = numbers.const_data_ptr<double>();
   const auto* const model = models.const_data_ptr<std::int64_t>();
   return {.models = {model, model + models.numel()},

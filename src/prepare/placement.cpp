@@ -33,7 +33,7 @@ void reset_gradient_accumulator(const at::Tensor& tensor) {
 void set_data_in_place(const at::Tensor& tensor, const at::Tensor& moved) {
   c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   const c10::TensorImpl& other = *moved.unsafeGetTensorImpl();
-  TORCH_CHECK(typeid(impl) == typeid(other), "a tensor is of another kind on ", moved.device());
+  TORCH_CHECK(typeid(impl) == typeid(other), "a tensor has a different class on ", moved.device());
   reset_gradient_accumulator(tensor);
   impl.shallow_copy_from(moved.getIntrusivePtr());
 }

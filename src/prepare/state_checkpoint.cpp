@@ -87,9 +87,9 @@ void require_none_damaged(const fs::path& all) {
   throw DataError("checkpoint.none-whole",
                   {.what = all.string(),
                    .got = "only damaged checkpoints",
-                   .expected = "a checkpoint that is whole",
-                   .hint = "the folders whose names end in .damaged have what is left; remove "
-                           "or move them to start again"});
+                   .expected = "an intact checkpoint",
+                   .hint = "the folders with names that end in .damaged hold the remaining "
+                           "files; remove or move them to start again"});
 }
 
 // Returns the verified folder, or an empty path if nothing was saved yet. A collective.

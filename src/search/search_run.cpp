@@ -28,8 +28,9 @@ void check_at_least(const std::string& name, std::int64_t value, std::int64_t le
 
 void check_search_options(const SearchSpace& space, const SearchOptions& options) {
   if (space.dimensions().empty())
-    throw ConfigError("search.space",
-                      {.what = "the space", .got = "no parameter", .expected = "at least one"});
+    throw ConfigError(
+        "search.space",
+        {.what = "the search space", .got = "no parameters", .expected = "at least one"});
   check_at_least("n_trials", options.n_trials.value_or(1), 1);
   if (options.n_trials.value_or(1) > kMostTrials)
     throw ConfigError(
@@ -91,12 +92,13 @@ void SearchRun::continue_journal() {
     }
     if (!exists || parameters_json(trial.parameters) != entry.parameters ||
         !finished_.emplace(trial.number, trial).second) {
-      throw DataError("search.journal",
-                      {.what = journal_->place(entry),
-                       .got = str("trial ", trial.number),
-                       .expected = "one record of each trial, with the parameters that this search "
-                                   "proposes",
-                       .hint = "restore the file, or begin a new search in another folder"});
+      throw DataError(
+          "search.journal",
+          {.what = journal_->place(entry),
+           .got = str("trial ", trial.number),
+           .expected = "one record for each trial, with the parameters that this search "
+                       "proposes",
+           .hint = "restore the file, or begin a new search in another folder"});
     }
   }
 }

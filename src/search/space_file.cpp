@@ -110,7 +110,7 @@ SearchSpace read_search_space(const std::string& path) {
     throw ConfigError("search.space",
                       {.what = path,
                        .got = root.IsMap() ? "an empty map" : short_text(root),
-                       .expected = "a map from names of parameters to values, such "
+                       .expected = "a map from parameter names to values, such "
                                    "as learning_rate: {log_uniform: [1e-5, 1e-3]}"});
   SearchSpace space;
   std::map<std::string, std::string> places;

@@ -76,7 +76,7 @@ Dashboard::Dashboard(FoundTerminal terminal, std::function<OpenScreen> open)
   if (!why_.empty()) return;
   if (!use_terminal(
           {.terminal = terminal_.file.get(), .restoring = "", .group = terminal_.group})) {
-    why_ = "the process has a dashboard already";
+    why_ = "the process already has a dashboard";
     return;
   }
   thread_ = start_thread([this, open = std::move(open)] { run(open); });
@@ -84,7 +84,7 @@ Dashboard::Dashboard(FoundTerminal terminal, std::function<OpenScreen> open)
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return has_begun_; });
   } else {
-    why_ = "the system has no further thread";
+    why_ = "the system cannot start another thread";
   }
   if (why_.empty()) return;
   if (thread_.joinable()) thread_.join();

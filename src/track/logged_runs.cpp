@@ -127,7 +127,7 @@ void add_file(Curves& curves, const fs::path& file) {
   if (file.extension() == ".json") return add_trainer_state(curves, file);
   throw DataError("track.log-file",
                   {.what = file.string(),
-                   .got = "another kind of file",
+                   .got = "a different kind of file",
                    .expected = "an event file of TensorBoard, or a file ending in .jsonl, .csv "
                                "or .json"});
 }

@@ -71,7 +71,7 @@ TokenDataset row_for_each(const std::vector<Encoding>& texts, const std::string&
   }
   if (rows.size() > 0) return rows;
   throw DataError("data.empty", {.what = file,
-                                 .got = "texts of which the tokenizer keeps nothing",
+                                 .got = "texts in which the tokenizer finds no tokens",
                                  .expected = "at least one token",
                                  .hint = "check that the tokenizer belongs to the texts"});
 }

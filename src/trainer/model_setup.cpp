@@ -114,7 +114,7 @@ void Trainer::Impl::ModelSetup::set_loss_only() {
                     args.label_smoothing_factor != 0 ? "label_smoothing_factor" : "compute_loss",
                     ", which reads the logits"),
          .expected = "a loss that the model computes",
-         .hint = "leave out one of them"});
+         .hint = "remove one of the two options"});
   }
   if (reads_logits || !args.use_liger_kernel.value_or(typeid(trainer_.trainer) == typeid(Trainer)))
     return;

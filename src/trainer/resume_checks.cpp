@@ -231,7 +231,7 @@ void check_same_parts(const CheckpointToResume& checkpoint, const TrainingArgume
       {.what = "resuming from " + checkpoint.folder.string(),
        .got = detail::parts_text(parts),
        .expected = detail::parts_text(before) + ", as at the start of this epoch",
-       .hint = str("resume with as many processes and the same accelerator_config, or ",
+       .hint = str("resume with the same number of processes and accelerator_config, or ",
                    kRestartEpochHint)});
 }
 

@@ -51,7 +51,7 @@ std::string shape_of_step(const std::vector<TrainerBatch>& inputs) {
 std::string unrepeatable_batch(const TrainerBatch& batch) {
   const TensorDict* const columns = batch.get_if<TensorDict>();
   if (columns == nullptr) return "batches of another type than TensorDict";
-  return columns->contains(kPackedRows) ? "packed batches, each of which has other lengths" : "";
+  return columns->contains(kPackedRows) ? "packed batches, whose lengths differ" : "";
 }
 
 }  // namespace
@@ -187,7 +187,9 @@ bool Trainer::Impl::StepGraphs::is_due(const std::string& shape) {
   if (!are_requested()) {
     if (graphs_.size() == kMostGraphs || in_a_row_ < kSteadySteps) return false;
     if (has_memory()) return true;
-    stop("the memory of the device, which holds no graph beside the steps without one");
+    stop(
+        "the memory of the device, which has no room for a graph in addition to the steps without "
+        "one");
     return false;
   }
   if (graphs_.size() < kMostGraphs) return true;

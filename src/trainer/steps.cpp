@@ -39,10 +39,11 @@ ModelOutput Trainer::compute_loss(TrainerBatch& batch) { return impl_->compute_l
 
 at::Tensor Trainer::training_step(TrainerBatch& batch, double items) {
   if (!impl_->prepared) {
-    throw UsageError("trainer.no-run", {.what = "training_step",
-                                        .got = "a call outside of train()",
-                                        .expected = "one during a run, whose model is prepared",
-                                        .hint = "call it from a class that overrides it"});
+    throw UsageError("trainer.no-run",
+                     {.what = "training_step",
+                      .got = "a call outside of train()",
+                      .expected = "a call during train(), when the model is prepared",
+                      .hint = "call it from a class that overrides it"});
   }
   const ModelOutput out = impl_->trained_output(batch);
   impl_->accelerator.backward(out.loss, items);

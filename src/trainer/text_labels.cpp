@@ -111,7 +111,7 @@ void check_one_label_per_row(const LabelContext& context) {
   }
   if (context.is_regression() && context.count() > 1) {
     context.fail("one number per row",
-                 str(context.count(), ", because the model's regression has as many"),
+                 str(context.count(), ", because the model predicts that many numbers per row"),
                  "pass a .safetensors file of token ids with labels [rows, labels], or "
                  "--num_labels 1");
   }

@@ -229,7 +229,7 @@ TEST_CASE("arrow: the columns that set_format has chosen are those of the rows")
   CHECK(load_arrow_dataset(folder.path()).columns() == Names{"label"});
   state["_format_columns"] = 3;
   write_file_atomically(folder.path() / "state.json", state.dump());
-  CHECK(contains(error_of([&] { (void)load_arrow_dataset(folder.path()); }), "no list of texts"));
+  CHECK(contains(error_of([&] { (void)load_arrow_dataset(folder.path()); }), "not a list of texts"));
 }
 
 // Stands for a file of gigabytes, whose rows are not read: ./dev bench arrow measures one of 10 GB.

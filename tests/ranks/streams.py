@@ -121,7 +121,7 @@ def parts():
           "parts: one process, which reads the whole stream, is refused inside a pass", single.stderr)
     whole_stream, _ = launch("parts_none", 3, "per_device_train_batch_size=2", *[word for word in words if word != READS_ALL],
                              f"resume_from_checkpoint={FOLDER / 'parts_whole' / 'checkpoint-4'}")
-    check(whole_stream.returncode == 2 and "got rows of which no process has a part of its own" in whole_stream.stderr,
+    check(whole_stream.returncode == 2 and "got a stream that is not divided between processes" in whole_stream.stderr,
           "parts: processes for which rank 0 reads the whole stream are refused inside a pass", whole_stream.stderr)
     # One process reads the whole stream, and so does rank 0 if it reads for all.
     check_whole("parts, rank 0 reads", run("parts_dispatched", 3, 2, "max_steps=7", "parts=1"), run("parts_single", 1, 6, "max_steps=7", "parts=1"))

@@ -144,7 +144,7 @@ std::string with_integers(const arrow::Array& array, Copy copy) {
     case Type::UINT64:
       return copied(static_cast<const arrow::UInt64Array&>(array));
     default:
-      return "values of type " + array.type()->ToString() + ", which are no integers";
+      return "values of type " + array.type()->ToString() + ", which are not integers";
   }
 }
 
@@ -172,7 +172,7 @@ std::string append_texts(const arrow::Array& array, std::int64_t first, std::int
     return append_texts(static_cast<const arrow::StringArray&>(array), first, count, to);
   if (array.type_id() == Type::LARGE_STRING)
     return append_texts(static_cast<const arrow::LargeStringArray&>(array), first, count, to);
-  return "values of type " + array.type()->ToString() + ", which are no texts";
+  return "values of type " + array.type()->ToString() + ", which are not texts";
 }
 
 }  // namespace
@@ -323,14 +323,14 @@ std::string Column::copy(const ArrowCell& cell, float* to) const {
       return "";
     }
     default:
-      return "values of type " + values.type()->ToString() + ", which are no numbers";
+      return "values of type " + values.type()->ToString() + ", which are not numbers";
   }
 }
 
 std::string Column::copy(const ArrowCell& cell, bool* to) const {
   const arrow::Array& values = values_of(cell);
   if (values.type_id() != Type::BOOL)
-    return "values of type " + values.type()->ToString() + ", which are no booleans";
+    return "values of type " + values.type()->ToString() + ", which are not booleans";
   const auto& booleans = static_cast<const arrow::BooleanArray&>(values);
   for (std::int64_t i = 0; i < cell.count; ++i) to[i] = booleans.Value(cell.first + i);
   return "";

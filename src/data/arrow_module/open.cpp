@@ -132,7 +132,7 @@ class ParquetTable : public Table {
       std::shared_ptr<arrow::ChunkedArray> values;
       const arrow::Status status = reader_->ReadColumn(static_cast<int>(column), &values);
       if (!status.ok()) return status.message();
-      if (!has_type(column, *values->type())) return "values of another type than its schema says";
+      if (!has_type(column, *values->type())) return "values whose type differs from the schema";
       if (values->length() != rows_) return "a column that is shorter than others (it is damaged)";
       for (const auto& chunk : values->chunks()) {
         std::string problem = columns_[column].add(chunk);

@@ -195,9 +195,9 @@ class GroupConnections : public transport::Context,
   }
 
   static std::exception_ptr no_sender_error() {
-    return std::make_exception_ptr(
-        IoError("process.rank-missing", {.what = "a message from any rank",
-                                         .got = "no open connection to a rank that may send it"}));
+    return std::make_exception_ptr(IoError(
+        "process.rank-missing", {.what = "a message from any rank",
+                                 .got = "no open connection to any rank that could send it"}));
   }
 
   // Fails the receivers whose ranks have all ended. The caller holds any_mutex_.

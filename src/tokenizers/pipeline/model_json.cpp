@@ -91,7 +91,7 @@ std::unique_ptr<WordModel> read_bpe(const Fields& fields) {
     throw DataError("tokenizers.unknown-model",
                     {.what = fields.where() + ".dropout",
                      .got = dropout->is_number() ? dropout->dump() : dropout->type_name(),
-                     .expected = "null or 0: hasten splits a word always in the same way"});
+                     .expected = "null or 0: hasten always splits a word in the same way"});
   }
   BpeOptions options;
   options.merges = read_merges(fields);

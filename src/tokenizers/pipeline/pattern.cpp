@@ -126,11 +126,10 @@ bool Pattern::find_next(std::string_view codes, std::size_t from, Matcher& match
                         memory.context.get());
   if (found == PCRE2_ERROR_NOMATCH) return false;
   if (found < 0) {
-    throw DataError(
-        "tokenizers.bad-pattern",
-        {.what = str(where_, ": the regular expression ", quoted_regex(regex_), " on a text"),
-         .got = message_of(found),
-         .hint = "use an expression that does not try so many ways to match"});
+    throw DataError("tokenizers.bad-pattern", {.what = str(where_, ": the regular expression ",
+                                                           quoted_regex(regex_), " on a text"),
+                                               .got = message_of(found),
+                                               .hint = "use an expression with less backtracking"});
   }
   const PCRE2_SIZE* const ends = pcre2_get_ovector_pointer(memory.data.get());
   match = {static_cast<std::uint32_t>(ends[0]), static_cast<std::uint32_t>(ends[1])};

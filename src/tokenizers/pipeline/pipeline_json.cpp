@@ -46,17 +46,16 @@ void PartReader::add(const Json& value, const std::string& where, int depth) {
   Fields fields(value, where);
   if (fields.text("type") != "Sequence") {
     if (parts_.size() == kMostParts)
-      throw DataError("tokenizers.too-many-parts",
-                      {.what = where,
-                       .got = "one part more",
-                       .expected = str("at most ", kMostParts, " parts")});
+      throw DataError(
+          "tokenizers.too-many-parts",
+          {.what = where, .got = "more parts", .expected = str("at most ", kMostParts, " parts")});
     parts_.push_back(std::move(fields));
     return;
   }
   if (depth == kDeepestSequence)
     throw DataError("tokenizers.too-many-parts",
                     {.what = where,
-                     .got = "a deeper sequence",
+                     .got = "a more deeply nested sequence",
                      .expected = str("at most ", kDeepestSequence, " levels")});
   std::size_t index = 0;
   for (const Json& each : fields.list(list_key_))

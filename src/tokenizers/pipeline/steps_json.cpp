@@ -84,7 +84,7 @@ PrependScheme read_prepend_scheme(const Fields& fields) {
   if (flag_or(fields, "add_prefix_space", true) || scheme == PrependScheme::never) return scheme;
   throw DataError("tokenizers.wrong-type", {.what = fields.where() + ".add_prefix_space",
                                             .got = "false",
-                                            .expected = "the same as prepend_scheme says"});
+                                            .expected = "the value that prepend_scheme implies"});
 }
 
 void read_byte_level(const Fields& fields, SplitterSteps& steps) {

@@ -104,11 +104,11 @@ at::Device tpu_device_of(const Worker& worker, TpuJob job) {
 
 void check_tpu_index(std::int64_t index, std::int64_t count) {
   if (index >= 0 && index < count) return;
-  throw UsageError(
-      "device.tpu-index",
-      {.what = "device tpu",
-       .got = str("index ", index),
-       .expected = count > 0 ? str("0 to ", count - 1) : "none, as the plugin has no devices"});
+  throw UsageError("device.tpu-index",
+                   {.what = "device tpu",
+                    .got = str("index ", index),
+                    .expected = count > 0 ? str("0 to ", count - 1)
+                                          : "none, because the plugin has no devices"});
 }
 
 at::Device tpu_device(std::int64_t index) {

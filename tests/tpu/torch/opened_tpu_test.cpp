@@ -38,7 +38,7 @@ TEST_CASE("tpu: an index beyond the devices is refused, also without devices") {
   CHECK_THROWS_WITH_AS(check_tpu_index(-1, 4), "device tpu: got index -1, expected 0 to 3",
                        UsageError);
   CHECK_THROWS_WITH_AS(check_tpu_index(0, 0),
-                       "device tpu: got index 0, expected none, as the plugin has no devices",
+                       "device tpu: got index 0, expected none, because the plugin has no devices",
                        UsageError);
 }
 

@@ -31,7 +31,7 @@ TEST_CASE("plan: a comparison has every technique, with the needs of its own est
     CHECK(change_of(comparison, name).needs.bytes == needed(name));
   }
   CHECK(change_of(comparison, "bf16").refused == "cuda:t4 has no bfloat16");
-  CHECK(change_of(comparison, "sdpa").refused == "the step has it already");
+  CHECK(change_of(comparison, "sdpa").refused == "the step already uses it");
   CHECK(change_of(comparison, "step_in_backward").refused.find("max_grad_norm") !=
         std::string::npos);
   CHECK(change_of(comparison, "lion_8bit").exactness == Exactness::other);
@@ -41,7 +41,7 @@ TEST_CASE("plan: a comparison has every technique, with the needs of its own est
   options.step.device = "cpu";
   options.budget = 0;
   CHECK(change_of(compare_changes(options), "offload_activations").refused ==
-        "the CPU has no memory but the host's");
+        "on the CPU everything is in the host's memory already");
 }
 
 TEST_CASE("plan: a comparison has half the batch and half the length, if they can change") {
@@ -103,7 +103,7 @@ TEST_CASE("plan: a comparison takes away what the step has and what is not a def
         needed_bytes(estimate(in_float).memory));
   CHECK(change_of(comparison, "without recompute_cheap").needs.bytes ==
         needed_bytes(estimate(kept).memory));
-  CHECK(change_of(comparison, "recompute").refused == "the step has it already");
+  CHECK(change_of(comparison, "recompute").refused == "the step already uses it");
   CHECK_FALSE(has_change(comparison, "without sdpa"));
   // Its options go with a recomputation, also if no technique has them.
   options.step.arguments.activation_checkpointing_kwargs = {{"every_n_layers", 3}};
@@ -121,7 +121,7 @@ TEST_CASE("plan: a comparison of inferences has what changes the forward pass") 
   const anatomy::StepComparison comparison = compare_changes(options);
   CHECK(comparison.asked.bytes == needed_bytes(estimate(options.step).memory));
   CHECK(change_of(comparison, "fp16").refused.empty());
-  CHECK(change_of(comparison, "sgd").refused == "it changes the training only");
+  CHECK(change_of(comparison, "sgd").refused == "it affects only training");
   EstimateOptions half = options.step;
   half.arguments.per_device_train_batch_size = 2;
   CHECK(change_of(comparison, "batches of 2 rows, 1 in a step").needs.bytes ==
