@@ -3,32 +3,18 @@
 #include <ATen/autocast_mode.h>
 #include <torch/torch.h>
 
-#include <fstream>
-#include <string>
+#include "prepare/cpu_instructions.h"
+#include "prepare/lstm_autocast.h"
 
 namespace hasten {
 
-namespace {
-
-// Returns whether this CPU has one of two instruction sets.
-bool has_instructions(const char* one, const char* other) {
-  std::ifstream cpuinfo("/proc/cpuinfo");
-  for (std::string line; std::getline(cpuinfo, line);) {
-    if (line.rfind("flags", 0) == 0)
-      return line.find(one) != std::string::npos || line.find(other) != std::string::npos;
-  }
-  return false;
-}
-
-}  // namespace
-
 bool bf16_is_fast(at::Device device) {
-  static const bool fast = has_instructions("avx512_bf16", "amx_bf16");
+  static const bool fast = has_cpu_instructions({"avx512_bf16", "amx_bf16"});
   return !device.is_cpu() || fast;
 }
 
 bool fp16_is_fast(at::Device device) {
-  static const bool fast = has_instructions("avx512_fp16", "amx_fp16");
+  static const bool fast = has_cpu_instructions({"avx512_fp16", "amx_fp16"});
   return !device.is_cpu() || fast;
 }
 
@@ -36,9 +22,10 @@ AutocastGuard::AutocastGuard(Precision precision, at::DeviceType device) : devic
   if (precision == Precision::no) return;
   before_ = {.enabled = at::autocast::is_autocast_enabled(device),
              .type = at::autocast::get_autocast_dtype(device)};
+  const at::ScalarType type = precision == Precision::fp16 ? at::kHalf : at::kBFloat16;
+  if (device == at::kCPU && !has_lstm_kernel(type)) replace_lstm_under_autocast();
   at::autocast::set_autocast_enabled(device, true);
-  at::autocast::set_autocast_dtype(device,
-                                   precision == Precision::fp16 ? at::kHalf : at::kBFloat16);
+  at::autocast::set_autocast_dtype(device, type);
   at::autocast::increment_nesting();
 }
 

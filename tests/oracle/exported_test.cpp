@@ -176,9 +176,6 @@ TEST_CASE("exported: an accumulated window trains like one batch") {
 TEST_CASE("exported: mixed precision trains to losses near those of float") {
   for (const std::string name : {"mlp", "cnn", "lstm", "gru", "transformer", "tied", "branches"}) {
     CAPTURE(name);
-    // LibTorch gives an LSTM in bf16 to oneDNN if the CPU has AVX-512, also if this variable
-    // forbids oneDNN to use it.
-    if (name == "lstm" && std::getenv("ONEDNN_MAX_CPU_ISA") != nullptr) continue;
     const TensorDict expected = load_safetensors(kData / (name + ".safetensors"));
     Accelerator accelerator({.mixed_precision = Precision::bf16, .cpu = true});
     const auto net = load_exported(kData / (name + ".pt2"));

@@ -7,9 +7,11 @@
 // float and compute products in bfloat16 or float16 (LibTorch's autocast). float16 has more digits
 // and a smaller range, so its losses are scaled (hasten/optim/grad_scaler.h); an Accelerator does
 // that. A CPU without AVX512-BF16 or AMX emulates bfloat16, and one without AVX512-FP16 or AMX-FP16
-// emulates float16: products are then 4 to 20 times slower than in float. LibTorch's LSTM and GRU
-// have no float16 on such a CPU and throw. A guard with `no` changes nothing: an autocast of the
-// caller stays in force inside it. Thread rule: a guard acts on its own thread.
+// emulates float16: products are then 4 to 20 times slower than in float. oneDNN has no LSTM in
+// these types on CPUs without AVX-512 or, for float16, AVX512-FP16; from the first guard on, LSTMs
+// under autocast then use LibTorch's own implementation, where LibTorch alone throws. A guard with
+// `no` changes nothing: an autocast of the caller stays in force inside it. Thread rule: a guard
+// acts on its own thread.
 #pragma once
 
 #include <c10/core/Device.h>
