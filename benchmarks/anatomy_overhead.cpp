@@ -1,8 +1,9 @@
-// Measures what an anatomy costs, on steps of BERT-base: by hand, prepared without an anatomy, with
-// an anatomy of the memory only, and with one of memory and operations. A round makes one step of
-// each kind, so that a machine that slows down slows all kinds. The figure of each kind is the
-// lower quartile of its steps' processor times, which other programs hardly lengthen. Prints one
-// JSON line: milliseconds, and how many percent more than by hand.
+// Measures what an anatomy costs on steps of BERT-base. It compares four kinds of steps: written by
+// hand, prepared without an anatomy, with an anatomy of the memory only, and with an anatomy of
+// memory and operations. Each round makes one step of each kind, so that a slowdown of the machine
+// affects all kinds. The result of each kind is the lower quartile of its steps' processor times,
+// because other programs hardly affect it. Prints one JSON line: milliseconds, and how many percent
+// more than by hand.
 //
 //   $ anatomy_overhead [--rounds N]
 #include <torch/torch.h>
@@ -44,7 +45,7 @@ double quartile(std::vector<double> v) {
 int main(int argc, char** argv) {
   const int rounds = argc > 2 && std::strcmp(argv[1], "--rounds") == 0 ? std::atoi(argv[2]) : 16;
   at::set_num_threads(1);
-  keep_freed_memory();  // as hasten's programs do; page faults would hide the difference
+  keep_freed_memory();  // as hasten's programs do, because page faults would hide the difference
   auto net = std::make_shared<BertForSequenceClassification>(*BertConfig::by_name("bert-base"));
   net->initialize();
   net->train();
@@ -75,7 +76,7 @@ int main(int argc, char** argv) {
       {"ledger", with_anatomy(false)},
       {"operations", with_anatomy(true)}};
   std::vector<std::vector<double>> times(kinds.size());
-  for (int round = -2; round < rounds; ++round) {     // the first two warm up
+  for (int round = -2; round < rounds; ++round) {     // the first two rounds warm up
     for (std::size_t i = 0; i < kinds.size(); ++i) {  // each round begins with the next kind
       const std::size_t kind = (i + static_cast<std::size_t>(round + 2)) % kinds.size();
       const double took = milliseconds(kinds[kind].second);

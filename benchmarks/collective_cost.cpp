@@ -1,7 +1,7 @@
-// Measures what the watchdog and the check of calls add to a collective: an all-reduce in three
-// groups of the same processes, in turn: without a watchdog, with one, and with a watchdog and the
-// check. Rank 0 prints one JSON line with the medians, and with the lower quartiles, which other
-// programs on the machine affect less.
+// Measures what the watchdog and the check of calls add to a collective. It runs an all-reduce in
+// turn in three groups of the same processes: without a watchdog, with a watchdog, and with a
+// watchdog and the check. Rank 0 prints one JSON line with the medians and the lower quartiles.
+// Other programs on the machine affect the quartiles less.
 //
 //   $ hasten launch -n 2 collective_cost --bytes 1048576 --calls 500
 #include <ATen/ATen.h>
@@ -28,7 +28,7 @@ struct Kind {
   Group group;
   std::vector<double> microseconds;
 
-  // Returns the quantile of the times: 0.25 for the lower quartile, 0.5 for the median.
+  // Returns a quantile of the times: 0.25 gives the lower quartile, 0.5 the median.
   double below(double share) {
     std::sort(microseconds.begin(), microseconds.end());
     return microseconds[static_cast<std::size_t>(share * static_cast<double>(microseconds.size()))];
@@ -54,10 +54,10 @@ int main(int argc, char** argv) {
   std::vector<at::Tensor> data = {at::ones({std::stoll(o["--bytes"]) / 4})};
   const std::int64_t calls = std::stoll(o["--calls"]);
   for (std::int64_t call = 0; call < calls; ++call) {
-    // Each kind is the first equally often.
+    // Each kind runs first equally often.
     for (std::size_t turn = 0; turn < std::size(kinds); ++turn) {
       Kind& kind = kinds[(turn + static_cast<std::size_t>(call)) % std::size(kinds)];
-      one_call(kind.group, data);  // brings the ranks in step and fills the caches for this group
+      one_call(kind.group, data);  // synchronizes the ranks and fills the caches
       kind.microseconds.push_back(one_call(kind.group, data));
     }
   }

@@ -3,7 +3,7 @@
 //
 //   $ hasten launch -n 2 ddp_step --size small --steps 30 --batch 8 --seq 128
 //
-// With further options:
+// Further options:
 //
 //   --exchange nothing   the processes run at the same time and do not communicate
 //   --exchange barrier   they exchange no gradients, but wait for each other after each backward

@@ -3,11 +3,11 @@
 //
 //   $ durability FOLDER [--mb MEGABYTES] [--rounds N]
 //
-// save_mb_s: save_state with checksums and fsync, to a new folder each time. disk_mb_s: the same
-// bytes by write and one fsync, in turn with it, as `dd conv=fsync` does. stall_ms: how long an
-// asynchronous save_state keeps the training thread; copy_ms: a copy of the same tensors.
-// load_mb_s: load_state of a folder that is in memory; verify_mb_s: its checksums alone. hash_mb_s:
-// the hashes of a link of the hash chain.
+// save_mb_s: save_state with checksums and fsync, to a new folder each time. disk_mb_s: a plain
+// write of the same bytes and one fsync, like `dd conv=fsync`; it alternates with save_state.
+// stall_ms: how long an asynchronous save_state blocks the training thread. copy_ms: a copy of the
+// same tensors. load_mb_s: load_state of a folder that is in memory. verify_mb_s: only the check of
+// its checksums. hash_mb_s: the hashes of one link of the hash chain.
 #include <fcntl.h>
 #include <torch/torch.h>
 #include <unistd.h>
@@ -56,7 +56,7 @@ std::uintmax_t bytes_of(const fs::path& folder) {
   return bytes;
 }
 
-// Writes and syncs as many bytes as a checkpoint has.
+// Writes and syncs the given number of bytes, which is the size of a checkpoint.
 void write_plain(const fs::path& path, const std::vector<char>& block, std::uintmax_t bytes) {
   const int file = ::open(path.c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0600);
   bool ok = file >= 0;
@@ -80,7 +80,7 @@ struct Run {
     adamw->step();
     adamw->zero_grad();
   }
-  // The tensors of a checkpoint.
+  // Returns the tensors of a checkpoint.
   std::vector<at::Tensor> tensors() const {
     std::vector<at::Tensor> all;
     for (const at::Tensor& parameter : net->parameters()) {
@@ -111,8 +111,8 @@ int main(int argc, char** argv) {
   fs::create_directories(folder);
   Run run(megabytes);
   const auto prepared =
-      run.accelerator.prepare(run.net, *run.adamw);  // a checkpoint has what lives
-  run.accelerator.save_state(folder / "state");      // the folder to load
+      run.accelerator.prepare(run.net, *run.adamw);  // a checkpoint contains the prepared objects
+  run.accelerator.save_state(folder / "state");      // the folder that is loaded below
   const std::uintmax_t bytes = bytes_of(folder / "state");
   const double size = static_cast<double>(bytes) / 1e6;
   std::vector<char> block(std::size_t{4} << 20);

@@ -1,5 +1,5 @@
 // Makes the first step of several processes: a linear model, with gradients that are averaged over
-// all processes. The caller measures how long the program runs. The argument chooses its end:
+// all processes. The caller measures how long the program runs. The argument selects where it ends:
 //
 //   $ hasten launch -n 4 first_step load     # after LibTorch has been loaded and has run once
 //   $ hasten launch -n 4 first_step group    # after the processes have also formed a group

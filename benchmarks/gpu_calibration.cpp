@@ -1,13 +1,13 @@
 // Measures the rates that the time model of docs/gpu.md needs: matrix products, attention, norms,
-// element-wise operators and copies, in float, TF32, bfloat16 and float16. The shapes are those of
-// BERT, GPT-2 and ResNet, and sizes that are not multiples of a kernel's tile. It prints a JSON line
-// for each call; with --gpu the line also has the time that is predicted for that GPU. The last line
-// has the shares of the GPU's peak rates that src/anatomy/gpu_speed.cpp needs.
+// element-wise operators and copies, in float, TF32, bfloat16 and float16. The shapes come from
+// BERT, GPT-2 and ResNet, and some sizes are not multiples of a kernel's tile. Prints a JSON line
+// for each call; with --gpu the line also has the predicted time for that GPU. The last line has
+// the shares of the GPU's peak rates that src/anatomy/gpu_speed.cpp needs.
 //
 //   $ gpu_calibration [--device cuda|cpu] [--gpu h200] [--seconds 170] [--small]
 //
-// --small takes small shapes, to try the program on a CPU. It leaves out what does not begin within
-// --seconds. Uses LibTorch's interface for any device, so it compiles without CUDA.
+// --small uses small shapes, to try the program on a CPU. Calls that have not begun within
+// --seconds are left out. Uses LibTorch's interface for any device, so it compiles without CUDA.
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/torch.h>
 
@@ -66,11 +66,11 @@ double now() { return std::chrono::duration<double>(Clock::now().time_since_epoc
 
 struct Time {
   double call = 0;  // seconds from one call to the next
-  double host = 0;  // seconds that the host needs to submit one
+  double host = 0;  // seconds that the host needs to submit a call
 };
 
-// The least of three rows of calls. A row is submitted without waiting, so that a call that takes the
-// GPU longer than the host is timed without the host.
+// Returns the shortest time of three series of calls. The calls of a series are submitted without
+// waiting. If a call takes longer on the GPU than on the host, the time does not include the host.
 Time time_of(const std::function<void()>& call, at::Device device) {
   const c10::impl::VirtualGuardImpl guard(device.type());
   const auto wait = [&] {
@@ -95,8 +95,8 @@ Time time_of(const std::function<void()>& call, at::Device device) {
   return least;
 }
 
-// One call to measure: the operator by the name that the time model knows, its operands in the order
-// of its arguments, its FLOP, the bytes that it moves, and further arguments that matter to the time.
+// One call to measure: the operator's name in the time model, its operands in the order of its
+// arguments, its FLOP, the bytes that it moves, and further arguments that affect the time.
 struct Call {
   std::string group, name, shape;
   std::vector<at::Tensor> operands;
@@ -133,7 +133,7 @@ class Calibration {
       format_ = &format;
       if (!options_.device.is_cpu()) set_tf32(format.tf32);
       products();
-      if (format.tf32) continue;  // the rest does not depend on it
+      if (format.tf32) continue;  // the other calls do not depend on TF32
       attention();
       memory_bound();
     }
@@ -176,7 +176,7 @@ class Calibration {
   }
 
   void products() {
-    // Tokens of a batch, and the layers of BERT-base, GPT-2 and BERT-large: (columns, inner).
+    // The tokens per batch, and the layers of BERT-base, GPT-2 and BERT-large as (columns, inner).
     const std::vector<std::int64_t> tokens =
         options_.small ? std::vector<std::int64_t>{64}
                        : std::vector<std::int64_t>{1024, 2048, 8192, 32768};
@@ -209,7 +209,7 @@ class Calibration {
     batched(96, 1024, 1024, 64);
   }
 
-  // The operator that LibTorch's attention runs on this device.
+  // Returns the operator that LibTorch's attention runs on this device.
   static std::string attention_kernel(const std::function<void()>& run, bool is_backward) {
     static std::vector<std::string> seen;
     seen.clear();
@@ -275,7 +275,7 @@ class Calibration {
     attention_of(4, 32, 2048, 128, true);
   }
 
-  // An operator that reads and writes so many tensors of the operand's size.
+  // Measures an operator that reads and writes `tensors` tensors of the operand's size.
   void stream(const char* name, const at::Tensor& x, double tensors,
               const std::function<void()>& run) {
     measure(streaming(name, x, tensors, run));
@@ -376,7 +376,7 @@ class Calibration {
       bandwidth_ = std::max(bandwidth_, call.bytes / time.call);
   }
 
-  // The mean rate of the three products with the most FLOP, as docs/gpu.md defines it.
+  // Returns the mean rate of the three products with the most FLOP, as docs/gpu.md defines it.
   double rate(const char* format) {
     auto& all = rates_[format];
     std::sort(all.begin(), all.end(), std::greater<>());

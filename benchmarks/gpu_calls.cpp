@@ -1,7 +1,7 @@
-// Compares the predicted times of single calls on a GPU with measured ones: the records that
-// gpu_calibration made there (benchmarks/results/gpu). Prints a Markdown row for each group and
-// format, and with --all one for each call. Calls for which the GPU waits for the host are left out.
-// Fails if the mean error is larger than docs/gpu.md says. Needs no GPU.
+// Compares the predicted times of single calls on a GPU with the times that gpu_calibration
+// measured there (benchmarks/results/gpu). Prints a Markdown row for each group and format, or with
+// --all one for each call. Leaves out calls for which the GPU waits for the host. Fails if the mean
+// error is larger than docs/gpu.md says. Needs no GPU.
 //
 //   $ gpu_calls FILE [--all]
 #include <algorithm>
@@ -26,7 +26,7 @@ using namespace hasten;
 using anatomy::CallShapes;
 using nlohmann::json;
 
-// The host submits a call in this share of its time at most, so the GPU did not wait.
+// The host submits a call in at most this share of the call's time, so the GPU did not wait.
 constexpr double kHostShare = 0.89;
 constexpr double kLargestMean = 0.10;
 
@@ -40,7 +40,7 @@ Format format_of(const std::string& name) {
   return {at::kFloat, name == "tf32"};
 }
 
-// The numbers of a shape such as "48 of 512x64x512", "[8192, 768]" or "4x16x512x64 causal".
+// Returns the numbers of a shape such as "48 of 512x64x512", "[8192, 768]" or "4x16x512x64 causal".
 std::vector<std::int64_t> sizes_in(const std::string& shape) {
   std::vector<std::int64_t> sizes;
   std::string digits;
@@ -98,7 +98,7 @@ double predict(const json& call, const anatomy::GpuSpeed& gpu) {
       .kernels;
 }
 
-// The errors of predictions, as the share of the measured time by which they are too long.
+// The errors of predictions: how much too long they are, as a share of the measured time.
 class Errors {
  public:
   void add(double predicted, double measured) { all_.push_back(predicted / measured - 1); }
@@ -122,7 +122,7 @@ class Errors {
   std::vector<double> all_;
 };
 
-// The predictions of this version, and those that the measuring program recorded.
+// The errors of this version's predictions, and of those that the measuring program recorded.
 struct Group {
   Errors now, recorded;
 };

@@ -1,14 +1,14 @@
-// Measures the steps of hasten's Trainer on a GPU, or with --device cpu on the CPU, and prints one JSON
-// line. benchmarks/python/gpu_step.py does the same work with the Hugging Face Trainer.
+// Measures the steps of hasten's Trainer on a GPU, or with --device cpu on the CPU, and prints one
+// JSON line. benchmarks/python/gpu_step.py does the same work with the Hugging Face Trainer.
 //
 //   $ gpu_step --model bert-large --batch 4 --seq 512 --precision fp32|tf32|bf16|fp16
 //              [--steps 20] [--blocks 3] [--warm_up 5] [--device cuda|cpu] [--trace FILE]
 //              [--cuda_graph auto|0|1] [--attn_implementation sdpa|eager]
 //
-// The steps are those of a run: batches of random ids from the loader, AdamW, a linear schedule,
-// clipping at norm 1. After the warm-up the time of each block of steps is measured, from one wait for
-// the GPU to the next. It is an error if the run cannot have the graph that it asks for. --trace writes a
-// Chrome trace of the last block, which then takes longer.
+// The steps are like those of a real run: batches of random ids from the loader, AdamW, a linear
+// schedule, clipping at norm 1. After the warm-up the program measures the time of each block of
+// steps, from one wait for the GPU to the next. It fails if the run cannot use the requested graph.
+// --trace writes a Chrome trace of the last block, which then takes longer.
 #include <ATen/DeviceAccelerator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/torch.h>
@@ -88,7 +88,7 @@ void wait_for(const std::string& device) {
   guard.synchronizeDevice(guard.getDevice().index());
 }
 
-// Notes the time after the warm-up and after each block.
+// Records the time after the warm-up and after each block.
 struct Blocks : TrainerCallback {
   explicit Blocks(const Options& options) : options(options) {}
   bool reads_gradients() const override { return false; }
@@ -96,7 +96,7 @@ struct Blocks : TrainerCallback {
   void on_step_end(const TrainerEvent& event, TrainerControl&, double) override {
     const std::int64_t done = event.state.global_step - options.warm_up;
     if (done < 0 || done % options.steps != 0) return;
-    trace.reset();  // before the wait, which is not one of the steps
+    trace.reset();  // before the wait, which is not part of the steps
     wait_for(options.device);
     ends.push_back(Clock::now());
     if (!options.trace.empty() && done == (options.blocks - 1) * options.steps)

@@ -1,6 +1,6 @@
-// Compares the predicted times of passes on GPUs with measured ones: the labels of NeuSight, which
-// benchmarks/labels/README.md describes. Prints a Markdown row for each label and the mean errors,
-// and fails if they are worse than docs/gpu.md says. Needs no GPU.
+// Compares the predicted times of passes on GPUs with times that NeuSight measured (the labels in
+// benchmarks/labels/README.md). Prints a Markdown row for each label and the mean errors, and fails
+// if they are worse than docs/gpu.md says. Needs no GPU.
 //
 //   $ gpu_time [FILE]
 #include <cmath>
@@ -25,9 +25,10 @@ using benchmarks::EagerPasses;
 // A machine that NeuSight measured.
 struct Card {
   GpuSpeed speed;
-  bool held_out = false;  // No figure of the labels of this card is in the fit.
-  // The time that the driver takes for new memory. The labels empty the allocator's cache before each
-  // pass, and the forward passes of most labels of one machine show it. Fitted on that machine.
+  bool held_out = false;  // True if the fit uses no label of this card.
+  // The time that the driver takes for each byte of new memory, fitted on that machine. NeuSight
+  // emptied the allocator's cache before each pass. On one machine most forward passes show the
+  // cost.
   double seconds_per_new_byte = 0;
   double link_bytes_per_second = 0;  // Between the GPUs of a machine with four, in one direction.
 };
@@ -39,7 +40,7 @@ GpuSpeed speed(int capability, int multiprocessors, double tera_flops, double gi
           .bytes_per_second = giga_bytes * 1e9};
 }
 
-// The PCIe cards differ in clock, power and memory from those of hasten's table.
+// NeuSight's PCIe cards differ in clock, power and memory from the cards in hasten's table.
 const std::map<std::string, Card>& cards() {
   static const std::map<std::string, Card> all = {
       {"p100-pcie-16gb", {.speed = speed(60, 56, 7.24, 0.76 * 732)}},
@@ -110,10 +111,10 @@ Prediction on_one_gpu(const Label& label, const Card& card, bool counts_new_memo
   return out;
 }
 
-// Four GPUs with Megatron-LM. The step includes the optimizer.
+// Predicts a step on four GPUs with Megatron-LM. The step includes the optimizer.
 Prediction on_four_gpus(const Label& label, const Card& card) {
-  // Fitted on the machine with four A100: what a collective costs beyond its bytes, and how much
-  // longer the stages of a pipeline run than one GPU with all layers.
+  // Both are fitted on the machine with four A100: the cost of a collective in addition to its
+  // bytes, and how much longer the stages of a pipeline run than one GPU with all layers.
   constexpr double kCollective = 0.35e-3, kPipeline = 1.07;
   // Floats moved per parameter: gradients are added, exchanged, scaled and clipped, and Adam runs.
   constexpr double kUpdate = 13.5;

@@ -1,6 +1,6 @@
-// Measures how many rows per second a loader returns: rows of 512 int64 token ids and a label, as
-// benchmarks/python/dataloader.py does for PyTorch's loader. Prints one JSON line per case, with
-// the rate of the fastest pass, as that program does.
+// Measures how many rows per second a loader returns. The rows have 512 int64 token ids and a
+// label, as in benchmarks/python/dataloader.py for PyTorch's loader. Prints one JSON line per case
+// with the rate of the fastest pass, as that program does.
 //
 //   $ loader [ROWS] [LENGTH] [PASSES]            # by default 4096 512 5
 #include <ATen/Parallel.h>

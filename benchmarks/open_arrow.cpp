@@ -1,5 +1,6 @@
-// Measures how long a folder of Arrow files takes to open, and how fast random rows of it are read,
-// on one thread. Prints one JSON line: milliseconds, those of the CPU, rows, and rows per second.
+// Measures on one thread how long it takes to open a folder of Arrow files, and how fast random
+// rows of it are read. Prints one JSON line: milliseconds, CPU milliseconds, rows, and rows per
+// second.
 //
 //   $ open_arrow FOLDER [READS]                 # by default 20000 random rows
 #include <chrono>
@@ -21,7 +22,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 int main(int count, char** words) {
   if (count < 2) return std::fprintf(stderr, "usage: open_arrow FOLDER [READS]\n"), 2;
   const std::int64_t reads = count > 2 ? std::atol(words[2]) : 20000;
-  // Loads the module, which is not part of the time.
+  // Loads the module first, so that this is not part of the measured time.
   (void)hasten::load_arrow_dataset(words[1], {.columns = {"label"}});
   const double cpu_start = cpu_seconds();
   const auto start = std::chrono::steady_clock::now();

@@ -1,10 +1,11 @@
 // Compares plans with the best of all combinations. For each of five small models it measures every
-// combination of techniques and batches once. Then it makes a plan for each of four limits between
-// the memory of the leanest combination and that of the step as asked, measures the plan and the
-// fastest combinations that fit the limit in some more rounds, and prints how much slower than the
-// best the plan is. The plan and the next larger batch are run under an allocator that refuses
-// memory beyond the limit: the plan has to fit. Times are the least processor times of one thread,
-// which other programs hardly lengthen. Prints a JSON line for each pair of a model and a limit.
+// combination of techniques and batches once. Then it makes a plan for each of four memory limits,
+// which lie between the memory of the leanest combination and the memory of the step as asked. It
+// measures the plan and the fastest combinations that fit the limit in several more rounds, and
+// prints how much slower the plan is than the best combination. The plan and the next larger batch
+// run under an allocator that refuses memory beyond the limit, so the plan has to fit. Times are
+// the minimum processor times of one thread, which other programs hardly affect. Prints a JSON line
+// for each pair of a model and a limit.
 //
 //   $ plan_quality [--rounds N] [--first MODEL] [--models N] [--exactness other]
 #include <c10/core/CPUAllocator.h>
@@ -50,7 +51,7 @@ class CappedAllocator : public at::Allocator {
           {__func__, __FILE__, __LINE__},
           str("can't allocate memory: you tried to allocate ", size, " bytes"));
     }
-    // LibTorch's own allocator reports its blocks, from which dry runs learn what a kernel
+    // LibTorch's own allocator reports its blocks. Dry runs learn from these reports what a kernel
     // allocates.
     void* const data = c10::GetDefaultCPUAllocator()->raw_allocate(bytes);
     live_ += size;
@@ -104,15 +105,15 @@ std::vector<Model> models() {
           {.name = "long", .config = bert(2, 64, 500), .rows = 8, .length = 256},
           {.name = "flat", .config = bert(1, 192, 2000), .rows = 32, .length = 24}};
 }
-// The limits: parts of the way from the memory of the leanest combination to that of the step as
-// asked.
+// The limits, as parts of the way from the memory of the leanest combination to the memory of the
+// step as asked.
 constexpr double kShares[] = {0.9, 0.6, 0.35, 0.1};
 
-// One combination, with what its steps need.
+// One combination and what its steps need.
 struct Candidate {
   PlanSettings settings;
   std::int64_t rows = 0, accumulation = 1, bytes = 0;
-  // The least processor times that were measured of a short run, of a longer one, and of a step.
+  // The minimum measured processor times of a short run, of a longer one, and of a step.
   double short_run = std::numeric_limits<double>::infinity(), long_run = short_run;
   double seconds = short_run;
 };
@@ -130,8 +131,8 @@ double processor_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// Makes steps for real. The time of a step follows from the least times of two runs, because a run
-// that something disturbs would make their difference too small as well as too large.
+// Runs real steps. The time of a step is computed from the minimum times of two runs, because a
+// disturbance in either run would make their difference too small or too large.
 void measure(Candidate& candidate, const EstimateOptions& asked) {
   EstimateOptions step = step_of(asked, candidate);
   step.dry = false;
@@ -214,7 +215,7 @@ void compare(const Model& model, PlanOptions options, std::vector<Candidate>& al
     line["slower"] = chosen.seconds / best.seconds;
     line["fitting"] = fitting.size();
     line["fits"] = runs_within(step_of(options.step, chosen), options.memory);
-    if (plan.next_bytes > options.memory) {  // a larger batch that fits, too, is slower
+    if (plan.next_bytes > options.memory) {  // a larger batch that also fits is slower
       Candidate next = chosen;
       next.rows = plan.next_rows;
       next.accumulation = model.rows / plan.next_rows;

@@ -1,6 +1,6 @@
 // Measures how fast the lines of a text are encoded, in megabytes per second of one core, with and
-// without offsets: for each tokenizer.json of a folder, the first pass, which finds no word that it
-// knows, and the median of the passes after it. Prints one JSON line per file.
+// without offsets. For each tokenizer.json of a folder it measures the first pass, which starts
+// with an empty cache of words, and the median of the later passes. Prints one JSON line per file.
 //
 //   $ tokens FOLDER TEXT [PASSES]            # by default 9
 #include <algorithm>

@@ -158,8 +158,8 @@ StepFunction naive_step(const Options& o) {
   };
 }
 
-// Computes each matrix product of a step on its own tensors, in the type of the run: three products
-// per linear layer, six per attention.
+// Computes each matrix product of a step on separate tensors, in the data type of the run: three
+// products per linear layer, six per attention.
 StepFunction floor_step(const Options& o) {
   const BertConfig c = config_of(o);
   const std::int64_t rows = o.batch * o.seq, n = c.hidden_size, inner = c.intermediate_size,

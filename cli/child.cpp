@@ -18,7 +18,7 @@
 namespace hasten::cli {
 namespace {
 
-// Runs between fork and exec, so it calls only what is safe there.
+// Runs between fork and exec, so it calls only functions that are safe there.
 [[noreturn]] void exec_program(int pipe, int read_descriptor, char* const* words,
                                char* const* environment) {
   if (read_descriptor == 0) {
@@ -46,9 +46,9 @@ Child::Child(const std::vector<std::string>& words, const ChildOptions& options)
                            variables = exec_arguments(environment);
   auto pipe = ChildPipe::open();
   if (!pipe) throw_cannot_start(words[0], errno);
-  // If SIGCHLD is ignored, which this process may have inherited, exit codes are not kept.
+  // This process may have inherited an ignored SIGCHLD. The system would then keep no exit codes.
   signal(SIGCHLD, SIG_DFL);
-  // On SIGTERM a launcher ends its ranks.
+  // A launcher ends its ranks when it receives SIGTERM.
   process_.emplace(ForkOptions{.signal_at_parent_end = SIGTERM}, [&] {
     exec_program(pipe->writing.get(), options.read_descriptor, arguments.data(), variables.data());
   });
@@ -93,7 +93,7 @@ std::optional<int> Child::wait(Clock::time_point deadline) {
   while (!code_) {
     if (process_->state() != ChildState::running) {
       const auto status = process_->reap();
-      code_ = status ? exit_code_of(*status) : 1;  // 1: the code is unknown
+      code_ = status ? exit_code_of(*status) : 1;  // 1 means that the code is unknown
     } else if (Clock::now() >= deadline) {
       return std::nullopt;
     } else {

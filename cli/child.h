@@ -5,9 +5,9 @@
 //   while (const auto line = child.line(deadline)) ...     // nothing: no more lines, or too late
 //   child.wait(deadline)                                   // the exit code
 //
-// The program receives SIGTERM when its parent ends, and is killed with the object. The constructor
-// throws IoError "launch.start". Thread rule: one thread at a time; the constructor needs a process
-// without other threads.
+// The program receives SIGTERM when its parent ends, and is killed when the object is destroyed.
+// The constructor throws IoError "launch.start". Thread rule: one thread at a time; the constructor
+// needs a process without other threads.
 #pragma once
 
 #include <chrono>
@@ -25,7 +25,7 @@ using Clock = std::chrono::steady_clock;
 struct ChildOptions {
   std::vector<std::string> variables;  // NAME=value, in addition to this process's
   bool drop_hasten_variables = false;  // leaves out this process's HASTEN_* variables
-  // The child's file that is read, by number; 0: its standard output and standard error.
+  // The file descriptor of the child that is read; 0 means its standard output and standard error.
   int read_descriptor = 0;
 };
 
@@ -39,9 +39,10 @@ class Child {
 
   // Waits for the next line. Returns nothing after the last line or the deadline.
   std::optional<Line> line(Clock::time_point deadline);
-  // True if nobody is left who could write a line.
+  // True if no process is left that could write a line.
   bool is_at_end() const { return file_.get() < 0; }
-  // Returns the exit code, or 128 + n for signal n; nothing if the program runs at the deadline.
+  // Returns the exit code, or 128 + n for signal n. Returns nothing if the program still runs at
+  // the deadline.
   std::optional<int> wait(Clock::time_point deadline);
   void send(int signal) const { process_->send(signal); }
 
@@ -49,7 +50,7 @@ class Child {
   void read_lines();
 
   Descriptor file_;
-  std::optional<ChildProcess> process_;  // a value from the end of the constructor on
+  std::optional<ChildProcess> process_;  // set at the end of the constructor
   std::optional<int> code_;
   std::string partial_line_;
   std::deque<Line> lines_;

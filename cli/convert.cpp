@@ -1,4 +1,4 @@
-// `hasten convert`: writes weights of PyTorch's pickles as safetensors.
+// `hasten convert`: converts weights from PyTorch's pickles to safetensors.
 #include "commands/convert_options.h"
 #include "hasten/formats/pytorch_file.h"
 #include "torch_commands.h"

@@ -33,7 +33,7 @@ namespace {
 namespace fs = std::filesystem;
 using Facts = nlohmann::ordered_json;
 
-// Returns the value of a key in a file of lines "key SEPARATOR value"; empty if there is none.
+// Returns the value of a key in a file of lines "key SEPARATOR value", or "" if there is none.
 std::string value_in(const char* path, const std::string& key, char separator) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -63,7 +63,7 @@ Facts libtorch() {
   try {
     program = torch_program();
   } catch (const IoError&) {
-    // Without hasten-torch its own list of folders is not searched.
+    // If hasten-torch is missing, the search leaves out the folders that its file lists.
   }
   const LibTorchLocation here = find_libtorch(program);
   return {{"version", here.version}, {"folder", here.folder.empty() ? "not found" : here.folder}};
@@ -123,7 +123,7 @@ Facts numa_nodes() {
   return facts;
 }
 
-// Returns the version of NVIDIA's driver, such as "550.54.14"; empty if there is none.
+// Returns the version of NVIDIA's driver, such as "550.54.14", or "" if there is none.
 std::string driver() {
   for (const std::string& word : split(first_line("/proc/driver/nvidia/version"), ' ')) {
     if (!word.empty() && word.find_first_not_of("0123456789.") == std::string::npos &&

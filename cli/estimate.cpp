@@ -16,7 +16,7 @@
 namespace hasten::cli {
 namespace {
 
-// The limit of a comparison is the memory of the GPU; the CPU and a TPU have none.
+// For a GPU, the limit of the comparison is its memory; the CPU and a TPU have no limit.
 anatomy::StepComparison what_if(const EstimateOptions& asked, const OnChange& on_begin = {}) {
   const bool is_gpu = asked.device != "cpu" && !starts_with(asked.device, kTpuDevice);
   return compare_changes({.step = asked, .memory = is_gpu ? find_gpu(asked.device).memory : 0},
@@ -25,8 +25,8 @@ anatomy::StepComparison what_if(const EstimateOptions& asked, const OnChange& on
 
 bool asks_what_if(const EstimateConfiguration& run) { return run.what_if || !run.html.empty(); }
 
-// A process cannot use another device after a dry TPU, so the comparison, which uses forks, and the
-// anatomy's prediction come first.
+// After a dry run for a TPU, a process cannot use a different device. So the comparison, which uses
+// forks, and the anatomy's prediction come first.
 int estimate_tpu(const EstimateOptions& asked, const EstimateConfiguration& run) {
   std::optional<anatomy::StepComparison> comparison;
   if (asks_what_if(run)) {
@@ -43,7 +43,7 @@ int estimate_tpu(const EstimateOptions& asked, const EstimateConfiguration& run)
   return account.failed.empty() || !fits(account) ? 0 : 1;
 }
 
-// Names the batch that fits the GPU for which the estimate was made.
+// Returns a note about the largest batch that fits the GPU for which the estimate was made.
 std::string note_of_fitting_batch(const EstimateOptions& asked) {
   const FittingBatch batch = largest_fitting_batch(asked, find_gpu(asked.device).memory);
   if (batch.rows == 0)

@@ -1,5 +1,5 @@
 // File: cli/exec_torch.h
-// Replaces this process by hasten-torch, the part of the command that links LibTorch.
+// Replaces this process with hasten-torch, the part of the command that links LibTorch.
 #pragma once
 
 #include <string>

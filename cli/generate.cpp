@@ -41,10 +41,10 @@ void set_if_given(To& to, const std::optional<From>& from) {
   if (from) to = *from;
 }
 
-// The options of the model, changed by those of the command.
+// Returns the model's options with the changes that the command asks for.
 GenerationOptions options_of(const GenerateCommand& command) {
   GenerationOptions options = generation_defaults(command.model);
-  // The new tokens, which would take precedence, may be those of the model's files.
+  // The model's files may set max_new_tokens, which would take precedence over max_length.
   if (command.max_length) options.max_new_tokens.reset();
   if (command.min_length) options.min_new_tokens = 0;
   set_if_given(options.max_length, command.max_length);
@@ -87,7 +87,7 @@ std::vector<std::string> texts_of(const GenerateCommand& command) {
 }
 
 struct Prompt {
-  std::string text;  // empty for ids
+  std::string text;  // empty if the prompt was given as ids
   Ids ids;
 };
 
@@ -111,7 +111,7 @@ std::vector<Prompt> prompts_of(const GenerateCommand& command,
   return prompts;
 }
 
-// The ids and the mask of prompts [rows, longest], padded at the left.
+// Returns the ids and the mask of prompts as tensors [rows, longest], padded on the left.
 std::pair<at::Tensor, at::Tensor> padded_batch(std::span<const Prompt> prompts,
                                                std::int64_t padding) {
   std::size_t longest = 0;
@@ -128,7 +128,8 @@ std::pair<at::Tensor, at::Tensor> padded_batch(std::span<const Prompt> prompts,
   return {ids, mask};
 }
 
-// A generated text: the ids after the padding before the prompt, up to the end and with it.
+// A generated text: the ids of the prompt without padding, and the new ids up to and including the
+// end token.
 struct Result {
   const Prompt* prompt;
   Ids ids;
@@ -174,10 +175,10 @@ void print(const Result& result, const std::optional<Tokenizer>& tokenizer, bool
   std::cout << line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
 }
 
-// Prints a text while it grows. A character that needs more tokens is held back until the end. Only
-// the tokens from the last printed piece on are decoded, so that the time is in proportion to the
-// tokens; this piece is included because some tokenizers decode the first token of a text in
-// another way.
+// Prints a text while it grows. An incomplete character is held back until its last token arrives.
+// Decodes only the tokens from the last printed piece on, so that the time grows linearly with the
+// tokens. The last printed piece is included because some tokenizers decode the first token of a
+// text differently.
 class GrowingText {
  public:
   GrowingText(const Tokenizer& tokenizer, Ids prompt)
@@ -201,7 +202,7 @@ class GrowingText {
   }
   void show(const std::string& text) {
     const std::size_t shown = decoded(end_of_piece_).size();
-    if (text.size() <= shown) return;  // a special token
+    if (text.size() <= shown) return;  // true after a special token
     std::cout << text.substr(shown) << std::flush;
     piece_ = end_of_piece_;
     end_of_piece_ = ids_.size();
@@ -212,7 +213,7 @@ class GrowingText {
   std::size_t piece_ = 0, end_of_piece_ = 0;  // the tokens of the last printed piece
 };
 
-// Says which weights are not those of the files: texts of random weights have no meaning.
+// Warns about weights that do not come from the files: texts from random weights have no meaning.
 void warn_of_random_weights(const LoadedModel& loaded, const std::string& model) {
   if (loaded.random) {
     std::cerr << "hasten generate: warning: the weights of " << model

@@ -12,7 +12,8 @@
 namespace hasten::cli {
 namespace {
 
-// The command as it was called: a name is looked up on each machine, a path must be valid there.
+// Returns the command as it was called. A name is looked up on each machine; a path must be valid
+// on each of them.
 std::string own_command(const char* called) {
   const std::string command = called;
   return command.find('/') == std::string::npos ? "hasten"

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Reads from an ELF file the folders of its libraries.
+// Reads the folders of a program's libraries from its ELF file.
 class ElfFile {
  public:
   explicit ElfFile(const std::string& path) : file_(path, std::ios::binary) {
@@ -28,7 +28,7 @@ class ElfFile {
       read(header_.e_phoff + i * sizeof(Elf64_Phdr), segments_[i]);
   }
 
-  // Returns RUNPATH or RPATH; empty if there is neither.
+  // Returns RUNPATH or RPATH, or an empty string if there is neither.
   std::string library_folders() {
     std::uint64_t folders = 0, strings = 0;
     bool found = false;
@@ -86,8 +86,8 @@ std::vector<fs::path> folders_in(const std::string& list, const fs::path& progra
   return folders;
 }
 
-// A wheel has the version in quotes after __version__ in version.py, the archive for C++ as a line
-// of build-version.
+// Returns the version of LibTorch in a folder. A wheel has it in quotes after __version__ in
+// version.py, and the archive for C++ has it as a line of build-version.
 std::string version_in(const fs::path& folder) {
   std::ifstream wheel(folder / "version.py");
   for (std::string line; std::getline(wheel, line);) {

@@ -1,4 +1,4 @@
-// The commands that `hasten` runs itself, without hasten-torch, each in a file of its own.
+// The commands that `hasten` runs itself, without hasten-torch, each in a separate file.
 #pragma once
 
 namespace hasten::cli {

@@ -1,6 +1,7 @@
 // File: cli/main.cpp
-// The command `hasten`: answers help, version and usage errors itself, in milliseconds, and runs
-// hasten-torch, which links LibTorch, for what needs tensors. Exit codes: hasten/base/error.h.
+// The command `hasten`: answers help, version and usage errors itself, in milliseconds. It runs
+// hasten-torch, which links LibTorch, for everything that needs tensors. Exit codes:
+// hasten/base/error.h.
 #include <algorithm>
 #include <cstdio>
 #include <exception>

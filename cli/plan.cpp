@@ -1,5 +1,5 @@
-// `hasten plan`: chooses the techniques with which a step fits a limit of memory and is fastest, or
-// shows what each change does alone.
+// `hasten plan`: chooses the techniques that make a step fit a memory limit and run fastest, or
+// shows the effect of each change alone.
 #include "hasten/plan/plan.h"
 
 #include <iostream>
@@ -16,7 +16,7 @@
 namespace hasten::cli {
 namespace {
 
-// `hasten` is the command that this process was called as.
+// `hasten` is the command name with which this process was called.
 PlanOptions options_of(const PlanConfiguration& run, const std::string& hasten) {
   PlanOptions options{.memory = run.memory_bytes,
                       .keep_effective_batch = run.keep_effective_batch,
@@ -34,7 +34,7 @@ PlanOptions options_of(const PlanConfiguration& run, const std::string& hasten) 
     options.predictor = std::move(program.predictor);
     resident = program.resident;
   }
-  // Without a limit the memory of the tensors is shown, as `hasten estimate` does.
+  // Without a limit, the plan shows the memory of the tensors, as `hasten estimate` does.
   if (run.step.device == "cpu" && run.memory_bytes > 0) options.process = resident;
   return options;
 }

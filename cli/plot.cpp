@@ -14,7 +14,7 @@
 namespace hasten::cli {
 namespace {
 
-// Removes the curves of other names.
+// Removes the curves whose names are not in the list.
 void keep_curves(std::vector<LoggedRun>& runs, const std::vector<std::string>& names) {
   if (names.empty()) return;
   std::set<std::string> known;

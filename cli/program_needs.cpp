@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Replaces this process; its output goes to the file.
+// Replaces this process with the program. The output of the program goes to the file.
 void exec_quietly(const std::vector<std::string>& words, const std::filesystem::path& output) {
   const int file = open(output.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   dup2(file, STDOUT_FILENO);
@@ -30,7 +30,8 @@ void exec_quietly(const std::vector<std::string>& words, const std::filesystem::
   execvp(arguments[0], arguments.data());
 }
 
-// Why the program made no step: the message of an exception that ended it, or else its last output.
+// Returns why the program made no step: the message of an exception that ended it, or else its last
+// output.
 std::string reason_in(const std::filesystem::path& output) {
   constexpr std::size_t kMost = 600;
   constexpr std::string_view kMessage = "what():";
@@ -53,7 +54,7 @@ std::string reason_in(const std::filesystem::path& output) {
                     .hint = "`hasten estimate -- PROGRAM` predicts a step of any Accelerator"});
 }
 
-// Dry runs of a program, each in a folder of its own.
+// Runs a program dry, each time in a separate folder.
 class ProgramRuns {
  public:
   ProgramRuns(const std::string& hasten, const std::vector<std::string>& program,
@@ -62,7 +63,7 @@ class ProgramRuns {
 
   struct Run {
     StepNeeds needs;
-    TrainingArguments arguments;  // before the settings
+    TrainingArguments arguments;  // before the plan's settings are applied
     std::int64_t resident = 0;
   };
   // `settings` is a JSON object. Throws UsageError with the reason if the program makes no step.

@@ -19,8 +19,8 @@
 namespace hasten::cli {
 namespace {
 
-// Injects libhasten_preload.so (attach/attach.h) into the program and what it starts. It carries
-// out the requests in each process that uses hasten.
+// Injects libhasten_preload.so (attach/attach.h) into the program and the processes that it starts.
+// The library carries out the requests in each process that uses hasten.
 void preload_attachment() {
   constexpr const char* kVariable = "LD_PRELOAD";
   const std::filesystem::path library =
@@ -58,7 +58,7 @@ std::vector<char*> arguments_of(const ObserveOptions& options) {
 }
 
 // Runs the program dry on the CPU. It writes its anatomy into `file`, which is shown next to the
-// TPU's account; its output is hidden, as the second run prints the same.
+// TPU's account. The output is hidden, because the second run prints the same.
 void predict_into(const ObserveOptions& options, const std::string& file) {
   setenv(kObserveVariable, file.c_str(), 1);
   setenv(kDryRunVariable, "cpu", 1);
@@ -77,8 +77,9 @@ void predict_into(const ObserveOptions& options, const std::string& file) {
   }
 }
 
-// Returns the prediction's file as the program will find it: by number, since its name is removed.
-// Empty if the first run has written none.
+// Returns the path at which the program finds the prediction's file. The path contains the number
+// of an open file, because the file's name is removed. Empty if the first run has written no
+// prediction.
 std::string record_prediction(const ObserveOptions& options) {
   const TemporaryDirectory folder;
   const std::string file = folder.path() / "prediction.json";

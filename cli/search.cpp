@@ -28,8 +28,8 @@ constexpr int kSignalExitBase = 128;  // added to the signal's number, as shells
 
 std::atomic<int> stop_signal = 0;
 
-// The first signal stops the search and its runs gently; a second one ends this process, and the
-// system then sends SIGTERM to the runs.
+// The first signal stops the search and its runs in an orderly way. A second one ends this process,
+// and the system then sends SIGTERM to the runs.
 void note_stop_signal(int number) {
   stop_signal = number;
   signal(number, SIG_DFL);
@@ -51,7 +51,7 @@ void print_note(const std::string& line) {
 }
 
 // Locks the folder. Each run inherits the lock, so that no search continues while a run of a killed
-// one is still writing.
+// search is still writing.
 Descriptor lock_folder(const fs::path& folder) {
   make_directories(folder);
   Descriptor lock(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -62,7 +62,8 @@ Descriptor lock_folder(const fs::path& folder) {
                  .hint = "wait until it has ended, or set another --output_dir"});
 }
 
-// The folders of runs belong to the journal beside them. Without it they are of something else.
+// The folders of runs belong to the journal next to them. If there is no journal, a different
+// program made them.
 void check_folder(const SearchPlan& plan) {
   if (fs::exists(plan.output_dir / "journal.jsonl")) return;
   for (std::size_t trial = 0; trial < plan.proposed.size(); ++trial) {

@@ -68,7 +68,7 @@ class Evaluations {
   std::set<std::string> names_;  // The metrics of all evaluations, for a message.
 };
 
-// Runs between fork and exec, so it calls only what is safe there.
+// Runs between fork and exec, so it calls only functions that are safe there.
 [[noreturn]] void exec_run(int log, int lock, char* const* words, char* const* environment) {
   sigset_t none;
   sigemptyset(&none);
@@ -91,15 +91,14 @@ ChildProcess start_run(const std::vector<std::string>& words, const RunSettings&
   const auto environment = exec_environment(settings.variables);
   const std::vector<char*> arguments = exec_arguments(words),
                            variables = exec_arguments(environment);
-  // The run leads a group, so that Ctrl-C in a terminal reaches the search alone.
+  // The run leads a process group, so that Ctrl-C in a terminal reaches only the search.
   ChildProcess run({.leads_group = true, .signal_at_parent_end = SIGTERM},
                    [&] { exec_run(log.get(), settings.lock, arguments.data(), variables.data()); });
   if (run.error() == 0) return run;
   throw IoError("launch.start", {.what = "program " + words[0], .got = std::strerror(run.error())});
 }
 
-// Waits for the end of the run and reports its evaluations meanwhile. Returns its status as in
-// waitpid(2), and whether it was asked to stop.
+// The status of a run as waitpid(2) returns it, and whether the run was asked to stop.
 struct RunEnd {
   int status = 0;
   bool was_stopped = false;
@@ -139,7 +138,7 @@ std::string end_text(int status) {
 
 std::optional<double> run_trial(Trial& trial, const SearchPlan& plan, const RunSettings& settings) {
   const fs::path folder = run_folder(plan, trial.number());
-  fs::remove_all(folder);  // an interrupted search has left it
+  fs::remove_all(folder);  // left by an interrupted search
   make_directories(folder);
   std::vector<std::string> words = run_words(plan, trial.number(), trial.parameters());
   words.insert(words.begin(), settings.program);

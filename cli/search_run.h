@@ -1,6 +1,6 @@
 // File: cli/search_run.h
-// One trial of `hasten search`: a run of `hasten train` in a process of its own, whose evaluations
-// are reported while it runs.
+// One trial of `hasten search`: a run of `hasten train` in a separate process. Its evaluations are
+// reported while it runs.
 //
 //   const std::optional<double> objective = run_trial(trial, plan, settings);
 //

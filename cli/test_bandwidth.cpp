@@ -1,4 +1,5 @@
-// Measures how fast the ranks of `hasten test` sum over all of them. No speed fails the check.
+// Measures the bandwidth of an all-reduce over the ranks of `hasten test`. No speed fails the
+// check.
 #include "test_checks.h"
 
 #include <torch/torch.h>
@@ -32,8 +33,8 @@ Json all_reduce(RankContext& rank) {
   return {{"seconds", median_seconds(rank.require_group(), bytes, calls)}};
 }
 
-// The bandwidths of nccl-tests: that of the algorithm is bytes / time, and that of the bus, what
-// each link carries, is 2 (n - 1) / n times as much.
+// The bandwidths as nccl-tests defines them. The algorithm's bandwidth is bytes / time. The
+// bandwidth of the bus, which is what each link carries, is 2 (n - 1) / n times as much.
 template <std::int64_t bytes>
 CheckOutcome evaluate_all_reduce(RankContext&, const std::vector<Json>& facts) {
   const double seconds = greatest(facts, "seconds"), size = static_cast<double>(facts.size());

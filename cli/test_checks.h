@@ -24,24 +24,24 @@ struct RankContext {
   std::chrono::milliseconds limit;     // for each check
   std::string keys;                    // the prefix of each key of this test
   rendezvous::StoreClient& store;      // works even if the group does not
-  std::optional<Group> group;          // set once the ranks have met
-  const Group& require_group() const;  // throws CheckSkipped if they have not
+  std::optional<Group> group;          // set once the ranks have formed it
+  const Group& require_group() const;  // throws CheckSkipped if it is not set
 };
 
 // The result of a check.
 struct CheckOutcome {
   std::string text;
-  Json numbers;  // the same for programs; null: none
+  Json numbers;  // the same for programs; null if there are none
 };
 
 struct Check {
   const char* name;
   Json (*run)(RankContext& rank);
-  // `facts`: those of rank 0, 1, ...
+  // `facts` holds the facts of rank 0, 1, ...
   CheckOutcome (*evaluate)(RankContext& rank, const std::vector<Json>& facts);
 };
 
-// All checks, in the order of the functions below.
+// Returns all checks, in the order of the functions below.
 std::vector<Check> checks_of_ranks();
 std::vector<Check> checks_of_single_ranks();
 std::vector<Check> checks_of_group();
@@ -53,7 +53,7 @@ std::vector<Check> checks_of_tpus();  // empty if no TPU was asked for
 double seconds_since(std::chrono::steady_clock::time_point then);
 // Returns the text of a fact. Throws CheckFailed if it is not the same for all ranks.
 std::string same_for_all(const std::vector<Json>& facts, const char* name, const char* title);
-// The different values of a fact in the order of ranks: "1" or "2, 4".
+// Returns the different values of a fact in the order of ranks: "1" or "2, 4".
 std::string values_of(const std::vector<Json>& facts, const char* name);
 double greatest(const std::vector<Json>& facts, const char* name);
 

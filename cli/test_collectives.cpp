@@ -11,7 +11,7 @@
 namespace hasten::cli {
 namespace {
 
-// A mistake is kept until the end of the check, so that no rank leaves the others in the middle.
+// A check reports its mistakes at its end, so that no rank leaves while others are in a collective.
 
 constexpr at::ScalarType kNumbers[] = {at::kFloat, at::kDouble, at::kLong, at::kHalf,
                                        at::kBFloat16};
@@ -133,7 +133,7 @@ Json pad_across_processes(RankContext& rank) {
   return mistakes.end();
 }
 
-// Checks that no rank leaves the barrier before all have come.
+// Checks that no rank leaves the barrier before all have arrived.
 Json barrier(RankContext& rank) {
   const Group& group = rank.require_group();
   const std::string key = rank.keys + "before the barrier";

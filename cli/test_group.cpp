@@ -16,8 +16,8 @@ Json form_group(RankContext& rank) {
     throw CheckSkipped("there is one rank");
   }
   const auto began = Clock::now();
-  // Shorter than the check, so that a rank that waits for another one fails by itself and
-  // continues.
+  // Shorter than the limit of the check, so that a rank that waits for another one fails by itself
+  // and continues.
   rank.group = Group::form(rank.worker, {.timeout = rank.limit * 9 / 10, .watchdog = false});
   return {{"seconds", seconds_since(began)}};
 }

@@ -25,7 +25,7 @@ namespace {
 using std::chrono::duration;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kMaxTimeToEnd{2000};     // the launcher promises it
+constexpr milliseconds kMaxTimeToEnd{2000};     // what the launcher promises
 constexpr milliseconds kMaxTimeToReport{1000};  // what the watchdog promises, after the limit
 
 Clock::time_point in(double seconds) {
@@ -98,7 +98,7 @@ std::vector<ProbeLine> probe_lines_of(const std::vector<Child::Line>& lines) {
   return probes;
 }
 
-// The launcher's last line is its error, which explains more than the output that is missing.
+// Returns the launcher's last line: its error, which explains more than the missing output.
 std::string last_line(const CompletedProgram& completed) {
   return completed.lines.empty() ? "no output" : "last line: " + completed.lines.back().text;
 }

@@ -1,7 +1,7 @@
 // File: cli/test_machine.h
 // The checks of `hasten test` for this machine alone: what the launcher promises for processes that
-// die or hang, and which processes are let into a job. They start launchers of tiny processes, and
-// of hasten-torch for the watchdog, which needs torch.
+// die or hang, and which processes may join a job. They start launchers of tiny processes. The
+// check of the watchdog starts launchers of hasten-torch instead, because the watchdog needs torch.
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,7 @@
 
 namespace hasten::cli {
 
-// The time that a rank waits for one that hangs.
+// The time that a rank waits for a rank that hangs.
 inline constexpr std::chrono::seconds kHangTimeout{1};
 
 // `limit` is the time in seconds that each check may take.

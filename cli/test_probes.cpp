@@ -31,7 +31,7 @@ int fails(const Worker& worker) {
 [[noreturn]] void run_forever(const Worker& worker) {
   const pid_t child = fork();
   if (child == 0) {
-    setsid();  // out of the rank's group
+    setsid();  // leaves the rank's group
     wait_forever();
   }
   print_probe_line(worker, child);
@@ -40,7 +40,7 @@ int fails(const Worker& worker) {
 
 }  // namespace
 
-// test_machine.cpp reads the line. The clock is the machine's, so it is the same in every process.
+// test_machine.cpp reads this line. The clock is the same in every process of the machine.
 void print_probe_line(const Worker& worker, pid_t child) {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   std::printf(

@@ -15,9 +15,9 @@ inline constexpr const char* kProbeFlag = "--as";
 inline constexpr const char* kLastLine = "no such row: 4711";
 inline constexpr int kFailureCode = 7;
 
-// Runs a probe and returns its exit code. tells: prints its line. killed-once: rank 1 kills itself
-// in the first attempt. fails: rank 1 prints kLastLine and ends with kFailureCode. stays: runs
-// until it is killed, with a child in a session of its own.
+// Runs a probe and returns its exit code. `tells` prints its line. `killed-once`: rank 1 kills
+// itself in the first attempt. `fails`: rank 1 prints kLastLine and ends with kFailureCode. `stays`
+// runs until it is killed, and has a child in a separate session.
 int run_probe(const std::string& name);
 
 // Prints a line that says which probe this is, with the time.

@@ -1,8 +1,8 @@
-// One of the ranks that `hasten test` starts. It makes the checks in step with the others.
+// One of the ranks that `hasten test` starts. It makes the checks in step with the other ranks.
 //
-// Results go through the store that hasten launch serves, not through the group, which is tested
-// itself. If a rank does not finish a check or reach the store, rank 0 names it and the job ends,
-// as that rank may never leave the call it is in.
+// Results go through the store that hasten launch serves, not through the group, because the group
+// is what the checks test. If a rank does not finish a check or cannot reach the store, rank 0
+// names it and the job ends, because that rank may never leave the call it is in.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -68,8 +68,8 @@ class RankRunner {
   }
 
  private:
-  // Ends with a failure, so that the launcher ends the other ranks, and at once, as a thread may
-  // still be in the check that has not ended and use what an orderly end would destroy.
+  // Ends with a failure, so that the launcher ends the other ranks. It exits at once, because a
+  // thread may still be in the unfinished check and use objects that an orderly exit would destroy.
   [[noreturn]] void abort_checks() const {
     std::fputs("hasten test: the remaining checks of the ranks are skipped\n", stderr);
     _exit(1);
@@ -98,7 +98,7 @@ class RankRunner {
   }
 
   // Returns {"facts"}, {"fail"} or {"skip"} with the reason, or {"hangs"}. The check runs in a
-  // thread, which is left behind if it does not end in time.
+  // thread. If it does not end in time, the thread is left running.
   Json run_own_part(const Check& check) {
     std::packaged_task<Json()> task([this, &check]() -> Json {
       try {
@@ -121,7 +121,7 @@ class RankRunner {
     return {{"hangs", true}};
   }
 
-  // Returns what all ranks have found; `late` gets those that have not answered in time.
+  // Returns what all ranks have found; `late` receives the ranks that have not answered in time.
   std::vector<Json> collect_results(const Check& check, Clock::time_point began,
                                     std::vector<std::string>& late) {
     std::vector<Json> results;

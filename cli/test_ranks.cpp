@@ -9,9 +9,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Seconds beyond the limit in which rank 0 itself reports the ranks that have not arrived.
+// Rank 0 itself reports the ranks that have not arrived. It gets this many seconds beyond the
+// limit.
 constexpr double kRankZeroSlack = 10;
-constexpr double kEndTimeout = 30;  // seconds for ranks that are asked to end
+constexpr double kEndTimeout = 30;  // seconds for ranks that were asked to end
 
 class Ranks {
  public:
@@ -37,7 +38,7 @@ class Ranks {
            std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
   }
 
-  // With several machines only the launcher's own limits apply until the first message comes.
+  // With several machines, only the launcher's own limits apply until the first message arrives.
   Clock::time_point deadline() const {
     const bool waits = run_.several_machines && !main_rank_answers_;
     return waits ? Clock::time_point::max() : in(run_.limit + kRankZeroSlack);
@@ -61,7 +62,7 @@ class Ranks {
     report_.add({.check = check, .result = "FAIL", .text = text});
   }
 
-  // Called if no message of rank 0 comes in time.
+  // Called if no message from rank 0 arrives in time.
   void give_up() {
     fail(current_check_,
          str("no message from rank 0 for ", fixed(run_.limit + kRankZeroSlack, 0), " s"));

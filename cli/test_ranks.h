@@ -14,7 +14,7 @@ struct RanksRun {
   std::vector<std::string> words;  // the launcher's command line, this program first
   double limit = 60;               // seconds for each check
   bool several_machines = false;   // the launcher then limits how long the ranks wait at first
-  bool main_is_elsewhere = false;  // it is known that another machine has rank 0
+  bool main_is_elsewhere = false;  // true if another machine is known to have rank 0
 };
 
 void check_ranks(const RanksRun& run, TestReport& report);

@@ -1,6 +1,6 @@
 // File: cli/test_result.h
-// The result of one check of `hasten test`, and its way from the ranks to the command: rank 0
-// writes lines of JSON into a pipe that the command has opened before it starts the launcher.
+// The result of one check of `hasten test`, and how it gets from the ranks to the command: rank 0
+// writes lines of JSON into a pipe that the command opens before it starts the launcher.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -23,7 +23,7 @@ struct TestResult {
   std::string result;  // "ok", "FAIL" or "skip"
   std::string text;    // what was found, or why it failed or was skipped
   double seconds = 0;
-  nlohmann::ordered_json numbers;  // for programs; null: none
+  nlohmann::ordered_json numbers;  // for programs; null if there are none
 
   bool failed() const { return result == "FAIL"; }
   bool skipped() const { return result == "skip"; }
@@ -41,7 +41,7 @@ inline void from_json(const nlohmann::ordered_json& from, TestResult& result) {
   if (from.contains("numbers")) result.numbers = from.at("numbers");
 }
 
-// A check throws it if it finds another value than the expected one.
+// A check throws this if it finds a value that differs from the expected one.
 struct CheckFailed : std::runtime_error {
   explicit CheckFailed(const std::string& text) : std::runtime_error(text) {}
   template <class Got, class Expected>
@@ -49,7 +49,7 @@ struct CheckFailed : std::runtime_error {
       : std::runtime_error(str(what, ": got ", got, ", expected ", expected)) {}
 };
 
-// A check throws it if it does not apply here.
+// A check throws this if it does not apply here.
 struct CheckSkipped : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

@@ -106,7 +106,7 @@ CheckOutcome evaluate_address(RankContext&, const std::vector<Json>& facts) {
           {{"address", address}, {"port", port}}};
 }
 
-// The ranks of one machine together. Each may be bound to cores of its own.
+// The threads of all ranks of one machine. Each rank may be bound to separate cores.
 struct ThreadsOfMachine {
   std::string omp;
   std::int64_t threads = 0;

@@ -1,4 +1,5 @@
-// Checks what training across the ranks of `hasten test` depends on, against one process's results.
+// Checks what training across the ranks of `hasten test` depends on. Compares with the results of
+// one process.
 #include "test_checks.h"
 
 #include <torch/torch.h>
@@ -66,7 +67,7 @@ Json trigger(RankContext& rank) {
   return {};
 }
 
-// The rows of an epoch of such a loader, in order, from all processes.
+// Returns the rows of an epoch of such a loader, in order, from all processes.
 std::vector<std::int64_t> epoch_of(Accelerator& accelerator, std::int64_t rows,
                                    const LoaderOptions& options) {
   auto raw = make_loader(Numbers{rows}, options);

@@ -1,5 +1,5 @@
 // File: cli/torch_commands.h
-// The commands of hasten-torch, each in a file of its own. They take main's argc and argv (argv[1]
+// The commands of hasten-torch, each in a separate file. They take main's argc and argv (argv[1]
 // is the command's name) and return the exit code.
 #pragma once
 
@@ -14,6 +14,6 @@ int convert(int argc, char** argv);
 int diff(int argc, char** argv);
 int merge_weights(int argc, char** argv);
 int test_rank(int argc, char** argv);  // one of the ranks that `hasten test` starts
-int test_hang(int argc, char** argv);  // one of two ranks, of which rank 1 hangs
+int test_hang(int argc, char** argv);  // one of two ranks; rank 1 hangs
 
 }  // namespace hasten::cli

@@ -58,7 +58,7 @@ void print_loaded_model(const LoadedModel& loaded, const TrainOptions& options) 
     print_line("  unused weights of the file: " + join(loaded.report.unexpected, ", "));
 }
 
-// Prints what Hugging Face Trainer prints before the first step.
+// Prints what the Hugging Face Trainer prints before the first step.
 void print_plan(const TrainingArguments& args, std::int64_t rows, std::int64_t processes) {
   print_line(str("***** Running training *****\n  Num examples = ", grouped(rows),
                  "\n  Processes = ", processes,
@@ -128,7 +128,8 @@ struct Trained {
   }
 };
 
-// A signal ends the run after the current step, and what was learnt is saved.
+// Trains until the end or a signal. A signal ends the run after the current step, and the model is
+// saved.
 Trained train_until_signal(Trainer& trainer) {
   const auto stop = std::make_shared<StopOnSignal>();
   trainer.add_callback(stop);
@@ -136,7 +137,7 @@ Trained train_until_signal(Trainer& trainer) {
   out.saved = !nothing_was_trained(trainer, out.result);
   if (out.saved) save(trainer, out.result);
   stop->restore_handlers();
-  // A signal has come after the last step. Everything is saved, so it may end the process.
+  // A signal arrived after the last step. Everything is saved, so it may end the process.
   if (out.result.stop_signal == 0 && stop->received() != 0) std::raise(stop->received());
   return out;
 }
@@ -171,7 +172,7 @@ int run_trainer(Trainer& trainer, const TrainConfiguration& run, std::int64_t ro
   return 0;
 }
 
-// Keeps the configuration of a run beside its hash chain, for `hasten verify`.
+// Stores the configuration of a run next to its hash chain, for `hasten verify`.
 class KeepsConfiguration : public TrainerCallback {
  public:
   explicit KeepsConfiguration(const TrainConfiguration& run) {
@@ -204,7 +205,7 @@ std::shared_ptr<TrainerCallback> progress_of(const TrainConfiguration& run) {
   return std::make_shared<ProgressCallback>(options);
 }
 
-// Adds the adapter that the options ask for, if they do, and prints what is trained.
+// Adds an adapter if the options ask for one, and prints what is trained.
 void adapt(torch::nn::Module& model, const TrainOptions& options, bool prints) {
   std::size_t layers = 0;
   if (!options.lora_adapter.empty()) {
@@ -234,7 +235,8 @@ int train_exported(const TrainConfiguration& run) {
   if (!options.weights.empty()) model->load_weights(options.weights);
   const TrainingArguments& arguments = run.arguments;
   if (arguments.do_eval || arguments.do_predict || arguments.eval_on_start) model->eval();
-  if (arguments.do_train) model->train();  // both may refuse, which is before the first step then
+  // Both calls may throw. Here they do so before the first step.
+  if (arguments.do_train) model->train();
   const bool evaluates = arguments.do_eval || arguments.eval_on_start;
   const ExportedFiles files(options, *model,
                             evaluates ? EvalLabels::required : EvalLabels::optional);

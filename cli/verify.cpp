@@ -39,7 +39,7 @@ LastLink last_link(const fs::path& file) {
   return last;
 }
 
-// Throws unless the run has what a repetition needs.
+// Throws if the run lacks a file or a checkpoint that a repetition needs.
 void check_run(const fs::path& run, std::int64_t from) {
   for (const fs::path& file : {run / kHashChainFile, run / kHashChainConfigFile}) {
     if (fs::exists(file)) continue;
@@ -78,7 +78,7 @@ std::vector<std::string> training_words(const std::string& program, const fs::pa
   return words;
 }
 
-// Runs the training until its chain has the step, and stops it then.
+// Runs the training until its chain contains the step, and then stops it.
 void repeat(const std::vector<std::string>& words, const fs::path& chain, std::int64_t until) {
   Child child(words, {.drop_hasten_variables = true});
   std::string error;

@@ -1,4 +1,4 @@
-// Says what a command has written.
+// Reports what a command has written.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
-# hasten_embed(TARGET FILE CONSTANT) makes the text of FILE, a path in the current source folder, a
-# string constant of C++: `#include "FILE.h"` in a source of the target declares
-# hasten::embedded::CONSTANT. The header is written when the target is built; CMake runs this file
-# for that.
+# hasten_embed(TARGET FILE CONSTANT) turns the text of FILE, a path in the current source folder,
+# into a C++ string constant. A source of the target that has `#include "FILE.h"` can use
+# hasten::embedded::CONSTANT. CMake runs this file during the build of the target to write the
+# header.
 if(NOT CMAKE_SCRIPT_MODE_FILE)
   function(hasten_embed target file constant)
     set(header ${CMAKE_CURRENT_BINARY_DIR}/embedded/${file}.h)

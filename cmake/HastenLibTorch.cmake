@@ -1,8 +1,9 @@
 # Finds a LibTorch and defines the imported target hasten::torch (headers, torch_cpu, c10) for code
-# that uses tensors. It is installed next to hastenConfig.cmake, so find_package(hasten) uses it too.
+# that uses tensors. This file is installed next to hastenConfig.cmake, so find_package(hasten) uses
+# it too.
 #
-# find_package(Torch) of PyTorch's wheels fails without a CUDA toolkit, so this file searches itself,
-# in this order:
+# The find_package(Torch) that PyTorch's wheels provide fails without a CUDA toolkit. This file
+# therefore searches for LibTorch itself, in this order:
 #   1. HASTEN_LIBTORCH            the folder that has include/ and lib/
 #   2. CMAKE_PREFIX_PATH          each entry; one may be Python's torch.utils.cmake_prefix_path
 #                                 (.../torch/share/cmake)
@@ -77,7 +78,7 @@ endif()
 message(STATUS "LibTorch ${HASTEN_LIBTORCH_VERSION}: ${HASTEN_LIBTORCH_FOUND}")
 
 # Imported targets belong to a directory, so each directory that calls find_package(hasten) defines
-# its own.
+# them again.
 if(TARGET hasten::torch)
   return()
 endif()
@@ -87,8 +88,8 @@ add_library(hasten::torch_cpu SHARED IMPORTED)
 set_target_properties(hasten::torch_cpu PROPERTIES IMPORTED_LOCATION "${HASTEN_LIBTORCH_FOUND}/lib/libtorch_cpu.so")
 
 # The include folders are SYSTEM so that LibTorch's headers cause no warnings. libtorch_cpu needs
-# libcudart and libcupti, which its own rpath finds at run time but the linker does not search for:
-# they stay unresolved at link time.
+# libcudart and libcupti. Its own rpath finds them at run time, but the linker does not search
+# there, so their symbols stay unresolved at link time.
 add_library(hasten::torch INTERFACE IMPORTED)
 target_include_directories(hasten::torch SYSTEM INTERFACE "${HASTEN_LIBTORCH_FOUND}/include"
                                                           "${HASTEN_LIBTORCH_FOUND}/include/torch/csrc/api/include")

@@ -42,7 +42,7 @@ void check_project(const ProjectConfiguration& project) {
   }
 }
 
-// Returns a hook that is called as one of these functions.
+// Stores the function and returns the hook that removes it again.
 CheckpointHook added_hook(std::vector<std::shared_ptr<CheckpointFunction>>& functions,
                           CheckpointFunction function) {
   functions.push_back(std::make_shared<CheckpointFunction>(std::move(function)));
@@ -53,7 +53,7 @@ CheckpointHook added_hook(std::vector<std::shared_ptr<CheckpointFunction>>& func
 
 Accelerator::Accelerator(AcceleratorOptions options) {
   const bool is_main = worker_of(config::whole_environment()).rank == 0;
-  // Throws before the processes meet.
+  // Throws before the processes form their group.
   trackers_ = std::make_shared<TrackerSet>(options.log_with, options.logging_dir, is_main);
   check_project(options.project_config);
   if (hasten_accelerator_begins != nullptr) hasten_accelerator_begins();
@@ -108,7 +108,7 @@ void Accelerator::backward(const at::Tensor& loss, double items, const BackwardO
 void Accelerator::init_trackers(const std::string& project,
                                 const TrackedConfiguration& configuration) {
   require_all("init_trackers");
-  // The other processes start trackers that keep nothing, in which nothing fails.
+  // The other processes start trackers that store nothing and cannot fail.
   if (!is_main_process()) trackers_->start(project, configuration);
   once(group(), is_main_process(), [&] { trackers_->start(project, configuration); });
 }

@@ -1,9 +1,9 @@
-// The device of tests that compare with recorded numbers, and the folder of what was recorded.
+// The device of tests that compare results with recorded numbers, and the folder of the recordings.
 //
 //   HASTEN_TEST_DEVICE=cuda HASTEN_TEST_FOLDER=/tmp/kit/tests oracle_tests --source-file=*models_test.cpp
 //
-// Without these variables the device is the CPU, and the folder is that of the source tree. What a
-// test of such a file compares is read back to the CPU, where the recorded numbers are.
+// Without these variables the device is the CPU, and the folder is the one in the source tree. Such
+// a test copies its results back to the CPU, where the recorded numbers are.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -31,16 +31,16 @@ inline at::Device device() {
   return one;
 }
 
-// Opens the device before the first test: LibTorch starts autograd's threads, one for each device,
-// in the first backward pass of the process, and that may be one on the CPU.
+// Opens the device before the first test. LibTorch starts autograd's threads, one per device, in
+// the first backward pass of the process, and that pass may run on the CPU.
 inline const at::Device kOpenedAtStart = device();
 
 inline std::filesystem::path folder() {
   return variable_or("HASTEN_TEST_FOLDER", HASTEN_TEST_DATA);
 }
 
-// Returns the limit for a difference on this device. The limits are for the CPU, on which the
-// numbers were recorded; a GPU adds in another order and has other functions.
+// Returns the limit for a difference on this device. The given limit is for the CPU, on which the
+// numbers were recorded. A GPU adds in a different order and has different math functions.
 inline double limit(double of_cpu) {
   constexpr double kOfOtherDevices = 10;
   return device().is_cpu() ? of_cpu : kOfOtherDevices * of_cpu;

@@ -1,5 +1,5 @@
-// The number of times by which a sanitizer slows a test down; 1 without one. Limits of computing
-// time are multiplied by it.
+// The factor by which a sanitizer slows a test down, or 1 without a sanitizer. Tests multiply their
+// limits of computing time by it.
 #pragma once
 
 #if defined(__SANITIZE_THREAD__)

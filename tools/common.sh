@@ -9,8 +9,8 @@ die() { printf 'hasten: %s\n' "$*" >&2; exit 1; }
 # require_new COMMAND FOLDER
 require_new() { [ ! -e "$2" ] || die "$1: got $2, which exists, expected a new folder"; }
 
-# Prints the version of the Python that the module for TPUs embeds: /usr/bin/python3, whatever comes first in PATH; python3 of PATH if the
-# system has none.
+# Prints the version of the Python that the module for TPUs embeds. This is /usr/bin/python3, even if another python3 comes first in PATH, or
+# the python3 in PATH if /usr/bin has none.
 system_python() {
   local python=/usr/bin/python3
   [ -x $python ] || python=python3
@@ -18,8 +18,8 @@ system_python() {
 }
 
 # wheel_python LOCK: prints the version of Python for which wheels are fetched. A lock file lists the versions that it has hashes for
-# ("# python: ..."). The result is the system's version if that is listed, or if none is; otherwise the first one, whose C++ libraries serve
-# as well.
+# ("# python: ..."). The result is the system's version if the file lists it or lists no version. Otherwise it is the first listed version,
+# because its C++ libraries work as well.
 wheel_python() {
   local system listed
   system=$(system_python)

@@ -11,13 +11,13 @@ On the command line, for a folder of transformers (needs transformers):
 
     export_for_hasten.py FOLDER out/model.pt2 --model AutoModelForSequenceClassification --labels train.tsv
 
-`--labels` names a table whose column has the classes, for a new classification head. The configuration and the files of the
-tokenizer are written beside the .pt2 file: `hasten train` reads texts with them and copies them to the trained model.
+`--labels` names a table with a column of classes, for a new classification head. The configuration and the files of the
+tokenizer are written next to the .pt2 file: `hasten train` reads texts with them and copies them to the trained model.
 
-The batch is dynamic, and so is the length of texts, where the model allows it. Before the file is written, the outputs and
-gradients of the exported program are compared with those of the model: torch.export drops the backward of an
-autograd.Function without a message, and nothing in the file shows it. What could not be done is in the report, and the
-command's exit code is 1 if the gradients differ; no file is written then. Needs torch 2.11 or near it.
+The batch size is dynamic, and so is the length of texts if the model allows it. Before the file is written, the gradients of
+the exported program are compared with the model's gradients: torch.export drops the backward of an autograd.Function without
+a message, and the file does not show it. The report lists what could not be done. If the gradients differ, no file is
+written and the command exits with 1. Needs torch 2.11 or a nearby version.
 """
 import argparse
 import copy
@@ -72,7 +72,7 @@ def _loss_of(outputs):
 
 
 def _gradients(call, groups, parameters, seed):
-    """Returns the gradient of each group of names. A tied parameter is several tensors in an exported module."""
+    """Returns the gradient of each group of names. In an exported module, a tied parameter is several tensors."""
     torch.manual_seed(seed)
     loss = _loss_of(call())
     tensors = {id(tensor): tensor for tensor in parameters.values() if tensor.requires_grad}
@@ -97,7 +97,7 @@ def compare_gradients(model, program, inputs, seed=0):
     module = program.module()
     exported = _gradients(lambda: module(**inputs), groups, dict(module.named_parameters(remove_duplicate=False)), seed)
     eager = _gradients(lambda: model(**inputs), groups, eager_parameters, seed)
-    model.load_state_dict(before)  # the statistics of batch norm
+    model.load_state_dict(before)  # restores the statistics of batch norm
     largest = max((gradient.abs().max().item() for gradient in eager.values() if gradient.numel()), default=0.0)
     worst, where = 0.0, ""
     for name, gradient in eager.items():
@@ -138,8 +138,8 @@ def _without_paths(program):
 def export_for_hasten(model, inputs, file, *, max_rows=1024, max_length=512, length=None, tolerance=1e-5, check=True):
     """Writes FILE and returns a Report. Raises ExportError if the model cannot be exported or its gradients would differ.
 
-    model: an nn.Module. inputs: its keyword arguments as tensors, with at least two rows. length: the size of the inputs'
-    second dimension that is dynamic; by default that of two-dimensional inputs of integers.
+    model: an nn.Module. inputs: its keyword arguments as tensors, with at least two rows. length: the size of the
+    dynamic second dimension of the inputs, by default the size in the first two-dimensional input of integers.
     """
     rows = {value.shape[0] for value in inputs.values() if isinstance(value, torch.Tensor) and value.dim()}
     if len(rows) != 1 or min(rows) < 2:
@@ -174,7 +174,7 @@ def export_for_hasten(model, inputs, file, *, max_rows=1024, max_length=512, len
 
 
 def _inputs_of(model, rows, length):
-    """Random inputs for a text model of transformers, with labels if it takes them."""
+    """Returns random inputs for a text model of transformers, with labels if the model takes them."""
     torch.manual_seed(0)
     config = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
     ids = torch.randint(0, config.vocab_size, (rows, length))
@@ -192,7 +192,7 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_ma
 
 
 def class_names(file, column):
-    """Returns the names in a column of a .tsv, .csv or .jsonl file in the order of their bytes, which is that of hasten."""
+    """Returns the names in a column of a .tsv, .csv or .jsonl file sorted by their bytes, as in hasten."""
     path = pathlib.Path(file)
     with open(path, encoding="utf-8", newline="") as lines:
         if path.suffix == ".jsonl":

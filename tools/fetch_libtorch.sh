@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # fetch_libtorch.sh [VERSION]: prints the folder of a LibTorch, and fetches it if it is not in the cache. A version with a lock file has
-# checksums. For others the versions of cudart and cupti follow from the metadata of the torch wheel.
+# checksums. For other versions, the metadata of the torch wheel gives the versions of cudart and cupti.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/common.sh"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Prints the folder with the packages for the tests of device tpu: torch_tpu, a CPU engine that replaces a TPU, and the header of the plugin
-# interface between them. The folder serves as PYTHONPATH. Fetches it if it is not in the cache: 250 MB of wheels, 630 MB unpacked. Exit
-# status 3: there are no wheels for this machine or its Python.
+# interface between them. Use the folder as PYTHONPATH. Fetches it if it is not in the cache: 250 MB of wheels, 630 MB unpacked.
+# Exits with 3 if there are no wheels for this machine or its Python.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/common.sh"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# gpu_pack.sh BUILD FOLDER [PROGRAM ...]: copies an installation of the build tree BUILD, and further programs of it, into FOLDER, to be run
-# on a machine with a GPU that has only Python with the same version of LibTorch. The libraries of the distribution that hasten needs are
-# copied too, and `run`, which checks and measures hasten on the GPU, with its data. Each program has a launcher in FOLDER, which finds
-# LibTorch in the machine's Python. Fails if the folder exceeds 60 MiB or if a symbol is missing.
+# gpu_pack.sh BUILD FOLDER [PROGRAM ...]: copies an installation of the build tree BUILD and further programs of it into FOLDER. They can run
+# on a machine with a GPU that has only Python with the same version of LibTorch. The script also copies the libraries of the distribution
+# that hasten needs, and `run`, which checks and measures hasten on the GPU, with its data. Each program has a launcher in FOLDER, which finds
+# LibTorch in the machine's Python. The script fails if the folder exceeds 60 MiB or if a symbol is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/common.sh
@@ -52,7 +52,7 @@ chmod 755 "$partial/run"
 # elf_files: prints every program and library of the folder.
 elf_files() { find "$partial" -type f \( -perm -u+x -o -name '*.so*' \) -exec sh -c 'head -c4 "$1" | grep -q ELF && echo "$1"' _ {} \;; }
 
-# Copies what is neither LibTorch nor a part of the C and C++ runtime, which Python's LibTorch needs itself.
+# Copies the libraries that are not in LibTorch or in the C and C++ runtime, which Python's LibTorch needs itself.
 elf_files | xargs -r -n1 ldd 2>/dev/null | awk '$2 == "=>" && $3 ~ /^\// { print $1, $3 }' | sort -u |
   while read -r name path; do
     case $name in
@@ -81,8 +81,8 @@ EOF
 launcher hasten bin/hasten
 for program in "$@"; do launcher "$program" "programs/$program"; done
 
-# Reports symbols that a file of the folder uses and nothing defines, and libraries that are not found. NVIDIA's libraries are only on the
-# machine with the GPU; what LibTorch lacks without them is not reported.
+# Reports symbols that a file of the folder uses and no library defines, and libraries that are not found. NVIDIA's libraries are only on the
+# machine with the GPU, so symbols that LibTorch lacks without them are not reported.
 unresolved=$(elf_files | while read -r file; do
   LD_LIBRARY_PATH="$partial/lib:$torch/lib" ldd -r "$file" 2>&1 |
     awk -v folder="$partial/" '/undefined symbol/ && index($0, folder) || /=> not found/ && $1 !~ /^lib(cu|nv|nccl)/' |
@@ -92,7 +92,7 @@ done)
 $unresolved"
 size=$(du -sb "$partial" | cut -f1)
 [ "$size" -le "$limit" ] || die "gpu pack: got $((size >> 20)) MiB, expected at most $((limit >> 20)) MiB. Hint: leave out a program"
-# The newest versions of the C and C++ runtime that a symbol asks for.
+# The newest versions of the C and C++ runtime that a symbol requires.
 runtime=$(elf_files | xargs -r -n1 objdump -T 2>/dev/null | grep -oE '(GLIBC|GLIBCXX)_[0-9.]+' | sort -Vu |
   awk -F_ '{ newest[$1] = $2 } END { print "GLIBC " newest["GLIBC"] ", GLIBCXX " newest["GLIBCXX"] }')
 mv -T "$partial" "$folder"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # system_packages.sh [--optional] LIST...: installs the packages of tools/packages/LIST.txt that this machine lacks.
-# A line of a list is one package, or alternatives ("a | b"), of which the first that exists is installed. With --optional the script
-# continues without packages that it cannot install and prints their lines. Without it, that is an error, which shows the command to type.
+# A line of a list is one package or several alternatives ("a | b"); the script installs the first alternative that exists. With --optional,
+# the script continues without packages that it cannot install and prints their lines. Without it, such a package is an error, and the error
+# shows the command to type.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/common.sh"
@@ -23,7 +24,7 @@ first() {
   return 1
 }
 
-# absent LIST...: prints the lines of these lists of which no alternative is installed.
+# absent LIST...: prints the lines of these lists that have no installed alternative.
 absent() {
   local list line
   for list in "$@"; do
@@ -55,8 +56,8 @@ keep_services_stopped() {
   "${as_root[@]}" chmod +x $policy
 }
 
-# can_find LINE...: with --optional, fails if apt's lists are present and have none of these packages, so that ./dev test does not fetch the
-# lists each time.
+# can_find LINE...: with --optional, fails if apt's package lists are present and contain none of these packages. So ./dev test does not fetch
+# the lists each time.
 can_find() {
   local line
   [ -n "$optional" ] && compgen -G '/var/lib/apt/lists/*_Packages*' >/dev/null || return 0
@@ -66,7 +67,7 @@ can_find() {
   return 1
 }
 
-# install LINE...: installs one alternative of each line that is available.
+# install LINE...: installs the first available alternative of each line, if there is one.
 install() {
   local line package packages=()
   "${as_root[@]}" apt-get update -qq || [ -n "$optional" ]

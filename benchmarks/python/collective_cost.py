@@ -2,7 +2,7 @@
 
     TORCH_DISTRIBUTED_DEBUG=DETAIL torchrun --nproc_per_node 2 collective_cost.py --bytes 1048576 --calls 500
 
-With this variable c10d wraps each new group in a ProcessGroupWrapper, which checks; the wrapped group does not.
+With this variable c10d wraps each new group in a ProcessGroupWrapper, which checks every collective. The wrapped group does not check.
 """
 import argparse
 import json
@@ -19,7 +19,7 @@ options = parser.parse_args()
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 checked = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
-plain = checked.wrapped_pg  # there is no such attribute if the variable is not set
+plain = checked.wrapped_pg  # the attribute exists only if the variable is set
 data = torch.ones(options.bytes // 4)
 
 

@@ -3,10 +3,12 @@
 
     python dataloader.py --batch 8 --shuffle 1 --workers 0
 
-Kinds: dict_rows are dictionaries (`input_ids`, `labels`), as a Hugging Face data set in tensor format returns them, which the default
-collate function stacks; hf_datasets are the same rows from the `datasets` library, if it is installed; tensor_dataset is a TensorDataset;
-index_select selects each batch with index_select, which is possible for a loader that knows its tensors. rows_per_cpu_s counts the
-processor time of this process only, without its workers; it varies less on a machine that others use too.
+dict_rows: dictionaries (`input_ids`, `labels`) like those of a Hugging Face data set in tensor format. The default collate function stacks them.
+hf_datasets: the same rows from the `datasets` library, if it is installed.
+tensor_dataset: a TensorDataset.
+index_select: each batch is selected with index_select, which a loader can do only if it knows its tensors.
+
+rows_per_cpu_s counts only the processor time of this process, without its workers. It varies less on a machine that other people also use.
 """
 import argparse
 import json

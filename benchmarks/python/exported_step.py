@@ -4,7 +4,8 @@
     python exported_step.py --export FOLDER                 # writes NAME.pt2 and NAME.safetensors with its inputs
     python exported_step.py --mode eager|compile --steps 30
 
-A step is a forward and a backward pass and SGD. One thread. torch.compile needs a C++ compiler; its first run compiles into TORCHINDUCTOR_CACHE_DIR.
+A step is a forward pass, a backward pass and an SGD step on one thread. torch.compile needs a C++ compiler. Its first run compiles into
+TORCHINDUCTOR_CACHE_DIR.
 """
 import argparse
 import json

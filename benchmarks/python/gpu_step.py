@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Measures the steps of the Hugging Face Trainer on a GPU, and prints one JSON line: the work of benchmarks/gpu_step.cpp.
+"""Measures the steps of the Hugging Face Trainer on a GPU, and prints one JSON line. It does the same work as benchmarks/gpu_step.cpp.
 
     python gpu_step.py --model bert-large --batch 4 --seq 512 --precision fp32|tf32|bf16|fp16 [--compile] [--steps 20] [--blocks 3] [--warm_up 5]
                        [--device cuda|cpu] [--trace FILE]
 
-Random ids, AdamW with the fused kernel, a linear schedule, clipping at norm 1. After the warm-up the time of each block of steps is measured,
-from one wait for the GPU to the next. --trace writes a Chrome trace of the last block, which then takes longer. Returns 77 and a reason if transformers is not installed.
+The run uses random ids, AdamW with the fused kernel, a linear schedule, and clipping at norm 1. After the warm-up it measures the time of each
+block of steps, from one synchronization with the GPU to the next. --trace writes a Chrome trace of the last block, which then takes longer.
+If transformers is not installed, it prints the reason and exits with code 77.
 """
 import argparse
 import json
@@ -53,7 +54,7 @@ def main():
         from transformers import Trainer, TrainerCallback, TrainingArguments
         from transformers.trainer_callback import PrinterCallback
         from token_rows import TokenRows
-    except (ImportError, OSError) as error:  # OSError: a torch without the libraries that it links
+    except (ImportError, OSError) as error:  # OSError: torch cannot find the libraries that it links
         print(json.dumps({"missing": str(error)}))
         sys.exit(MISSING)
     on_gpu = options.device == "cuda"
@@ -87,7 +88,7 @@ def main():
             max_steps=options.warm_up + options.blocks * options.steps, optim="adamw_torch_fused", torch_compile=options.compile,
             logging_strategy="no", save_strategy="no", report_to="none", disable_tqdm=True, **({"tf32": options.precision == "tf32"} if on_gpu else {}))
         trainer = Trainer(model=model, args=arguments, train_dataset=TokenRows(ids, labels), callbacks=[Blocks()])
-        trainer.remove_callback(PrinterCallback)  # which would print a second line
+        trainer.remove_callback(PrinterCallback)  # it would print a second line
         trainer.train()
     seconds = sorted((later - earlier) / options.steps for earlier, later in zip(ends, ends[1:]))
     median = statistics.median(seconds)

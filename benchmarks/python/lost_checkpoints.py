@@ -3,11 +3,11 @@
 
     lost_checkpoints.py [--trials N]
 
-A process that saves again and again is killed at a random moment of a save, and the newest checkpoint that an unchanged program would
-load is loaded. Then single bits of a good checkpoint are flipped, one in each trial, and it is loaded again. A flip counts as noticed if
-loading fails, or if it changes no value: then the loaded weights, the state of the optimizer and its options are equal, as after a flip
-in the padding of an archive. The Trainer makes one more step, and its result is compared.
-hasten's figures for the same are those of faults/checkpoints and unit/checkpoint/manifest: 0 lost, every bit noticed.
+A process that saves repeatedly is killed at a random moment during a save. Then the checkpoint that an unchanged program would load is
+loaded. In the damage test, each trial flips one bit of a good checkpoint and loads it again. A flip counts as noticed if loading fails, or
+if it changes nothing: the loaded weights, the state of the optimizer and its options stay equal, for example after a flip in the padding of
+an archive. The Trainer runs one more step, and its result is compared.
+hasten's results come from faults/checkpoints and unit/checkpoint/manifest: it loses no checkpoint and notices every bit.
 """
 import argparse
 import json
@@ -117,7 +117,7 @@ def python(program, *words):
 
 
 def kill_after(command, word, count, seconds):
-    """Runs until `word` has been printed `count` times, waits, and kills. Returns the lines."""
+    """Runs the command until it has printed `word` `count` times, waits, and kills it. Returns the printed lines."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     lines = []
     while sum(line.startswith(word) for line in lines) < count:
@@ -133,7 +133,7 @@ def kill_after(command, word, count, seconds):
 
 
 def load(command):
-    """Returns the last line, or None if the program failed."""
+    """Returns the last line that the command prints, or None if it fails."""
     done = subprocess.run(command, capture_output=True, text=True)
     return done.stdout.strip().splitlines()[-1] if done.returncode == 0 else None
 
@@ -154,7 +154,7 @@ def kill_trainer():
     for _ in range(options.trials):
         with tempfile.TemporaryDirectory() as folder:
             kill_after(python(TRAINER, folder, 100_000, "new"), "saved", 3, random.uniform(0, 0.1))
-            # It goes on for a few steps after the newest folder.
+            # The resumed run trains a few steps beyond the newest checkpoint.
             newest = max(int(path.name.split("-")[1]) for path in pathlib.Path(folder).glob("checkpoint-*"))
             result["failed"] += load(python(TRAINER, folder, newest + 2, "resume")) is None
     return result
@@ -171,7 +171,7 @@ def flip_accelerate():
     with tempfile.TemporaryDirectory() as folder:
         kill_after(python(PROGRAM, "named", folder), "saved", 1, 0)
         state = pathlib.Path(folder) / "state"
-        if load(python(LOAD, "named", folder)) is None:  # killed in the next save
+        if load(python(LOAD, "named", folder)) is None:  # the process was killed during the next save
             shutil.rmtree(state)
             return flip_accelerate()
         good = load(python(LOAD, "named", folder))

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Opens a folder of Arrow files with datasets, and reads random rows of it; prints one JSON line.
 
-    python open_arrow.py FOLDER --write 10    # writes a folder of 10 GB, whose ids are 0 and take no room on the disk
+    python open_arrow.py FOLDER --write 10    # writes a folder of 10 GB; all ids are 0 and take no disk space
     python open_arrow.py FOLDER
 
-The folder is one that Dataset.save_to_disk would write: shards of half a gigabyte with batches of 1,000 rows of 512 ids and a label.
+The folder looks as if Dataset.save_to_disk had written it. Its shards are half a gigabyte in size, and a batch has 1,000 rows of 512 ids and
+a label.
 """
 import argparse
 import json
@@ -19,7 +20,7 @@ ROWS, LENGTH, SHARD = 1000, 512, 125
 
 
 class SparseFile:
-    """A file in which long runs of zeros are holes."""
+    """A file that stores long runs of zeros as holes."""
 
     def __init__(self, path):
         self.file, self.size, self.closed = open(path, "wb"), 0, False

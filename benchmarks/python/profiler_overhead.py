@@ -3,8 +3,8 @@
 
     python profiler_overhead.py --rounds 7
 
-That is memory, shapes and FLOP of a step of BERT-base, with the table. Makes a step without and a step with the profiler in turn, and
-prints one JSON line with the lower quartiles of their processor times.
+Both report the memory, the shapes and the FLOP of a step of BERT-base, and print a table. The program alternates steps with and without the
+profiler, and prints one JSON line with the lower quartiles of their processor times.
 """
 import argparse
 import json

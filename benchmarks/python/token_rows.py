@@ -1,12 +1,12 @@
 """The rows of the step benchmarks: random token ids, attention masks of ones, and a label for each row.
 
-A module of its own, because importing it imports torch, which the programs do only after they have read their options.
+This is a separate module because importing it imports torch. The programs do that only after they have read their options.
 """
 import torch
 
 
 class TokenRows(torch.utils.data.Dataset):
-    """`ids` [rows, length], and `labels` [rows], or [rows, length] for a language model."""
+    """The data set of `ids` [rows, length] and `labels` [rows], or [rows, length] for a language model."""
 
     def __init__(self, ids, labels):
         self.ids, self.labels = ids, labels

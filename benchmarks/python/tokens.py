@@ -1,4 +1,4 @@
-"""Measures how fast Hugging Face's tokenizers encodes the lines of a text, as ../tokens.cpp does; and trains the tokenizers for both.
+"""Measures how fast Hugging Face's tokenizers encodes the lines of a text, as ../tokens.cpp does. Also trains the tokenizers for both.
 
     python tokens.py --train FOLDER TEXT     # writes FOLDER/bytes.json, llama.json and unigram.json
     python tokens.py FOLDER TEXT [PASSES]

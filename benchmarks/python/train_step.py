@@ -3,8 +3,8 @@
 
     python train_step.py --mode trainer --size small --threads 1
 
-The work is the same in each mode: random token ids, attention masks of ones (as in a real batch without padding), AdamW, a linear
-schedule, clipping at norm 1. Dropout is on by default, as in real training. The first tenth of the steps counts only for first_ms.
+Each mode does the same work: random token ids, attention masks of ones (as in a real batch without padding), AdamW, a linear schedule,
+and clipping at norm 1. Dropout is on by default, as in real training. The first tenth of the steps counts only for first_ms.
 """
 import argparse
 import json
@@ -136,7 +136,7 @@ def main():
                 gradient_checkpointing=options.checkpoint, max_grad_norm=1.0 if options.clip else 0.0,
                 logging_strategy="no", save_strategy="no", report_to="none", disable_tqdm=True)
             trainer = Trainer(model=trained, args=arguments, train_dataset=rows, callbacks=[Marks()])
-            trainer.remove_callback(PrinterCallback)       # which would print a second line
+            trainer.remove_callback(PrinterCallback)       # it would print a second line
             trainer.train()
 
     dict(plain=plain, accelerate=with_accelerate, trainer=with_trainer)[options.mode]()

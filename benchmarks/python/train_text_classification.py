@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Fine-tunes a BERT encoder to classify short texts, with Hugging Face Trainer: the same main job that `hasten train` runs.
+"""Fine-tunes a BERT encoder to classify short texts, with Hugging Face Trainer. `hasten train` runs the same job.
 
     python train_text_classification.py --train train.tsv --eval eval.tsv --output result.json
 
-To give two programs the same initial weights and the same rows in the same order:
+These commands give two programs the same initial weights and the same rows in the same order:
 
     python train_text_classification.py ... --dump-init init.safetensors     # all initial weights, with a new head
     python train_text_classification.py ... --make-order order.txt           # row numbers, one per line, epoch by epoch
     python train_text_classification.py ... --head init.safetensors --order order.txt --output result.json
 
-A run prints one JSON line, and writes the same with the whole log to --output.
+A run prints one JSON line. It writes the same data and the whole log to --output.
 """
 import argparse
 import json
@@ -118,7 +118,7 @@ def main():
     tokenized = time.perf_counter() - before
 
     class GivenOrder(torch.utils.data.Sampler):
-        """Returns the next epoch's rows of the file in each pass."""
+        """Returns the row numbers of the next epoch in each pass."""
 
         def __init__(self, path):
             self.rows = [int(line) for line in pathlib.Path(path).read_text().split()]

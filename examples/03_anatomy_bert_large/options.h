@@ -7,8 +7,8 @@
 #include "hasten/machine/gpus.h"
 
 struct Options {
-  std::int64_t steps = 0;            // optimizer steps; 0: one epoch of 128 steps
-  const hasten::Gpu* gpu = nullptr;  // the GPU to predict for; null: no prediction
+  std::int64_t steps = 0;            // optimizer steps; 0 means one epoch of 128 steps
+  const hasten::Gpu* gpu = nullptr;  // the GPU to predict for, or null
   bool page = false;
 };
 

@@ -1,5 +1,5 @@
-// Compares the memory of eight processes that share one model with that of eight processes with
-// one model each.
+// Compares the memory of eight processes that share one model with the memory of eight processes
+// with one model each.
 //
 //   $ example_04_notebook_launcher --num_processes 8 --num_layers 12
 #include <hasten/hasten.h>
@@ -35,7 +35,7 @@ double size_in_mib(const torch::nn::Module& model) {
   return bytes / (1 << 20);
 }
 
-// Returns the memory that this process shares with no other, in MiB.
+// Returns the memory that only this process uses, in MiB.
 double own_memory() {
   std::ifstream file("/proc/self/smaps_rollup");
   double total = 0, value = 0;
@@ -47,7 +47,7 @@ double own_memory() {
   return total;
 }
 
-// Embeds other texts in each process and averages their norms. Rank 0 writes the memory of all
+// Embeds different texts in each process and averages their norms. Rank 0 writes the memory of all
 // processes together, in MiB, into the file `result`.
 void embed(const std::shared_ptr<hasten::BertModel>& model, Clock::time_point began,
            const std::string& result) {

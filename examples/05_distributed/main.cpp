@@ -12,11 +12,12 @@
 
 int main() {
   hasten::Accelerator accelerator({.dataloader_config = {.split_batches = true}});
-  // Gives every process the same data. The initial weights are those of rank 0 with any seed.
+  // Gives every process the same data. All processes start with rank 0's weights, whatever the
+  // seed.
   torch::manual_seed(42);
   Net net;
   torch::optim::AdamW adamw(net->parameters(), torch::optim::AdamWOptions(3e-3));
-  // The batch size is that of all processes together.
+  // The batch size counts the rows of all processes together.
   auto train_rows = hasten::make_loader(spirals(3000), {.batch_size = 60, .shuffle = true});
   auto eval_rows = hasten::make_loader(spirals(1001), {.batch_size = 60});
   auto [model, optimizer, train_loader, eval_loader] =

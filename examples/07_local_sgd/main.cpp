@@ -1,5 +1,5 @@
 // Compares local SGD, in which processes exchange weights every few steps, with an exchange of
-// gradients in every step: prints the accuracy of both, and the bytes exchanged.
+// gradients in every step. Prints the accuracy of both, and the bytes exchanged.
 //
 //   $ hasten launch -n 2 example_07_local_sgd
 #include <hasten/hasten.h>
@@ -14,7 +14,7 @@ constexpr std::int64_t kEpochs = 12, kRowsPerStep = 60;
 
 struct Result {
   double accuracy = 0;
-  std::int64_t exchanges = 0;  // each of the whole model's gradients or weights
+  std::int64_t exchanges = 0;  // each covers all gradients or weights of the model
 };
 
 Result train(hasten::Accelerator& accelerator, std::int64_t local_sgd_steps) {
@@ -45,7 +45,7 @@ Result train(hasten::Accelerator& accelerator, std::int64_t local_sgd_steps) {
     }
     result.exchanges += local_sgd.averages();
   }
-  // The end of the scope averages the steps after the last average.
+  // The end of the scope averages the weights again if steps follow the last average.
   if (local_sgd_steps > 0 && optimizer.steps() % local_sgd_steps != 0) ++result.exchanges;
   result.accuracy = measure_accuracy(accelerator, model, test_loader).value;
   return result;

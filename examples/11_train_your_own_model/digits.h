@@ -17,8 +17,8 @@ class Digits {
   Digits(std::int64_t rows, std::uint64_t seed) : rows_(rows), seed_(seed) {}
   std::int64_t size() const { return rows_; }
 
-  // Draws a digit of random brightness at a random place, with noise. A row depends on its number
-  // and on the seed alone.
+  // Draws a digit of random brightness at a random place, with noise. A row depends only on its
+  // number and on the seed.
   Digit get(std::int64_t index) const {
     torch::Generator random = at::detail::createCPUGenerator(seed_ * 1'000'003 + index);
     const auto below = [&](std::int64_t limit) {

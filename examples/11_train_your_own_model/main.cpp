@@ -1,4 +1,4 @@
-// The Trainer with a network that knows nothing of hasten, and with batches that are a struct.
+// The Trainer with a network that does not use hasten, and with batches that are a struct.
 #include <hasten/hasten.h>
 #include <torch/torch.h>
 

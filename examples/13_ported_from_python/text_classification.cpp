@@ -34,7 +34,7 @@ struct BagOfWords : Module {
 
 using Words = std::map<std::string, std::int32_t>;
 
-// Numbers the words that occur more than once; 0 pads, 1 is any other word.
+// Numbers the words that occur more than once; 0 is padding, 1 is any other word.
 Words vocabulary(const std::vector<std::string>& texts) {
   std::map<std::string, int> counts;
   for (const std::string& text : texts)

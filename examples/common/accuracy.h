@@ -6,7 +6,7 @@
 
 struct Accuracy {
   double value = 0;
-  std::int64_t rows = 0;  // counted once each
+  std::int64_t rows = 0;  // each row is counted once
 };
 
 // Returns the accuracy over all rows of a prepared loader. The last step can be padded with further

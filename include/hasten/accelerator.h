@@ -51,15 +51,15 @@
 
 namespace hasten {
 
-// Options of a backward pass. Names and meaning are those of torch.autograd.backward.
+// Options of a backward pass. Names and meanings match torch.autograd.backward.
 struct BackwardOptions {
-  // Keeps the graph for another pass. Unset: the value of create_graph.
+  // Keeps the graph for another pass. If unset, the value of create_graph applies.
   std::optional<bool> retain_graph;
   // Builds a graph of the pass, so that the gradients can be differentiated. Throws UsageError
   // "prepare.create-graph" if gradients are exchanged or divided afterwards: use
   // torch::autograd::grad in that case.
   bool create_graph = false;
-  // The leaves that get gradients. Empty: all that the loss reaches.
+  // The leaves that get gradients. If empty, all leaves that the loss depends on get them.
   std::vector<at::Tensor> inputs;
 };
 
@@ -69,7 +69,7 @@ struct LossScalePosition;
 
 class HASTEN_API Accelerator {
  public:
-  // In a launched job this is a collective, which returns when all processes have met.
+  // In a launched job this is a collective: it returns when all processes have called it.
   explicit Accelerator(AcceleratorOptions options = {});
 
   // Returns a handle for each object, in order, for structured bindings. An object is a module (a
@@ -82,22 +82,22 @@ class HASTEN_API Accelerator {
   }
 
   // Computes the gradients of the loss, a single number, and exchanges them between processes when
-  // a window closes. It replaces loss.backward(), whose arguments are in the options:
-  // `accelerator.backward(loss, {.retain_graph = true})`. Processes, and inside accumulate() the
-  // micro-batches of a window, have equal weights; the gradients are divided once, when the window
-  // closes. The loss should be in float: under mixed precision the outputs of a model are in
-  // 16 bits, so compute the loss under autocast(), which computes losses in float, or from
-  // `logits.to(torch::kFloat)`. With fp16 the gradients are those of the scaled loss until they are
-  // clipped or used: see unscale_gradients().
+  // a window closes. It replaces loss.backward(); the arguments of loss.backward() are in the
+  // options: `accelerator.backward(loss, {.retain_graph = true})`. All processes have equal
+  // weights, and so have the micro-batches of a window inside accumulate(). The gradients are
+  // divided once, when the window closes. The loss should be in float: under mixed precision the
+  // outputs of a model are in 16 bits, so compute the loss under autocast(), which computes losses
+  // in float, or from `logits.to(torch::kFloat)`. With fp16 the gradients stay scaled, as the loss
+  // is, until they are clipped or used: see unscale_gradients().
   void backward(const at::Tensor& loss, const BackwardOptions& options = {});
-  // The same with the number of items (tokens, labels or rows) that the loss is a mean over as the
-  // weight. A process without items passes 0 and takes part with zeros.
+  // Does the same with the loss weighted by the number of items (tokens, labels or rows) that it is
+  // a mean over. A process without items passes 0 and contributes zeros.
   void backward(const at::Tensor& loss, double items, const BackwardOptions& options = {});
 
-  // Begins a micro-batch of these models, which ends with the returned object:
-  // `auto guard = accelerator.accumulate(model);`. Pass every model that the losses inside train:
-  // backward() does not change the gradients of other prepared models, so that models which train
-  // in turn (a GAN) do not affect each other. docs/design/003 defines a window.
+  // Begins a micro-batch of these models, which ends when the returned object is destroyed: `auto
+  // guard = accelerator.accumulate(model);`. Pass every model that the losses inside train:
+  // backward() does not change the gradients of other prepared models, so that models that train in
+  // turn (a GAN) do not affect each other. docs/design/003 defines a window.
   template <class... Models>
   AccumulateScope accumulate(const Models&... models) {
     return AccumulateScope(state_, {models.unwrap()...});
@@ -109,10 +109,10 @@ class HASTEN_API Accelerator {
   SynchronizationScope no_sync(const Model& model) const {
     return hold_back(model.unwrap().get());
   }
-  // Scope in which every backward() exchanges the gradients of the model, including those that were
-  // kept back, also inside no_sync() and before the end of a window. Before that end the sum over
-  // the processes is divided by their number; the end, which does not change, divides by the
-  // window's weight.
+  // Scope in which every backward() exchanges the gradients of the model, even inside no_sync() and
+  // before the end of a window. This includes gradients that were kept back. Before the end of the
+  // window, the sum over the processes is divided by the number of processes. At the end of the
+  // window, it is divided by the window's weight as usual.
   template <class Model>
   SynchronizationScope trigger_sync_in_backward(const Model& model) const {
     return exchange_now(model.unwrap().get());
@@ -128,36 +128,40 @@ class HASTEN_API Accelerator {
   JoinScope join_uneven_inputs(const Models&... models) {
     return join_uneven_inputs(JoinOptions{}, models...);
   }
-  // True if the latest micro-batch closes its window, and after a backward() outside accumulate().
+  // True if the latest micro-batch closes its window. Also true after a backward() outside
+  // accumulate().
   bool sync_gradients() const;
-  // The mean loss of the latest closed window over all virtual ranks, weighted as its gradients:
-  // the same bits for any number of processes. 0 before the first one. Throws UsageError
-  // "prepare.elastic-loop" without AcceleratorOptions::elastic_ranks.
+  // The mean loss of the latest closed window over all virtual ranks, weighted like its gradients.
+  // It has the same bits for any number of processes, and is 0 before the first window closes.
+  // Throws UsageError "prepare.elastic-loop" without AcceleratorOptions::elastic_ranks.
   double elastic_loss() const;
-  // Returns the sum over all virtual ranks of a number, of which each process gives those of its
-  // own virtual ranks, in order: the same bits for any number of processes. A collective. Throws
-  // UsageError "prepare.elastic-loop" as elastic_loss() does, and for another count of numbers.
+  // Returns the sum of one number per virtual rank, with the same bits for any number of processes.
+  // Each process passes the numbers of its own virtual ranks, in order. A collective. Throws
+  // UsageError "prepare.elastic-loop" as elastic_loss() does, and if the count of numbers is wrong.
   double elastic_sum(const std::vector<double>& of_own_ranks) const;
   // Returns what a checkpoint keeps of elastic ranks (hasten/checkpoint/training_state.h); unset if
-  // there are none. A collective before the first micro-batch of a run. save_state() calls it.
+  // there are no elastic ranks. It is a collective if it is called before the first micro-batch of
+  // a run. save_state() calls it.
   std::optional<ElasticPosition> elastic_position() const;
-  // Continues with the random numbers of such a position. Throws ConfigError "checkpoint.elastic"
-  // unless it is of a run with as many virtual ranks and threads; `from` names where it comes from.
+  // Restores the state of the random numbers from such a position. Throws ConfigError
+  // "checkpoint.elastic" unless its run had the same number of virtual ranks and threads; `from`
+  // names the source of the position in errors.
   void restore_elastic_position(const std::optional<ElasticPosition>& saved,
                                 const std::filesystem::path& from);
-  // Marks the gradients of the latest window as used. A loop whose optimizer is not prepared calls
-  // it after a step. Throws UsageError "prepare.scaled-losses" with fp16: prepare the optimizer.
+  // Marks the gradients of the latest window as used. If the optimizer is not prepared, the loop
+  // calls it after each step. Throws UsageError "prepare.scaled-losses" with fp16: prepare the
+  // optimizer.
   void stepped();
   std::int64_t gradient_accumulation_steps() const;
-  // Changes the most micro-batches of a window, and drops windows that are open.
+  // Sets the maximum number of micro-batches in a window, and drops open windows.
   void set_gradient_accumulation_steps(std::int64_t steps);
-  // The windows that are open in this process, and their gradients (hasten/prepare/open_window.h).
-  // Throws UsageError "prepare.elastic-loop" with elastic ranks.
+  // Returns the windows that are open in this process, and their gradients
+  // (hasten/prepare/open_window.h). Throws UsageError "prepare.elastic-loop" with elastic ranks.
   OpenWindows open_windows() const;
-  // Continues such windows in place of those that are open now, once the models and optimizers are
-  // prepared as before; the position of the loader is restored apart. Gradients are brought to the
-  // scale of this run's losses. `from` names where the windows come from, for errors. Throws
-  // DataError "checkpoint.window" and "checkpoint.gradients" before anything changes; UsageError
+  // Replaces the open windows. Prepare the models and optimizers as in the saved run before this
+  // call. The position of the loader is restored separately. Gradients are rescaled to the scale of
+  // this run's losses. `from` names the source of the windows in errors. Throws DataError
+  // "checkpoint.window" and "checkpoint.gradients" before anything changes, and UsageError
   // "prepare.elastic-loop".
   void restore_windows(const OpenWindows& saved,
                        const std::filesystem::path& from = "restore_windows()");
@@ -165,9 +169,9 @@ class HASTEN_API Accelerator {
   // (hasten/prepare/exchange_hook.h).
   ExchangeHook register_exchange_pre_hook(std::function<void()> function);
 
-  // Scales the gradients so that their norm is at most max_norm, and returns the norm before. While
-  // a window of these parameters waits for more micro-batches, it does nothing and returns 0. On a
-  // TPU the norm stays on the device until it is read.
+  // Scales the gradients so that their norm is at most max_norm, and returns the norm before
+  // scaling. While a window of these parameters waits for more micro-batches, it does nothing and
+  // returns 0. On a TPU the norm stays on the device until it is read.
   DeferredScalar clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
                                  double norm_type = 2.0);
   // Limits each element of the gradients to [-clip_value, clip_value]. While a window of these
@@ -175,20 +179,20 @@ class HASTEN_API Accelerator {
   void clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value);
 
   // With fp16, divides the gradients of all prepared optimizers by the scale of the loss. Call it
-  // before you read gradients: clip_grad_norm_() and step() divide those that it has not divided.
-  // Gradients of an accumulation window that waits for more micro-batches stay as they are, and
-  // those of tensors that no prepared optimizer has stay scaled.
+  // before you read gradients: clip_grad_norm_() and step() divide the gradients that it has not
+  // divided. Gradients of an accumulation window that waits for more micro-batches stay as they
+  // are. Gradients of tensors that no prepared optimizer has stay scaled.
   void unscale_gradients();
   // True if the latest step of a prepared optimizer was skipped, because its gradients were not
-  // finite (fp16). Prepared schedulers do not advance then.
+  // finite (fp16). Prepared schedulers do not advance in that case.
   bool optimizer_step_was_skipped() const;
-  // With fp16: the scale of the loss, and the number of steps that were skipped
-  // (hasten/checkpoint/training_state.h); unset: losses are not scaled. save_state() keeps it by
-  // itself.
+  // With fp16, returns the scale of the loss and the number of skipped steps
+  // (hasten/checkpoint/training_state.h). Unset if losses are not scaled. save_state() saves it
+  // automatically.
   std::optional<LossScalePosition> loss_scale() const;
-  // Continues with the scale of such a position; unset: begins again with that of the options. Does
-  // nothing if losses are not scaled. Gradients that are present keep their scale: call it before
-  // restore_windows().
+  // Restores the scale from such a position. If `saved` is unset, resets it to the scale in the
+  // options. Does nothing if losses are not scaled. Existing gradients keep their scale, so call it
+  // before restore_windows().
   void restore_loss_scale(const std::optional<LossScalePosition>& saved);
 
   // Scope in which code outside a prepared model computes in the Accelerator's precision.
@@ -196,10 +200,10 @@ class HASTEN_API Accelerator {
   Precision mixed_precision() const;
 
   // Moves a batch that does not come from a prepared loader to the device, as the loader would, and
-  // pads it if the device needs few shapes. `rows` is the number of rows of a full batch, to which
-  // a smaller batch is padded; 0: it keeps its rows.
+  // pads it if the device needs batches of few different shapes. `rows` is the number of rows of a
+  // full batch; a smaller batch is padded to it. With 0, the batch keeps its rows.
   TensorDict to_device(TensorDict batch, std::int64_t rows = 0) const;
-  // The same for a batch of any other type (hasten/data/batch.h), which keeps its shapes.
+  // Does the same for a batch of any other type (hasten/data/batch.h), but does not pad it.
   template <class Batch>
   requires(!std::is_base_of_v<torch::nn::Module, Batch>) Batch to_device(Batch batch)
   const {
@@ -245,22 +249,22 @@ class HASTEN_API Accelerator {
     require_all("gather");
     return hasten::gather(group(), batch);
   }
-  // Gathers without the rows that only fill up a last step or a shape, so that a metric counts each
-  // row of the dataset once:
-  // `at::Tensor predictions = accelerator.gather_for_metrics(logits.argmax(1));`.
-  // Every row comes once, in the order of the dataset, for any length, batch size, number of
-  // processes and drop_last: each process knows which of its rows are real (BatchInfo), so nothing
-  // is guessed from lengths. Throws UsageError "prepare.not-rows" in every process if, in a step
-  // that is filled up, a tensor does not have one entry per row. If processes may have different
-  // numbers of batches (even_batches = false), call it inside join_uneven_inputs: processes that
-  // have finished take part without rows and get no result.
+  // Gathers without the rows that only pad the last step or a static shape, so that a metric counts
+  // each row of the dataset once: `at::Tensor predictions =
+  // accelerator.gather_for_metrics(logits.argmax(1));`. Every row appears once, in the order of the
+  // dataset, for any length, batch size, number of processes and drop_last: each process knows
+  // which of its rows are real (BatchInfo), so nothing is guessed from lengths. Throws UsageError
+  // "prepare.not-rows" in every process if, in a step that is padded, a tensor does not have one
+  // entry per row. If processes may have different numbers of batches (even_batches = false), call
+  // it inside join_uneven_inputs: processes that have finished take part without rows and get no
+  // result.
   template <TensorBatch Batch>
   Batch gather_for_metrics(Batch batch) const {
     visit_tensors(batch, [&](at::Tensor& tensor) { tensor = gather_real_rows(tensor); });
     return batch;
   }
-  // Returns the rows of all processes in rank order. Unlike with gather, their numbers may differ,
-  // so that each process can pass the rows that it has found: `all =
+  // Returns the rows of all processes in rank order. Unlike with gather(), the processes may have
+  // different numbers of rows, so each can pass the rows that it has found: `all =
   // accelerator.gather_rows(boxes);`.
   at::Tensor gather_rows(const at::Tensor& rows) const;
   template <TensorBatch Batch>
@@ -274,7 +278,7 @@ class HASTEN_API Accelerator {
     require_all("pad_across_processes");
     return hasten::pad_across_processes(group(), batch, dim, pad_index, pad_first);
   }
-  // The part of this process; see hasten/process/split.h.
+  // Returns the part of this process; see hasten/process/split.h.
   template <class Inputs>
   Inputs split_between_processes(const Inputs& inputs, bool apply_padding = false) const {
     return hasten::split_between_processes(inputs, process(), apply_padding);
@@ -288,43 +292,43 @@ class HASTEN_API Accelerator {
 
   // Starts the trackers of AcceleratorOptions::log_with with the configuration of the run:
   // `accelerator.init_trackers("sst2", {{"learning_rate", 2e-5}});`. Only the job's main process
-  // keeps anything. A collective: if a tracker cannot be started there, all processes throw.
+  // records anything. A collective: if a tracker cannot be started there, all processes throw.
   void init_trackers(const std::string& project, const TrackedConfiguration& configuration = {});
-  // Gives the values of an optimizer step to all trackers. Does nothing without log_with.
+  // Logs the values of an optimizer step to all trackers. Does nothing without log_with.
   void log(const TrackedScalars& values, std::int64_t step);
-  // Returns the tracker of this name, for texts, histograms and images. In other processes than the
-  // main process it keeps nothing.
+  // Returns the tracker of this name, for texts, histograms and images. In processes other than the
+  // main process it records nothing.
   Tracker& get_tracker(const std::string& name);
-  // Finishes all trackers. Without it each finishes in its destructor.
+  // Finishes all trackers. If it is not called, each tracker finishes in its destructor.
   void end_training();
 
   // Saves everything that is prepared (models, optimizers with their options, schedulers, positions
   // of loaders), the random generators of every process, the step counters, the open accumulation
-  // windows with their gradients, and the registered objects, and returns the folder. Without a
-  // folder it is the next one of AcceleratorOptions::project_config. Call it at the end of the
-  // loop's body, in every process: after optimizer.step(), also inside a window and in the middle
-  // of an epoch. The folder appears complete or not at all (docs/durability.md), and replaces a
-  // checkpoint of the same name. With {.asynchronous = true} it appears later: one save is in
-  // flight at most, the next one waits for it, and so does the Accelerator's destructor; if it
-  // fails, a later step logs a warning and training goes on. A collective. Throws UsageError
+  // windows with their gradients, and the registered objects, and returns the folder. Without an
+  // argument, the folder is the next one of AcceleratorOptions::project_config. Call it at the end
+  // of the loop's body, in every process: after optimizer.step(), also inside a window and in the
+  // middle of an epoch. The folder appears complete or not at all (docs/durability.md), and
+  // replaces a checkpoint of the same name. With {.asynchronous = true} it appears later. At most
+  // one save is in flight: the next save and the Accelerator's destructor wait for it. If it fails,
+  // a later step logs a warning and training continues. A collective. Throws UsageError
   // "checkpoint.open-window", "checkpoint.no-folder", "checkpoint.not-a-checkpoint",
   // "checkpoint.unknown-optimizer"; ConfigError "checkpoint.project-in-use"; IoError "io.*", after
-  // which training may go on.
+  // which training may continue.
   std::filesystem::path save_state(const std::filesystem::path& folder = {},
                                    const SaveStateOptions& options = {});
-  // Waits for an asynchronous save, and throws in every process if the latest one has failed, also
-  // if a step has logged it. Call it in every process.
+  // Waits for an asynchronous save, and throws in every process if the latest one has failed, even
+  // if a step has logged the failure. Call it in every process.
   void wait_for_save();
   // Loads what save_state() has saved into the objects that are prepared and registered, after
-  // checking every byte: the loop then goes on as if it had never stopped. Call it before the loop.
-  // A pass over a prepared loader begins after the batches that were used. Without a folder, it
-  // takes the newest checkpoint of the project that is whole, sets damaged ones aside, and returns
+  // checking every byte: the loop then continues as if it had never stopped. Call it before the
+  // loop. A pass over a prepared loader begins after the batches that were used. Without a folder,
+  // it loads the newest intact checkpoint of the project, sets damaged ones aside, and returns
   // false if the project has none yet: `accelerator.load_state();` then starts a new run. A
   // collective. Throws UsageError "checkpoint.other-objects", DataError "checkpoint.*",
   // "weights.mismatch".
   bool load_state(const std::filesystem::path& folder = {});
-  // Makes the object's state a part of the checkpoints (hasten/prepare/save_state.h). In
-  // save_state() only the main process asks for it; load_state() restores it in every process.
+  // Makes the object's state a part of the checkpoints (hasten/prepare/save_state.h). save_state()
+  // reads the state in the main process only; load_state() restores it in every process.
   template <class Object>
   void register_for_checkpointing(Object& object) {
     static_assert(
@@ -347,7 +351,7 @@ class HASTEN_API Accelerator {
                   const SaveModuleOptions& options = {}) const {
     save_module(module_of(model), folder, options);
   }
-  // Loads such weights in every process. A collective.
+  // Loads weights from such a folder or file in every process. A collective.
   template <class Model>
   LoadedNames load_model(const Model& model, const std::filesystem::path& folder,
                          const LoadModuleOptions& options = {}) const {
@@ -411,11 +415,11 @@ class HASTEN_API Accelerator {
   ProjectConfiguration project_;
 };
 
-// Seeds LibTorch's generators on all devices. With device_specific, process n of a job uses
-// seed + n, so that each process draws its own dropout masks and noise. Without it, the default as
-// in Accelerate, all processes draw the same numbers: this is right while models are built and data
-// is divided; call it again with device_specific after that. The order of prepared loaders is the
-// same in every process in both cases. A Trainer seeds each process with its own number.
+// Seeds LibTorch's generators on all devices. With device_specific, process n of a job uses seed +
+// n, so that each process draws its own dropout masks and noise. Without it, which is the default
+// as in Accelerate, all processes draw the same numbers. This is right while models are built and
+// data is divided; call it again with device_specific after that. The order of prepared loaders is
+// the same in every process in both cases. A Trainer seeds each process with its own number.
 HASTEN_API void set_seed(std::int64_t seed, bool device_specific = false);
 
 }  // namespace hasten

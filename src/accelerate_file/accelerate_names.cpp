@@ -7,8 +7,8 @@
 namespace hasten::config {
 namespace {
 
-// A former name, which Accelerate's own `config` once wrote too, and the name that its launch
-// reads.
+// A former name, which earlier versions of Accelerate's own `config` wrote, and the name that its
+// launch reads.
 struct Renamed {
   std::string_view section, former, current;
 };
@@ -20,12 +20,12 @@ constexpr Renamed kRenamed[] = {
     {"fsdp_config", "fsdp_backward_prefetch_policy", "fsdp_backward_prefetch"},
 };
 
-// The fields of a Section. The names are words in one text.
+// The fields of a Section. `names` is one text with the names as words.
 struct SectionData {
   const char* name;
   const char* prefix;
   bool prefix_may_be_missing = false;
-  bool names_omit_prefix = false;  // `names` leaves it out of every name
+  bool names_omit_prefix = false;  // `names` omits the prefix in every name
   const char* names;
   const char* engine = "";
   const char* reason;
@@ -127,7 +127,7 @@ Section section_of(const SectionData& data) {
   return {data.name, data.prefix, data.prefix_may_be_missing, names, data.engine, data.reason};
 }
 
-// Returns the first of `all` for which `fits` holds; null if there is none.
+// Returns the first of `all` for which `fits` holds, or null if there is none.
 template <class Each, class Fits>
 const Each* find_in(const std::vector<Each>& all, Fits fits) {
   const auto found = std::find_if(all.begin(), all.end(), fits);
@@ -142,7 +142,7 @@ std::string Section::full_name(const std::string& key) const {
   if (!prefix_may_be_missing) return "";
   const std::string longer = current_name(this->name, prefix + key);
   if (has(names, longer)) return longer;
-  // One name of fp8_config has the prefix; the others may be written with it.
+  // One name of fp8_config has the prefix; the other names may also be written with it.
   if (!starts_with(key, prefix)) return "";
   const std::string shorter = current_name(this->name, key.substr(prefix.size()));
   return has(names, shorter) ? shorter : "";

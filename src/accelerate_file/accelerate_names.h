@@ -22,7 +22,7 @@ struct Section {
   std::string full_name(const std::string& key) const;
 };
 
-// Top-level keys of a file that matter only elsewhere.
+// Top-level keys of a file that `hasten launch` does not use, for the same reason.
 struct KeyGroup {
   std::string reason;
   std::vector<std::string> names;
@@ -48,7 +48,7 @@ const std::vector<KeyGroup>& key_groups();
 // Null if the key is in no group.
 const KeyGroup* find_group(const std::string& key);
 
-// All names that a file may hold besides options.
+// All names that a file may contain besides options.
 std::vector<std::string> accelerate_keys();
 
 }  // namespace hasten::config

@@ -36,7 +36,7 @@ std::string hint_for(const Section& section, const std::string& key) {
   if (!section.prefix_may_be_missing && !section.full_name(section.prefix + word).empty())
     return did_you_mean(section.prefix + word);
   if (const auto near = nearest(word, section.names)) return did_you_mean(near);
-  // The name may lack its prefix and be misspelt too.
+  // The name may both lack its prefix and be misspelt.
   if (const auto near = nearest(section.prefix + word, section.names)) return did_you_mean(near);
   if (const Section* other = find_section_with_key(word)) return "it belongs in " + other->name;
   return "the keys of " + section.name + " are " + join(section.names, ", ");
@@ -75,8 +75,8 @@ void check_names(const Section& section, const Assignment& assignment) {
                      .hint = did_you_mean(near)});
 }
 
-// Takes from one file after the other the keys that are not options; later files override earlier
-// ones.
+// Processes the files one after the other and takes out the keys that are not options. Later files
+// override earlier ones.
 class AccelerateKeyHandler {
  public:
   AccelerateKeyHandler(const OptionTable& table, std::vector<std::string>& notices)
@@ -114,8 +114,8 @@ class AccelerateKeyHandler {
     return true;
   }
 
-  // Returns the assignment for fp16, a key of Accelerate's first files, or nothing if it changes
-  // nothing.
+  // Returns the assignment that replaces fp16, a key of Accelerate's first files. Returns nothing
+  // if fp16 has no effect.
   std::optional<Assignment> precision_of(const Assignment& fp16,
                                          const std::vector<Assignment>& file) {
     const std::string text = to_text(fp16.value);
@@ -198,7 +198,8 @@ class AccelerateKeyHandler {
             names.size() == 1 ? " is ignored: it is empty" : " are ignored: they are empty"));
   }
 
-  // In a file for TPUs, these keys are for hasten tpu-config, except the following.
+  // In a file for TPUs, these keys are for hasten tpu-config. The keys listed here are the
+  // exceptions.
   void check_pod_keys() {
     for (const char* name : {"tpu_use_cluster", "tpu_vm"}) {
       const Assignment* const assignment = taken(name);

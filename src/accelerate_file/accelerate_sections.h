@@ -1,5 +1,5 @@
 // File: accelerate_file/accelerate_sections.h (internal)
-// Handles what Accelerate's files hold besides options: maps for engines, keys for TPUs and
+// Handles the parts of Accelerate's files that are not options: maps for engines, keys for TPUs and
 // SageMaker. Misspelt names are errors, as at the top level of the file. A value that would change
 // the run is refused. The rest is ignored, with one notice per section.
 //
@@ -20,11 +20,11 @@ namespace hasten::config {
 void remove_accelerate_keys(const OptionTable& table, std::vector<std::vector<Assignment>>& files,
                             std::vector<std::string>& notices);
 
-// Throws ConfigError unless every name of the file is known.
+// Throws ConfigError if a name in the file is unknown.
 void check_accelerate_keys(const OptionTable& table, const std::vector<Assignment>& file);
 
-// True unless the value is null, false, no, none, an empty text, list or map, or a list of empty
-// texts.
+// False if the value is null, false, no, none, an empty text, list or map, or a list of empty
+// texts. Otherwise true.
 bool is_set(const Value& value);
 
 }  // namespace hasten::config

@@ -47,7 +47,7 @@ std::string yaml_lines(const Document& map, const std::string& indent) {
   return out;
 }
 
-// The distributed_type that follows from the other values, in Accelerate's words.
+// Returns the distributed_type that follows from the other values, as Accelerate writes it.
 DistributedType kind_of(const LaunchFile& file) {
   if (file.tpu) return DistributedType::XLA;
   if (file.num_processes == 1) return DistributedType::NO;

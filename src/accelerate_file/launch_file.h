@@ -1,6 +1,6 @@
 // File: accelerate_file/launch_file.h (internal)
-// Writes configuration files for `hasten launch`, with Accelerate's keys and forms, so that
-// Accelerate can read them too.
+// Writes configuration files for `hasten launch`. They use Accelerate's keys and value formats, so
+// that Accelerate can read them too.
 //
 //   // For the GPUs, TPUs or CPU found here:
 //   config::LaunchFile file = config::launch_file_for(config::installed_gpus().size(),
@@ -24,7 +24,7 @@
 
 namespace hasten::config {
 
-// The content of a configuration file. Defaults are those of one process on one machine.
+// The content of a configuration file. The defaults describe one process on one machine.
 struct LaunchFile {
   std::int64_t num_machines = 1;
   std::int64_t machine_rank = 0;  // Counts from 0.
@@ -48,31 +48,31 @@ struct LaunchFile {
   std::string tpu_zone;
   std::vector<std::string> commands;
   std::string command_file;
-  // Accelerate does not know these two. They are written only if they are set.
+  // Accelerate does not know the next two. They are written only if they are set.
   std::int64_t max_restarts = 0;
   std::string log_dir;
 };
 
-// The file for a machine with so many devices: a process for each GPU, else for each TPU chip, else
-// one on the CPU.
+// Returns the file for a machine with these numbers of devices. It starts a process for each GPU;
+// if there is no GPU, one for each TPU chip; and if there is neither, one process on the CPU.
 HASTEN_INTERNAL_API LaunchFile launch_file_for(std::size_t gpus, std::size_t tpus);
 
 using Document = nlohmann::ordered_json;
 
-// Formats a document as JSON, or as YAML that every reader reads as the same values: words that
-// YAML 1.1 reads as something else, such as no, are quoted.
+// Formats a document as JSON, or as YAML that every reader reads as the same values. It quotes
+// words that YAML 1.1 reads as something else, such as no.
 std::string document_text(const Document& document, bool json);
 
 // Formats the file as YAML with comments, or as JSON, which has no comments.
 HASTEN_INTERNAL_API std::string launch_file_text(const LaunchFile& file, bool json);
-// The keys of the file for which Accelerate would refuse it.
+// Returns the keys of the file that would make Accelerate refuse it.
 HASTEN_INTERNAL_API std::vector<std::string> keys_unknown_to_accelerate(const LaunchFile& file);
 
 // Writes the file atomically and creates missing folders above it.
 HASTEN_INTERNAL_API void write_launch_file(const std::string& path, const std::string& text);
 
 struct UpdatedFile {
-  std::string text;                  // In the same format as before, YAML or JSON.
+  std::string text;                  // In the same format as before: YAML or JSON.
   std::vector<std::string> changes;  // One line each: what was dropped, renamed or added, and why.
 };
 

@@ -62,7 +62,7 @@ bool ask_flag(const std::string& text, bool by_default, const Dialogue& dialogue
       dialogue);
 }
 
-// Asks for one of the choices, by its word or its number in the list.
+// Asks for one of the choices. The user answers with its word or its number in the list.
 std::string ask_choice(const std::string& text, const std::vector<std::string>& choices,
                        const std::string& by_default, const Dialogue& dialogue) {
   const auto read = [&](const std::string& answer) -> std::optional<std::string> {
@@ -97,7 +97,7 @@ bool is_host(const std::string& answer) {
   });
 }
 
-// True for "all", and for numbers of GPUs, each once.
+// True for "all", and for a list of GPU numbers without repetitions.
 bool is_gpu_list(const std::string& answer) {
   if (answer == "all") return true;
   std::vector<std::uint32_t> seen;
@@ -127,7 +127,7 @@ void ask_machines(LaunchFile& file, const Dialogue& dialogue) {
                file.same_network, dialogue);
 }
 
-// The answer "none" becomes an empty text.
+// Asks for a text. The answer "none" becomes an empty text.
 std::string ask_optional(const std::string& text, const std::string& by_default,
                          const std::string& expected, const Dialogue& dialogue) {
   const auto anything = [](const std::string&) { return true; };

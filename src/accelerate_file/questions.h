@@ -1,6 +1,6 @@
 // File: accelerate_file/questions.h (internal)
-// Asks the questions of `hasten config`, one at a time. Each shows its default in brackets; an
-// answer that does not fit is reported, and the question is asked again.
+// Asks the questions of `hasten config`, one at a time. Each shows its default in brackets. An
+// invalid answer is reported, and the question is asked again.
 //
 //   const config::Dialogue dialogue{
 //       .say = [](const std::string& text) { std::cout << text; },
@@ -37,7 +37,7 @@ struct Dialogue {
 HASTEN_INTERNAL_API LaunchFile ask_launch_file(LaunchFile start, std::size_t gpus, std::size_t tpus,
                                                const Dialogue& dialogue);
 
-// Asks a question with the answers yes and no.
+// Asks a question whose answer is yes or no.
 HASTEN_INTERNAL_API bool ask_yes_no(const std::string& question, bool by_default,
                                     const Dialogue& dialogue);
 

@@ -1,5 +1,5 @@
-// `hasten config update`: keeps what launch would read or refuse, under the name that launch reads;
-// drops what launch would ignore, and reports it.
+// `hasten config update`: keeps every key that launch would read or refuse, under the name that
+// launch reads. It drops every key that launch would ignore, and reports it.
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
@@ -27,8 +27,8 @@ Document value_of(const std::string& word) {
   return word;
 }
 
-// Converts the values of a file to a document. Counts them, because aliases can make a short file
-// expand without end.
+// Converts the values of a file to a document. Counts the values, because aliases can make a short
+// file expand without limit.
 class DocumentReader {
  public:
   explicit DocumentReader(const std::string& path) : path_(path) {}
@@ -59,7 +59,7 @@ class DocumentReader {
   int values_ = 0;
 };
 
-// Reads a file's text, whose keys are known. Scalars get the type that YAML 1.1 gives them, but
+// Reads the text of a file with known keys. Scalars get the type that YAML 1.1 gives them, but
 // plain words of the keys in `texts` stay words, so that `mixed_precision: no` is not false.
 Document read_document(const std::string& text, const std::string& path,
                        const std::vector<Assignment>& keys, const std::vector<std::string>& texts) {
@@ -74,7 +74,7 @@ Document read_document(const std::string& text, const std::string& path,
   return document;
 }
 
-// Keys of launch whose words YAML 1.1 would read as something else.
+// Returns the keys of launch that take words which YAML 1.1 would read as something else.
 std::vector<std::string> text_keys(const OptionTable& table) {
   std::vector<std::string> keys = {"compute_environment"};
   for (const Option& option : table.options()) {
@@ -88,7 +88,7 @@ std::string text_of(const Document& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-// Throws ConfigError for a file for SageMaker: nothing in it is for this machine.
+// Throws ConfigError for a SageMaker file, because nothing in it applies to this machine.
 void reject_sagemaker(const std::vector<Assignment>& keys) {
   for (const Assignment& key : keys) {
     if (key.key == "compute_environment" && to_text(key.value) == "AMAZON_SAGEMAKER")
@@ -236,8 +236,8 @@ UpdatedFile updated_launch_file(const std::string& text, const std::string& path
   OptionTable table;
   describe(table, options);
   const bool json = ends_with(path, ".json");
-  // Reports a file that is not a flat map, repeats a key or has a syntax error just as launch does.
-  // Misspelt names are errors, so none reaches the new file.
+  // Reports the same errors as launch for a file that is not a flat map, repeats a key or has a
+  // syntax error. Misspelt names are errors, so none of them reaches the new file.
   const auto keys = json ? read_json(text, path) : read_yaml(text, path);
   check_accelerate_keys(table, keys);
   reject_sagemaker(keys);

@@ -7,7 +7,7 @@
 namespace hasten::anatomy {
 namespace {
 
-// The share of the product rate that a kernel reaches for heads of 64 numbers, and for those of 128
+// The share of the product rate that a kernel reaches for heads of 64 numbers, and for heads of 128
 // and more, which keep the tensor cores busier.
 struct AttentionShare {
   double narrow = 0, wide = 0;
@@ -16,22 +16,23 @@ struct AttentionShare {
 struct AttentionRule {
   AttentionShare before_hopper, from_hopper;
   bool is_backward = false;
-  // The arguments with the share of scores that are dropped, and whether attention is causal.
+  // The positions of two arguments: the share of dropped scores, and whether attention is causal.
   std::size_t dropout = 0, causal = 0;
   // The bytes that further kernels move for each number of the query.
   double further_bytes = 0;
 };
 
-// From Hopper on, the shares of cuDNN's kernels and of the kernel with little memory are measured
-// on an H200; the latter uses the instructions of Ampere there. The other shares are estimates.
+// For Hopper and later, the shares of cuDNN's kernels and of the memory-efficient kernel are
+// measured on an H200, where the memory-efficient kernel uses Ampere instructions. The other shares
+// are estimates.
 const AttentionRule* find_attention(std::string_view name) {
   static const std::map<std::string, AttentionRule, std::less<>> all = {
       {"aten::_scaled_dot_product_flash_attention", {{0.65, 0.78}, {0.40, 0.48}, false, 3, 4}},
       {"aten::_scaled_dot_product_flash_attention_backward",
        {{0.55, 0.66}, {0.32, 0.38}, true, 10, 11}},
       {"aten::_scaled_dot_product_cudnn_attention", {{0.65, 0.78}, {0.48, 0.70}, false, 5, 6}},
-      // One kernel before reads the result and its gradient; one after rounds the gradient of the
-      // query from float.
+      // An extra kernel first reads the result and its gradient. Another one at the end rounds the
+      // gradient of the query from float.
       {"aten::_scaled_dot_product_cudnn_attention_backward",
        {{0.55, 0.66}, {0.44, 0.65}, true, 13, 14, 10}},
       {"aten::_scaled_dot_product_efficient_attention", {{0.45, 0.54}, {0.255, 0.34}, false, 5, 6}},
@@ -43,19 +44,20 @@ const AttentionRule* find_attention(std::string_view name) {
 }
 
 constexpr std::int64_t kWideHead = 128;
-// The rows of scores that a block computes. A causal kernel skips the blocks above the diagonal.
+// The number of rows of scores that a block computes. A causal kernel skips the blocks above the
+// diagonal.
 constexpr double kScoreRows = 128;
-// The scores for which a multiprocessor draws dropout in a second, from the difference of steps
-// with and without dropout on an H200. The backward pass overlaps more of it with its five
-// products.
+// The number of scores per second for which a multiprocessor draws dropout. It follows from the
+// difference between steps with and without dropout on an H200. The backward pass overlaps more of
+// this time with its five products.
 constexpr double kDrawnForward = 8e9, kDrawnBackward = 15e9;
-// The products of a pass over the scores.
+// The number of products in a pass over the scores.
 constexpr double kProductsForward = 2, kProductsBackward = 5;
 // The share of the streaming rate that the further kernels reach.
 constexpr double kShareOfFurther = 0.58;
 
-// The rate of the products within an attention kernel. The kernel for float computes each on tensor
-// cores as three products in TF32 if the GPU has them.
+// Returns the rate of the products within an attention kernel. The float kernel computes each
+// product on tensor cores as three products in TF32 if the GPU supports TF32.
 double attention_rate(at::ScalarType type, const GpuSpeed& gpu) {
   if (at::isReducedFloatingType(type)) return gpu.product_rate(format_of(type, false));
   return std::max(gpu.float32_products, gpu.tf32_products / 3);
@@ -65,7 +67,7 @@ const c10::IValue* find_value(const OperatorCall& call, std::size_t argument) {
   return argument < call.shapes.values.size() ? &call.shapes.values[argument] : nullptr;
 }
 
-// The share of the scores that is computed.
+// Returns the share of the scores that is computed.
 double computed_share(const OperatorCall& call, const AttentionRule& rule, double length) {
   const c10::IValue* const causal = find_value(call, rule.causal);
   const bool is_causal = causal != nullptr && causal->isBool() && causal->toBool();

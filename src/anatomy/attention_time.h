@@ -3,8 +3,8 @@
 //
 //   if (const auto seconds = attention_seconds(call, speed)) ...
 //
-// The kernel computes its products at a share of the rate of matrix products. Dropout takes time
-// besides: the tensor cores wait while a random number is computed for each score.
+// The kernel computes its products at a share of the rate of matrix products. Dropout takes
+// additional time: the tensor cores wait while a random number is computed for each score.
 //
 // Units: seconds. Sources: the papers of FlashAttention-2 and FlashAttention-3, and for Hopper
 // benchmarks/results/gpu/h200-2026-11-26.jsonl (docs/gpu.md). Thread rule: pure functions.
@@ -16,8 +16,8 @@
 
 namespace hasten::anatomy {
 
-// Returns the time of the arithmetic, without the start of the kernels; nullopt if the call is not
-// attention in one kernel.
+// Returns the time of the arithmetic, without the start of the kernels. Returns nullopt if the call
+// is not attention in one kernel.
 std::optional<double> attention_seconds(const OperatorCall& call, const GpuSpeed& gpu);
 
 }  // namespace hasten::anatomy

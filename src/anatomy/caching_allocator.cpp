@@ -15,7 +15,7 @@ constexpr std::int64_t kRoundLarge = 2 * kMiB;
 
 std::int64_t round_up(std::int64_t bytes, std::int64_t to) { return (bytes + to - 1) / to * to; }
 
-// True if the rest of the block becomes a block of its own.
+// True if the rest of the block becomes a separate block.
 bool should_split(const CachingAllocator::Block& block, std::int64_t bytes) {
   const std::int64_t left = block.bytes - bytes;
   return block.small ? left >= kMinBlock : left > kMaxSmall;

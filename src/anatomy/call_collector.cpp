@@ -47,7 +47,7 @@ void set_figures(CollectedCall& call, const std::vector<c10::IValue>& arguments,
   call.flops = flops_of(*rule, shapes).value_or(0);
 }
 
-// The most memory that operands of a measured call take.
+// The most bytes that the operands of a measured call may take.
 constexpr double kMostBytes = 256 << 20;
 
 double bytes_of(const std::vector<c10::IValue>& arguments) {
@@ -60,8 +60,8 @@ double bytes_of(const std::vector<c10::IValue>& arguments) {
   return bytes;
 }
 
-// Returns the arguments with the first `count` elements of their lists, which have equally many:
-// those of an optimizer, for example.
+// Returns the arguments, with only the first `count` elements of each list that has `length`
+// elements, such as the lists of an optimizer.
 std::vector<c10::IValue> with_shorter_lists(const std::vector<c10::IValue>& arguments,
                                             std::size_t length, std::size_t count) {
   std::vector<c10::IValue> out;
@@ -81,8 +81,8 @@ std::vector<c10::IValue> with_shorter_lists(const std::vector<c10::IValue>& argu
   return out;
 }
 
-// Returns arguments that take little memory, by leaving out elements of lists. An empty list: there
-// are none.
+// Returns arguments that take little memory, by leaving out elements of lists. Returns an empty
+// vector if that is not possible.
 std::vector<c10::IValue> affordable(const std::vector<c10::IValue>& arguments) {
   if (bytes_of(arguments) <= kMostBytes) return arguments;
   std::size_t length = 0;
@@ -96,12 +96,12 @@ std::vector<c10::IValue> affordable(const std::vector<c10::IValue>& arguments) {
 }
 
 constexpr int kLeastCalls = 3, kMostCalls = 20;
-// In a step, the operators between two calls replace what the fast caches of a core hold. So
-// consecutive calls get different operands, which take at least this much together.
+// In a step, the operators between two calls replace the contents of a core's fast caches.
+// Therefore consecutive calls get different operands, which together take at least this many bytes.
 constexpr double kCachedBytes = 8 << 20;
 
-// Sets all bits of the bytes among the operands. An optimizer marks the rows of a table that have
-// moments with them, and after some steps nearly all rows have moments.
+// Sets all bits of the byte tensors among the operands. An optimizer uses such a tensor to mark the
+// rows of a table that have moments, and after some steps nearly all rows have moments.
 torch::jit::Stack with_marked_rows(torch::jit::Stack operands) {
   for (const c10::IValue& each : operands) {
     for_each_tensor(each, [](const at::Tensor& tensor) {
@@ -158,7 +158,7 @@ double measured_seconds(const CollectedCall& call, double budget) {
       torch::jit::Stack stack = operands[static_cast<std::size_t>(i) % operands.size()];
       const double before = working_seconds();
       call.op.callBoxed(stack);
-      stack.clear();  // freeing the results belongs to the call
+      stack.clear();  // freeing the results is part of the call
       const double took = working_seconds() - before;
       least = i == 0 ? took : std::min(least, took);
       all += took;

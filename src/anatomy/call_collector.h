@@ -1,14 +1,13 @@
 // File: anatomy/call_collector.h (internal)
-// Collects the operator calls of a dry run on the CPU, each distinct one once, so that they can be
-// timed on stand-in operands of the same shapes.
+// Collects the operator calls of a dry run on the CPU, each distinct call once, so that they can be
+// timed on zero-filled operands of the same shapes.
 //
 //   CallCollector calls;
 //   estimate(options);
 //   for (const auto& [signature, call] : calls.calls()) total += call.count * measured_seconds(call);
 //
 // A dry run reports the calls of the thread that constructed the collector, in the steps that an
-// Anatomy observes. Thread rule: one
-// collector at a time in a thread.
+// Anatomy observes. Thread rule: one collector at a time in a thread.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -29,7 +28,7 @@ struct CollectedCall {
   std::vector<c10::IValue> arguments;  // tensors without data, on the Meta device
   std::int64_t count = 0;
   OperationGroup group = OperationGroup::element_wise;
-  double flops = 0, bytes = 0;  // those of one call
+  double flops = 0, bytes = 0;  // for one call
   bool half = false;            // an operand has 16-bit numbers
 };
 
@@ -40,14 +39,15 @@ class CallCollector {
   CallCollector& operator=(const CallCollector&) = delete;
   ~CallCollector();
 
-  // The collector of this thread, or null.
+  // Returns the collector of this thread, or null.
   static CallCollector* active();
-  // By signature.
+  // Returns the calls by signature.
   const std::map<std::string, CollectedCall>& calls() const { return calls_; }
 
-  // Whether calls are counted from now on. An Anatomy sets it: only the phases of steps count.
+  // Sets whether calls are counted from now on. An Anatomy calls this: only the phases of steps
+  // count.
   void set_counting(bool counts) { counts_ = counts; }
-  // Counts a call. `results` are its results, also those that are arguments.
+  // Counts a call. `results` contains all results, including those that are also arguments.
   void add(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
            const std::vector<c10::IValue>& results);
 
@@ -56,16 +56,16 @@ class CallCollector {
   bool counts_ = false;
 };
 
-// Returns the value with tensors without data, on the Meta device, in place of its tensors.
+// Returns the value with each tensor replaced by a tensor without data on the Meta device.
 c10::IValue without_data(const c10::IValue& value);
 
-// The seconds of a clock that measures work: with one thread its processor time, which other
-// programs hardly lengthen.
+// Returns the seconds of a clock for measuring work. With one thread it is the processor time of
+// the thread, which other programs hardly affect.
 double working_seconds();
 
-// Runs the kernel on zeros and returns the seconds of one call, the least of several; 0 if it
-// cannot run on them. Takes about `budget` seconds if a call is shorter. Call it outside of dry
-// runs.
+// Runs the kernel on zeros and returns the seconds of one call: the minimum of several, or 0 if it
+// cannot run on zeros. Takes about `budget` seconds unless one call takes longer. Call it outside
+// of dry runs.
 double measured_seconds(const CollectedCall& call, double budget);
 
 }  // namespace hasten::anatomy

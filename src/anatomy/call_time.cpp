@@ -14,7 +14,7 @@
 namespace hasten::anatomy {
 namespace {
 
-// The arguments that are the factors of a product.
+// The positions of the arguments that are the factors of a product.
 struct ProductRule {
   std::size_t first = 0, second = 1;
   bool batched = false;
@@ -50,7 +50,7 @@ std::optional<double> product_seconds(const OperatorCall& call, const GpuSpeed& 
                     gpu);
 }
 
-// The share of the product rate that other contractions reach, such as convolutions.
+// The share of the product rate that other contractions, such as convolutions, reach.
 constexpr double kShareOfOtherContractions = 0.6;
 
 bool is_other_contraction(const OperatorCall& call) {
@@ -70,7 +70,7 @@ double computing_seconds(const OperatorCall& call, const GpuSpeed& gpu) {
   return is_other_contraction(call) ? other_contraction_seconds(call, gpu) : 0;
 }
 
-// A kernel over a list takes at most so many tensors.
+// The largest number of tensors that one kernel over a list takes.
 constexpr double kTensorsOfKernel = 110;
 
 }  // namespace

@@ -10,7 +10,7 @@
 namespace hasten::anatomy {
 namespace {
 
-// A sign and a size: "-1.2 GB".
+// Returns a sign and a size: "-1.2 GB".
 std::string signed_bytes(std::int64_t bytes) {
   return bytes == 0 ? "0 B" : str(bytes < 0 ? "-" : "+", human_bytes(std::abs(bytes)));
 }
@@ -21,7 +21,8 @@ std::string percent(double now, double before) {
   return str(share > 0 ? "+" : "", share, " %");
 }
 
-// Returns the row of a step that can be made, or of the step as asked, whose needs may be unknown.
+// Returns the row of a step that can be made, or of the step as asked. The needs of the step as
+// asked may be unknown.
 std::vector<std::string> row_of(const StepComparison& comparison, const std::string& name,
                                 const StepNeeds& needs, Exactness exactness) {
   const std::string how(name_of(exactness));

@@ -1,5 +1,5 @@
 // File: anatomy/comparison_text.h (internal)
-// The words in which comparisons of steps and plans show memory, time and batches.
+// The texts in which comparisons of steps and plans show memory, time and batches.
 // Thread rule: pure functions.
 #pragma once
 
@@ -11,15 +11,15 @@
 
 namespace hasten::anatomy {
 
-// Three digits without an exponent: "1.41", "3,641".
+// Returns three digits without an exponent: "1.41", "3,641".
 std::string three_digits(double value);
-// "812 ms", "11.3 s"; "-" for a time that is not known.
+// Returns "812 ms" or "11.3 s", or "-" if the time is not known.
 std::string step_duration(double seconds);
-// " within 2.15 GB, of which the program takes 123 MB"
+// Returns " within 2.15 GB, of which the program takes 123 MB".
 std::string limit_text(std::int64_t memory, std::int64_t process);
-// "fits" or "does not fit"
+// Returns "fits" or "does not fit".
 std::string fit_text(std::int64_t bytes, std::int64_t memory);
-// "batches of 8 rows, 4 in a step"
+// Returns "batches of 8 rows, 4 in a step".
 std::string batches_text(std::int64_t rows, std::int64_t accumulation);
 
 nlohmann::ordered_json json_of(const StepComparison& comparison);

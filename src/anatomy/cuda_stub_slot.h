@@ -1,6 +1,7 @@
 // File: anatomy/cuda_stub_slot.h (internal)
-// LibTorch's places for functions that its CUDA library registers. LibTorch has a setter for such a
-// place but no getter; the place is in the implementation, which is the stub's only member.
+// Gives access to the function pointers that LibTorch's CUDA library registers. LibTorch has a
+// setter for such a pointer but no getter. The pointer is in the implementation, which is the
+// stub's only member.
 //
 //   void* const previous = cuda_slot(at::native::lstm_cudnn_stub);
 //

@@ -15,8 +15,8 @@
 namespace hasten::anatomy {
 namespace {
 
-// Operators of LibTorch that take tensors of the CPU beside those of a GPU: copies, indexing, and
-// those that read lengths on the host.
+// True for operators of LibTorch that take CPU tensors together with GPU tensors: copies, indexing,
+// and operators that read lengths on the host.
 bool takes_several_devices(std::string_view name) {
   constexpr std::array<std::string_view, 12> beginnings = {
       "aten::copy",  "aten::_copy",      "aten::_to_copy",  "aten::_foreach_copy",

@@ -16,7 +16,7 @@
 namespace hasten::anatomy {
 
 // Throws UsageError "anatomy.several-devices" if an operator of LibTorch gets a tensor on a GPU and
-// one with dimensions on the CPU. Copies and indexing take such tensors.
+// one with dimensions on the CPU. Copies and indexing accept such tensors.
 void check_same_device(const std::string& name, c10::ArrayRef<c10::IValue> arguments);
 
 }  // namespace hasten::anatomy

@@ -32,7 +32,7 @@ void note_wait(const char* what) {
   if (DryGpu* const gpu = active_gpu) gpu->waits().add(what);
 }
 
-// One device and one stream. Events are complete at once.
+// One device and one stream. Events complete immediately.
 struct Guard : c10::impl::NoOpDeviceGuardImpl<c10::kCUDA> {
   static c10::Device device() { return {c10::kCUDA, 0}; }
   static c10::Stream stream() { return c10::Stream(c10::Stream::DEFAULT, device()); }
@@ -56,7 +56,7 @@ struct Guard : c10::impl::NoOpDeviceGuardImpl<c10::kCUDA> {
   double elapsedTime(void*, void*, const c10::DeviceIndex) const override { return 0; }
 };
 
-// Memory of the CPU that knows its addresses, so that LibTorch finds it pinned.
+// Allocates CPU memory and records its addresses, so that LibTorch finds it pinned.
 class PinnedMemory final : public c10::Allocator {
  public:
   static PinnedMemory& instance() {
@@ -93,7 +93,7 @@ class PinnedMemory final : public c10::Allocator {
 // cuDNN 9.15.
 constexpr long kCudnnVersion = 91500;
 
-// Answers what LibTorch asks of its CUDA library.
+// Answers the questions that LibTorch asks its CUDA library.
 struct Hooks : at::CUDAHooksInterface {
   void init() const override {}
   bool hasCUDA() const override { return true; }
@@ -111,7 +111,7 @@ struct Hooks : at::CUDAHooksInterface {
   bool isPinnedPtr(const void* address) const override {
     return PinnedMemory::instance().owns(address);
   }
-  // With these, LibTorch calls cuDNN for recurrent layers and for batch norm.
+  // With these functions, LibTorch calls cuDNN for recurrent layers and for batch norm.
   bool hasCuDNN() const override { return true; }
   bool compiledWithCuDNN() const override { return true; }
   bool supportsBFloat16RNNWithCuDNN() const override { return true; }
@@ -146,21 +146,22 @@ struct DeviceMemory final : c10::DeviceAllocator {
   void copy_data(void*, const void*, std::size_t) const override {}
 };
 
-// LibTorch's hooks, an object that it makes at the first question and keeps for the process.
+// Returns LibTorch's hooks. LibTorch creates this object at the first query and keeps it for the
+// process.
 at::CUDAHooksInterface& libtorch_hooks() {
   return const_cast<at::CUDAHooksInterface&>(at::detail::getCUDAHooks());
 }
 
-// True if LibTorch's own CUDA library is loaded, whose hooks have a type of their own. Ask only
+// True if LibTorch's own CUDA library is loaded: its hooks have a different type. Call this only
 // while there is no DryGpu.
 bool has_cuda_library() {
   const at::CUDAHooksInterface& hooks = libtorch_hooks();
   return typeid(hooks) != typeid(at::CUDAHooksInterface);
 }
 
-// Gives LibTorch's hooks another type. Hooks that are registered count only before LibTorch's first
-// question, which a program may have asked before it makes a DryGpu. So an object of the other type
-// is made in the place of LibTorch's: neither type has members.
+// Changes the type of LibTorch's hooks. Registering hooks has an effect only before LibTorch's
+// first query, and a program may have queried before it makes a DryGpu. So this function constructs
+// an object of the new type in the memory of LibTorch's object. Neither type has members.
 template <class Type>
 void replace_hooks() {
   static_assert(sizeof(Type) == sizeof(at::CUDAHooksInterface));
@@ -206,7 +207,7 @@ DryGpu::DryGpu(const Gpu& gpu)
   }
   previous_attention_ = cuda_slot(at::native::_fused_sdp_choice_stub);
   at::native::_fused_sdp_choice_stub.set_cuda_dispatch_ptr(&choose_attention);
-  // The context takes memory from the first tensor on, as nvidia-smi shows it.
+  // The context takes memory once there is a first tensor, as nvidia-smi shows it.
   set_simulated_gpu({.used =
                          [memory = memory_, context = gpu.context] {
                            return memory->peak_reserved() > 0 ? memory->reserved() + context : 0;
@@ -240,14 +241,14 @@ void DryGpu::record_graph(bool is_recorded) {
   records_graph_ = is_recorded;
   if (is_recorded) {
     memory_->empty_cache();
-    reserve_workspace(ProductLibrary::cublas);  // before the graph's own memory begins
+    reserve_workspace(ProductLibrary::cublas);  // before the graph's separate memory begins
   }
   memory_->record_graph(is_recorded);
 }
 
 void DryGpu::reserve_workspace(ProductLibrary library) {
   if (library == ProductLibrary::none) return;
-  // cuBLASLt is called with a handle of cuBLAS, which has a workspace of its own.
+  // cuBLASLt is called with a handle of cuBLAS, which has its own workspace.
   if (library == ProductLibrary::cublas_lt) reserve_workspace(ProductLibrary::cublas);
   c10::DataPtr& workspace = workspaces_[{std::this_thread::get_id(), library, records_graph_}];
   if (workspace) return;

@@ -1,13 +1,13 @@
 // File: anatomy/dry_gpu.h (internal)
-// Simulates a GPU that the machine does not have, by answering what LibTorch asks of a CUDA device.
-// While a DryGpu lives, this process has a device cuda:0, whose tensors are dry tensors and whose
-// memory is a simulated caching allocator.
+// Simulates a GPU that the machine does not have. It answers the calls that LibTorch makes to a
+// CUDA device. While a DryGpu exists, this process has a device cuda:0. Its tensors are dry
+// tensors, and its memory is a simulated caching allocator.
 //
-// It replaces six things, which LibTorch keeps in six places: the device guard, the hooks that
+// It replaces six things that LibTorch keeps in different places: the device guard, the hooks that
 // report whether CUDA is available, the device's allocator, the choice of the attention kernel, the
 // calls of cuDNN for recurrent layers, and the autograd engine, which needs a thread for the
-// device. If LibTorch's CUDA library is loaded, the guard, the hooks and the allocator stay its
-// own, unless simulate_gpus_without_cuda() was called.
+// device. If LibTorch's CUDA library is loaded, the guard, the hooks and the allocator remain
+// LibTorch's, unless simulate_gpus_without_cuda() was called.
 //
 // Thread rule: one at a time in a process; made and destroyed on the thread that trains.
 #pragma once
@@ -33,20 +33,20 @@ struct DeviceGuardImplInterface;
 namespace hasten::anatomy {
 
 // From now on, a DryGpu also replaces the guard, the hooks and the allocator of LibTorch's CUDA
-// library, and does not give them back. Call it in a fork of a process that has used a GPU, where
-// every call of CUDA fails.
+// library, and does not restore them. Call it in a fork of a process that has used a GPU, because
+// every CUDA call fails there.
 void simulate_gpus_without_cuda();
 
 class DryGpu {
  public:
-  // `gpu` has to outlive the object. Throws UsageError "anatomy.two-gpus" if another DryGpu lives,
-  // and "anatomy.cuda-without-gpu" for a LibTorch with CUDA on a machine without a GPU.
+  // `gpu` has to outlive the object. Throws UsageError "anatomy.two-gpus" if there is already a
+  // DryGpu, and "anatomy.cuda-without-gpu" for a LibTorch with CUDA on a machine without a GPU.
   explicit DryGpu(const Gpu& gpu);
   DryGpu(const DryGpu&) = delete;
   DryGpu& operator=(const DryGpu&) = delete;
   ~DryGpu();
 
-  // Returns the DryGpu that lives, or null.
+  // Returns the current DryGpu, or null.
   static DryGpu* active();
   // Returns whether a DryGpu simulates devices of this type.
   static bool is_device(at::Device device) { return device.type() == at::kCUDA; }
@@ -56,12 +56,13 @@ class DryGpu {
   const std::shared_ptr<CachingAllocator>& memory() const { return memory_; }
   HostWaits& waits() { return waits_; }
 
-  // Begins and ends the recording of a CUDA graph, which takes memory of its own.
+  // Begins or ends the recording of a CUDA graph. The graph takes separate memory.
   void record_graph(bool is_recorded);
   // Call this before a product runs on this thread. The library takes a workspace for each thread
-  // that calls it, and keeps it; a graph is recorded in another stream, which has others.
+  // that calls it, and keeps it. A graph is recorded in a different stream, which has separate
+  // workspaces.
   void reserve_workspace(ProductLibrary library);
-  // Returns the state of cuDNN's random numbers, which the first call takes memory for.
+  // Returns the state of cuDNN's random numbers. The first call allocates its memory.
   const at::Tensor& cudnn_dropout_state();
 
  private:

@@ -11,7 +11,7 @@ struct DryGraph final : RecordedGraph {
   void replay() override {}
 };
 
-// Ends the recording also if the work throws.
+// Ends the recording even if the work throws.
 class RecordingScope {
  public:
   explicit RecordingScope(DryGpu& gpu) : gpu_(gpu) { gpu_.record_graph(true); }

@@ -1,6 +1,6 @@
 // File: anatomy/dry_graphs.h (internal)
-// Records a CUDA graph on a simulated GPU: it takes the memory that the graph of
-// device/cuda/module/cuda_graph_module.cpp takes, and a replay does nothing. Thread rule: that of DryGpu.
+// Records a CUDA graph on a simulated GPU. It takes the same memory as the graph of
+// device/cuda/module/cuda_graph_module.cpp, and a replay does nothing. Thread rule: that of DryGpu.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace hasten::anatomy {
 
-// Returns a recorder for the DryGpu that lives.
+// Returns a recorder for the current DryGpu.
 std::unique_ptr<GraphRecorder> dry_graph_recorder();
 
 }  // namespace hasten::anatomy

@@ -37,7 +37,7 @@ Strategy strategy_of(const c10::OperatorHandle& op, OperatorPlan& plan) {
   if (plan.name == "aten::_local_scalar_dense") return Strategy::placeholder;
   if (plan.name == "aten::equal") return Strategy::always_true;
   if (wrappers.count(plan.name)) return Strategy::real;
-  // `to` and `contiguous` return their argument or a copy. The operators they consist of decide
+  // `to` and `contiguous` return their argument or a copy. The operators that they call decide
   // which.
   const bool has_kernel =
       plan.on_cpu || op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd);
@@ -71,7 +71,7 @@ const OperatorPlan& plan_for(const c10::OperatorHandle& op) {
   plan.name = op.schema().name();
   plan.on_cpu = op.hasKernelForDispatchKey(DispatchKey::CPU);
   plan.composite = composite_key_of(op);
-  // An overload that only calls others (aten::where with a number) has their rules.
+  // An overload that only calls other operators (aten::where with a number) has the rules of those.
   if (plan.on_cpu || plan.composite != DispatchKey::CompositeImplicitAutograd)
     plan.rule = find_shape_rule(plan.name);
   plan.gpu_rule = find_gpu_shape_rule(plan.name, op.schema().overload_name());

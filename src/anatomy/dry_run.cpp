@@ -59,12 +59,13 @@ c10::IValue without_data(const c10::IValue& value) { return to_meta(value); }
 
 namespace {
 
-// Completes a GPU without an index, which means the current GPU.
+// Adds the index to a GPU without one, which means the current GPU.
 at::Device with_index(at::Device device) {
   return DryGpu::is_device(device) && !device.has_index() ? at::Device(device.type(), 0) : device;
 }
 
-// Returns the device of the results: the one that the call names, else that of the first tensor.
+// Returns the device of the results: the one that the call names, else the device of the first
+// tensor.
 at::Device result_device(const std::vector<IValue>& arguments, const OperatorPlan& plan) {
   if (plan.device >= 0 && arguments[static_cast<std::size_t>(plan.device)].isDevice())
     return with_index(arguments[static_cast<std::size_t>(plan.device)].toDevice());
@@ -76,8 +77,8 @@ at::Device result_device(const std::vector<IValue>& arguments, const OperatorPla
   return at::kCPU;
 }
 
-// Makes a dry result of a Meta result. If `storage` is given, in which the kernel made it, the
-// result uses it.
+// Makes a dry result from a Meta result. If the kernel made the result in a storage, `storage` is
+// that storage and the result uses it.
 IValue to_dry(const IValue& result, at::Device device, const c10::Storage& storage) {
   const auto dry = [&](const Tensor& meta) {
     if (!meta.defined() || !meta.is_meta()) return meta;
@@ -93,7 +94,7 @@ IValue to_dry(const IValue& result, at::Device device, const c10::Storage& stora
   return result;
 }
 
-// Gives an argument that the operator writes to and returns the size of the result.
+// Gives an argument that the operator both writes to and returns the size of the result.
 void resize_to(const Tensor& argument, const Tensor& result) {
   if (argument.sizes() == result.sizes()) return;
   const Tensor sized =
@@ -140,7 +141,8 @@ std::vector<IValue> meta_results(const c10::OperatorHandle& op, const OperatorPl
   return meta;
 }
 
-// Gives the results the strides of the kernel: a convolution, for example, keeps channels last.
+// Gives the results the strides that the kernel chooses: a convolution, for example, keeps channels
+// last.
 void take_layouts(const AllocationTrace& trace, std::vector<IValue>& results) {
   for (std::size_t i = 0; i < std::min(trace.layouts.size(), results.size()); ++i) {
     const Tensor& made = trace.layouts[i];
@@ -152,7 +154,7 @@ void take_layouts(const AllocationTrace& trace, std::vector<IValue>& results) {
   }
 }
 
-// Takes and frees what the kernel does. The blocks that are left hold its results.
+// Takes and frees the same blocks as the kernel. The blocks that are left hold its results.
 std::vector<c10::Storage> replay(const AllocationTrace& trace, at::Device device) {
   std::vector<c10::Storage> blocks(trace.bytes.size());
   for (const AllocationTrace::Event& event : trace.events) {
@@ -221,7 +223,7 @@ bool any_sparse(const Stack& stack, std::size_t count) {
 }
 
 // True for a few integers: orders of dimensions, positions, lengths. LibTorch itself reads these by
-// pointer (repeat permutes by one), so on the CPU they are computed.
+// pointer (repeat permutes by one), so they are really computed on the CPU.
 bool is_small_integer(at::ScalarType type, std::int64_t numel) {
   constexpr std::int64_t kMost = 1024;
   return at::isIntegralType(type, /*includeBool=*/true) && numel <= kMost;
@@ -253,7 +255,8 @@ bool has_only_small_integers(const OperatorPlan& plan, const Stack& stack, std::
                           c10::multiply_integers(arguments[0].toIntVector()));
 }
 
-// Returns the strategy for this call, which may differ from the plan's for its tensors.
+// Returns the strategy for this call. Depending on its tensors it may differ from the plan's
+// strategy.
 Strategy strategy_for(const c10::OperatorHandle& op, const OperatorPlan& plan, const Stack& stack) {
   const std::size_t count = op.schema().arguments().size();
   const Strategy planned = plan.strategy;
@@ -262,7 +265,7 @@ Strategy strategy_for(const c10::OperatorHandle& op, const OperatorPlan& plan, c
   const bool computes_on_cpu = plan.on_cpu || plan.name == "aten::copy_";
   if (planned == Strategy::shapes && computes_on_cpu && has_only_small_integers(plan, stack, count))
     return Strategy::real;
-  // A composite that works on the CPU tensor by tensor (_foreach_mul_) is one in-place kernel on a
+  // A composite that works tensor by tensor on the CPU (_foreach_mul_) is one in-place kernel on a
   // GPU.
   if (planned == Strategy::composite && op.schema().returns().empty() &&
       DryGpu::active() != nullptr)
@@ -270,7 +273,7 @@ Strategy strategy_for(const c10::OperatorHandle& op, const OperatorPlan& plan, c
   return planned;
 }
 
-// Replaces the operands by a number that stands for the one that the program reads.
+// Replaces the operands with a placeholder for the number that the program reads.
 void push_placeholder(Stack* stack, std::size_t count) {
   const at::ScalarType type = torch::jit::peek(*stack, 0, count).toTensor().scalar_type();
   torch::jit::drop(*stack, count);
@@ -304,8 +307,8 @@ void run_dry(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
     case Strategy::real:
     case Strategy::sparse:
       op.callBoxed(*stack);
-      // The operators that write to the tensor may not run, and the program may use its numbers as
-      // indices.
+      // In a dry run the operators that would fill the tensor may not run, and the program may use
+      // its numbers as indices. So the tensor is set to zeros.
       if (plan.name == "aten::empty") torch::jit::peek(*stack, 0, 1).toTensor().zero_();
       return;
     case Strategy::skip:

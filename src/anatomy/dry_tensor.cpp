@@ -16,8 +16,8 @@
 namespace hasten::anatomy {
 namespace {
 
-// Hands out ascending addresses, and none twice, so that what is written through a pointer into one
-// block does not appear in another. It reserves up to 4 TiB of addresses at a time, which take no
+// Returns ascending addresses and never reuses one, so that a write through a pointer into one
+// block does not appear in another. It reserves up to 4 TiB of addresses at a time; they take no
 // memory.
 class Addresses {
  public:
@@ -29,7 +29,7 @@ class Addresses {
   void* take(std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     const std::size_t rounded = (bytes + 63) / 64 * 64;
-    // Programs write numbers through pointers into small tensors only.
+    // Programs write through pointers only into small tensors.
     constexpr std::size_t kMostWritten = 1 << 16;
     if (without_pages_ && rounded > kMostWritten) return hollow_.take(rounded);
     const std::size_t most = std::size_t{1} << (without_pages_ ? 24 : 42);
@@ -70,8 +70,8 @@ class Addresses {
 
   std::mutex mutex_;
   Range mapped_;
-  // Linux places nothing at these addresses by itself: programs are above 80 TiB, libraries just
-  // below 128 TiB.
+  // Linux places nothing at these addresses by itself: programs are above 80 TiB, and libraries are
+  // just below 128 TiB.
   Range hollow_{reinterpret_cast<char*>(std::uintptr_t{1} << 44), std::size_t{1} << 45};
   bool without_pages_ = false;
 };
@@ -85,7 +85,7 @@ struct Allocation {
   void* pointer = nullptr;
   std::int64_t bytes = 0;  // as the device's allocator counts them
   at::Device device = at::kCPU;
-  // Set for a GPU's memory only.
+  // Set only for a GPU's memory.
   std::shared_ptr<CachingAllocator> memory;
   CachingAllocator::Block* block = nullptr;
 };

@@ -5,10 +5,10 @@
 namespace hasten::anatomy {
 namespace {
 
-// Nine of ten measured steps of the labels lie within the first figure (docs/gpu.md, "Accuracy").
-// The steps with tensor cores that were measured on an H200 lie within 11 %, but the model is
-// fitted to them and no other card has such a measurement, so the second figure is wider. A step
-// that waits for the host depends on the host's processor.
+// Nine out of ten measured steps of the labels are within the first figure (docs/gpu.md,
+// "Accuracy"). The steps with tensor cores that were measured on an H200 are within 11 %, but the
+// model is fitted to them and no other card has such a measurement, so the second figure is larger.
+// A step that waits for the host depends on the host's processor.
 constexpr double kUncertainty = 0.15, kUncertaintyOfTensorCores = 0.25, kUncertaintyOfHost = 0.35;
 
 bool uses_tensor_cores(const Report& report) {

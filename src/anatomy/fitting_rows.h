@@ -13,14 +13,14 @@
 namespace hasten::anatomy {
 
 struct FittingRows {
-  std::int64_t rows = 0, bytes = 0;  // The most that are known to fit; 0: none is known.
-  std::int64_t too_many = 0, too_many_bytes = 0;  // The fewest that are known not to fit.
-  // False if the search was stopped before it knew the most that fit.
+  std::int64_t rows = 0, bytes = 0;               // The most rows that are known to fit, or 0.
+  std::int64_t too_many = 0, too_many_bytes = 0;  // The fewest rows that are known not to fit.
+  // False if the search was stopped before it found the largest number that fits.
   bool is_complete() const { return too_many - rows <= 1; }
 };
 
-// `rows` do not fit. `needed` returns the bytes of some rows; it is called as long as `goes_on`
-// returns true, about log2 of the rows times.
+// Expects that `rows` do not fit. `needed` returns the bytes that a number of rows needs. It is
+// called about log2(rows) times. The search stops earlier if `goes_on` returns false.
 inline FittingRows find_fitting_rows(
     std::int64_t rows, std::int64_t limit, const std::function<std::int64_t(std::int64_t)>& needed,
     const std::function<bool()>& goes_on = [] { return true; }) {

@@ -4,8 +4,8 @@
 //
 //   const std::string bytes = forked_text([] { return str(peak_of_dry_run()); });
 //
-// The fork has as many threads as this process. Throws RankError with what the function has thrown,
-// and IoError "process.fork". Thread rule: one thread at a time.
+// The fork has as many threads as this process. If the function throws, RankError is thrown with
+// its message. Throws IoError "process.fork". Thread rule: one thread at a time.
 #pragma once
 
 #include <functional>

@@ -27,7 +27,8 @@ struct Heads {
   std::int64_t batch, heads, queries, keys, size;
 };
 
-// Whether each attention kernel can run. The can_use functions follow LibTorch's filters.
+// Determines whether each attention kernel can run. The can_use functions follow LibTorch's
+// filters.
 struct AttentionCall {
   const Tensor &q, &k, &v;
   const std::optional<Tensor>& mask;
@@ -68,11 +69,11 @@ struct AttentionCall {
     return typed && q.size(3) == k.size(3) && q.size(3) % alignment == 0 &&
            v.size(3) % alignment == 0 && same_heads();
   }
-  // cuDNN is considered only on the GPUs that it was tuned for, before the others.
+  // cuDNN is considered only on the GPUs that it was tuned for, and then before the other kernels.
   bool prefers_cudnn() const { return capability == 90 || capability == 100 || capability == 103; }
 };
 
-// Makes a tensor [batch, heads, length, size] that is [batch, length, heads, size] in memory, as
+// Makes a tensor [batch, heads, length, size] that is stored as [batch, length, heads, size], as
 // the kernels write it.
 Tensor empty_attention_output(at::IntArrayRef sizes, const Tensor& like) {
   return at::empty({sizes[0], sizes[2], sizes[1], sizes[3]}, like.options()).transpose(1, 2);
@@ -136,7 +137,8 @@ Results like_q_k_v(Arguments a) {
   return {at::empty_like(tensor(a, 1)), at::empty_like(tensor(a, 2)), at::empty_like(tensor(a, 3))};
 }
 
-// A block of its own for the norm of each tensor, although the norms are single numbers.
+// The kernel allocates a separate block for the norm of each tensor, although each is a single
+// number.
 Results foreach_norm(Arguments a) {
   c10::List<Tensor> norms;
   for (const Tensor& x : a[0].toTensorVector())
@@ -163,7 +165,7 @@ Results cudnn_grid_sampler_backward(Arguments a) {
   return {contiguous(tensor(a, 0)), contiguous(tensor(a, 1))};
 }
 
-// cuDNN reserves no space for the backward pass unless x has its channels last.
+// cuDNN reserves no memory for the backward pass unless x has its channels last.
 Results cudnn_batch_norm(Arguments a) {
   const Tensor x = tensor(a, 0), weight = tensor(a, 1);
   const std::int64_t channels = a[5].toBool() ? x.size(1) : 0;
@@ -175,7 +177,8 @@ Results cudnn_batch_norm_backward(Arguments a) {
   return {at::empty_like(x), at::empty_like(weight), at::empty_like(weight)};
 }
 
-// Bytes of the copy that a kernel makes of x, unless x is [batch, length, heads, size] in memory.
+// Returns the bytes of the copy that a kernel makes of x, unless x is stored as [batch, length,
+// heads, size].
 std::int64_t copy_bytes(const Tensor& x) {
   const std::int64_t row = x.size(1) * x.size(3);
   const bool is_in_kernel_order = x.stride(3) == 1 && x.stride(1) == x.size(3) &&
@@ -194,8 +197,8 @@ WorkspaceStages flash_attention_backward_workspace(Arguments a, const Gpu&) {
            4 * n.rows() * queries * padded_size(n.size)}};
 }
 
-// The gradient of q is summed in float, in tiles of [rows, columns]; so are those of k and v for
-// 16-bit types and a head size above 64.
+// The gradient of q is summed in float, in tiles of [rows, columns]. The gradients of k and v are
+// summed in the same way for 16-bit types and a head size above 64.
 WorkspaceStages efficient_attention_backward_workspace(Arguments a, const Gpu&) {
   const Tensor gradient = tensor(a, 0), q = tensor(a, 1);
   const Heads n(q, tensor(a, 2));
@@ -225,7 +228,8 @@ WorkspaceStages cudnn_attention_backward_workspace(Arguments a, const Gpu&) {
   return {{4 * n.rows() * n.queries * n.size + 4 * n.rows() * n.queries}};
 }
 
-// Bytes of a copy of x with the channels last, of which cuDNN takes a multiple of 8.
+// Returns the bytes of a copy of x with the channels last, with channels rounded up to a multiple
+// of 8.
 std::int64_t channels_last_bytes(const Tensor& x, std::int64_t channels) {
   constexpr std::int64_t kChannels = 8;
   return static_cast<std::int64_t>(x.nbytes()) / std::max<std::int64_t>(1, channels) *
@@ -258,7 +262,8 @@ WorkspaceStages reduction_workspace(Arguments a, const Gpu& gpu) {
   return {{buffers.staging, buffers.semaphores}};
 }
 
-// Up to kMostInPlace rows are added in place; more, or rows scaled by frequency, are first sorted.
+// Up to kMostInPlace rows are added in place. More rows, or rows scaled by frequency, are sorted
+// first.
 WorkspaceStages embedding_backward_workspace(Arguments a, const Gpu&) {
   constexpr std::int64_t kMostInPlace = 3072;
   const Tensor gradient = tensor(a, 0), indices = tensor(a, 1);
@@ -270,8 +275,8 @@ WorkspaceStages embedding_backward_workspace(Arguments a, const Gpu&) {
           {list, list, list, 8, parts, parts, 8, partial * size, partial * gradient.size(-1) * 4}};
 }
 
-// Indices of 8 bytes: those before the sort, and those of a radix sort's passes with its numbers. Up to
-// kMostInPlace numbers are sorted in place.
+// Indices take 8 bytes. The workspace has the indices before the sort, and the indices and numbers
+// of the passes of a radix sort. Up to kMostInPlace numbers are sorted in place.
 WorkspaceStages sort_workspace(Arguments a, const Gpu&) {
   constexpr std::int64_t kMostInPlace = 4096, kIndex = 8;
   const Tensor x = tensor(a, 0);
@@ -281,7 +286,7 @@ WorkspaceStages sort_workspace(Arguments a, const Gpu&) {
   return {{kIndex * n, (kIndex + size) * n}};
 }
 
-// Norms of chunks of 65,536 numbers.
+// The workspace holds the norms of chunks of 65,536 numbers.
 WorkspaceStages foreach_norm_workspace(Arguments a, const Gpu&) {
   std::int64_t most = 0, tensors = 0;
   for (const Tensor& x : a[0].toTensorVector()) {
@@ -291,7 +296,7 @@ WorkspaceStages foreach_norm_workspace(Arguments a, const Gpu&) {
   return {{4 * tensors * at::ceil_div<std::int64_t>(most, 65536)}};
 }
 
-// Rows that are accumulated are first sorted by their index.
+// Rows that are accumulated are sorted by their index first.
 WorkspaceStages index_put_workspace(Arguments a, const Gpu&) {
   if (!a[3].toBool()) return {};
   std::int64_t n = 1;
@@ -358,7 +363,7 @@ ShapeRule find_gpu_shape_rule(std::string_view name, std::string_view overload) 
 
 std::vector<std::size_t> find_gpu_result_order(std::string_view name) {
   if (name == "aten::native_dropout") return {1, 0};
-  // The seed and the offset of dropout's random numbers come first.
+  // The seed and the offset of dropout's random numbers are allocated first.
   if (name == "aten::_scaled_dot_product_cudnn_attention") return {6, 7, 0, 1};
   return {};
 }

@@ -32,7 +32,8 @@ std::int64_t total_numel(TensorList tensors) {
   return count;
 }
 
-// Returns the weights' common storage as one tensor; an undefined one if they have several.
+// Returns the weights' common storage as one tensor, or an undefined tensor if they have several
+// storages.
 Tensor common_buffer(TensorList weights) {
   for (const Tensor& weight : weights) {
     if (!weight.is_alias_of(weights[0])) return Tensor();
@@ -49,8 +50,8 @@ struct FlatWeights {
   std::vector<Tensor> parts;
 };
 
-// Copies all weights into one buffer of half numbers, as autocast does. The copies are part of the
-// graph of autograd.
+// Copies all weights into one buffer of half numbers, as autocast does. Autograd records the copies
+// in its graph.
 FlatWeights flat_half_weights(TensorList weights) {
   FlatWeights out{
       .buffer = at::zeros({total_numel(weights)}, weights[0].options().dtype(at::kHalf)),
@@ -140,7 +141,7 @@ RecurrentSizes recurrent_sizes(const Tensor& x, std::int64_t hidden, std::int64_
           .element_bytes = static_cast<std::int64_t>(x.element_size())};
 }
 
-// cuDNN takes rows of one step after the other: others are copied.
+// cuDNN takes the rows of one step after the other, so it copies an input in a different layout.
 WorkspaceStages cudnn_rnn_workspace(Arguments a, const Gpu& gpu) {
   const Tensor x = tensor(a, 0);
   const bool copies = a[10].toBool() && integers(a[14]).empty();
@@ -159,7 +160,7 @@ WorkspaceStages cudnn_rnn_backward_workspace(Arguments a, const Gpu& gpu) {
   return {{copied(x), copied(result), own}, {copied(x), own}};
 }
 
-// Moves the weights into one buffer, of which they become views.
+// Moves the weights into one buffer and makes them views of it.
 void flatten_weights(torch::jit::Stack* stack) {
   constexpr std::size_t kArguments = 9;
   const std::vector<Tensor> weights = torch::jit::peek(*stack, 0, kArguments).toTensorVector();
@@ -190,7 +191,7 @@ Results cudnn_rnn(Arguments a) {
   const RecurrentSizes all = recurrent_sizes(x, a[7].toInt(), a[9].toInt(), a[13].toBool());
   const std::int64_t reserved = a[12].toBool() ? cudnn_reserve_bytes(a[6].toInt(), all) : 0;
   const std::int64_t weights = total_numel(a[1].toTensorVector());
-  // A buffer of weights that the caller has is returned; an empty tensor stands for it here.
+  // cuDNN returns the caller's weight buffer if there is one. Here an empty tensor replaces it.
   return {
       swaps ? made.transpose(0, 1) : made, at::empty(hidden.sizes(), hidden.options()),
       cell.defined() ? at::empty(cell.sizes(), cell.options()) : at::empty({0}, hidden.options()),
@@ -198,7 +199,8 @@ Results cudnn_rnn(Arguments a) {
       at::empty({tensor(a, 3).defined() ? 0 : weights}, x.options())};
 }
 
-// The gradients of the weights are views of one buffer. Here each one has memory of its own.
+// In cuDNN the gradients of the weights are views of one buffer. Here each gradient has its own
+// memory.
 Results cudnn_rnn_backward(Arguments a) {
   const Tensor x = tensor(a, 0), hidden = tensor(a, 4), cell = tensor(a, 5);
   const bool swaps = a[14].toBool() && integers(a[18]).empty();

@@ -10,13 +10,13 @@
 namespace hasten::anatomy {
 namespace {
 
-// The properties of the operand that decide the split. `summed` and `kept` are the products of the
-// sizes of the dimensions that are summed and kept.
+// The properties of the operand that decide the split. `summed` is the product of the sizes of the
+// summed dimensions, and `kept` is the product of the other sizes.
 struct Shape {
   std::int64_t summed = 1, kept = 1;
   bool sums_fastest = true;        // a summed dimension has the smallest stride
   bool adjacent = false;           // the smallest stride is 1
-  std::int64_t fastest_kept = 1;   // size of the kept dimension of smallest stride
+  std::int64_t fastest_kept = 1;   // size of the kept dimension with the smallest stride
   std::int64_t summed_stride = 0;  // in elements; the smallest one
 };
 
@@ -51,8 +51,8 @@ ReductionBuffers reduction_buffers(const at::Tensor& x, const std::vector<std::i
   if (x.numel() == 0 || !at::isFloatingType(x.scalar_type())) return {};
   const Shape shape = shape_of(x, dimensions);
   const auto element = static_cast<std::int64_t>(x.element_size());
-  // A block's threads form a grid of `width` by `height`. `width` runs along the dimensions of
-  // smallest stride.
+  // A block's threads form a grid of `width` by `height`. `width` runs along the dimensions with
+  // the smallest stride.
   std::int64_t along = shape.sums_fastest ? shape.summed : shape.kept;
   std::int64_t across = shape.sums_fastest ? shape.kept : shape.summed;
   std::int64_t outputs_per_thread = 1;

@@ -15,7 +15,7 @@
 namespace hasten::anatomy {
 
 struct ReductionBuffers {
-  std::int64_t staging = 0;     // bytes; 0: one block forms each sum
+  std::int64_t staging = 0;     // bytes; 0 if one block forms each sum
   std::int64_t semaphores = 0;  // bytes
 };
 

@@ -5,18 +5,18 @@
 namespace hasten::anatomy {
 namespace {
 
-// The shares of its peaks that a card sustains. 0: no tensor cores for the format.
+// The shares of its peaks that a card sustains; 0 if it has no tensor cores for the format.
 struct SustainedShares {
   std::string_view gpu;
   double float32 = 0, tf32 = 0, bfloat16 = 0, float16 = 0, bandwidth = 0;
 };
 
-// The shares of products are measured TFLOP/s of public collections divided by the peaks of gpus();
-// docs/gpu.md lists each figure with its source. The shares of bandwidth are fitted on V100 and
-// A100 (HBM) and on T4 (GDDR6); cards with the same kind of memory have the same share. The 16-bit
-// shares of the H200 are fitted to products of 5 to 500 us on it (h200-2026-11-26.jsonl), where the
-// start of tiles is counted apart; the H100 has the same multiprocessors and 0.9 % more in the
-// collections.
+// The shares of products are measured TFLOP/s from public collections divided by the peaks of
+// gpus(); docs/gpu.md lists each figure with its source. The shares of bandwidth are fitted on V100
+// and A100 (HBM) and on T4 (GDDR6); cards with the same kind of memory have the same share. The
+// 16-bit shares of the H200 are fitted to products of 5 to 500 us on an H200
+// (h200-2026-11-26.jsonl), and the model counts the start of tiles separately. The H100 has the
+// same multiprocessors, and its shares in the collections are 0.9 % higher.
 constexpr double kHbm = 0.90, kGddr = 0.78, kGddrX = 0.90;
 constexpr std::array<SustainedShares, 17> kShares = {{
     {"t4", 0.50, 0, 0, 0.38, 0.76},

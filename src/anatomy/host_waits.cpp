@@ -15,7 +15,7 @@ bool is_on_gpu(const c10::IValue& value) {
          DryGpu::is_device(value.toTensor().device());
 }
 
-// Returns the direction of a copy that blocks; "" if it does not.
+// Returns the direction of a copy that blocks, or "" if it does not block.
 std::string_view blocking_copy(c10::ArrayRef<c10::IValue> arguments) {
   const bool to_gpu = is_on_gpu(arguments[0]), from_gpu = is_on_gpu(arguments[1]);
   if (to_gpu == from_gpu || arguments[2].toBool()) return "";

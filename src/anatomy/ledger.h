@@ -22,7 +22,7 @@
 namespace hasten::anatomy {
 
 // The point in the program at which something happened. `module` and `operation` are indices into
-// tables of the Recorder; -1: none.
+// tables of the Recorder; -1 means none.
 struct CallSite {
   Phase phase = Phase::other;
   std::int32_t module = -1;
@@ -36,7 +36,7 @@ struct Block {
   CallSite site;
   // Indices of events; released_at is -1 while the block is alive.
   std::int64_t allocated_at = 0, released_at = -1;
-  bool released_by_same_call = false;  // the operator call that took it released it too
+  bool released_by_same_call = false;  // the operator call that allocated it also released it
 };
 
 struct Event {
@@ -52,29 +52,30 @@ class Ledger {
   // null and 0 bytes are ignored.
   void add_existing(const void* pointer, std::int64_t bytes, Component component,
                     std::int32_t module);
-  // Ignores an unknown pointer. `call` is the number of the operator call that releases it.
+  // Records a release and ignores an unknown pointer. `call` is the number of the operator call
+  // that releases it.
   void release(const void* pointer, std::int64_t call = -1);
   void clear();
-  // Sets the purpose of a block. The first lasting purpose stays (a batch remains a batch if it is
-  // saved for the backward pass too), except that model_weights replaces any.
+  // Sets the purpose of a block. The first lasting purpose stays: a batch remains a batch even if
+  // it is also saved for the backward pass. Only model_weights replaces any purpose.
   void assign(const void* pointer, Component component, std::int32_t module = -1);
   // Sets the purpose of the blocks that were allocated since event `first` in `phase`, are alive
   // and have no lasting purpose yet.
   void assign_survivors(std::int64_t first, Phase phase, Component component);
-  // Returns a living block, or null; valid until the next allocation.
+  // Returns a block that is alive, or null. The pointer is valid until the next allocation.
   const Block* find(const void* pointer) const;
 
   std::int64_t live() const { return live_; }
   std::int64_t peak() const { return peak_; }
-  // The index of the event that reached the peak; -1: nothing was allocated.
+  // Returns the index of the event that reached the peak, or -1 if nothing was allocated.
   std::int64_t peak_event() const { return peak_event_; }
-  // Measures the peak from here on.
+  // Starts a new measurement of the peak.
   void reset_peak();
 
   const std::vector<Block>& blocks() const { return blocks_; }
   const std::vector<Event>& events() const { return events_; }
 
-  // Returns the bytes by component just after an event, by the purposes that are known now.
+  // Returns the bytes by component just after an event, with the purposes that are known now.
   ComponentBytes bytes_after(std::int64_t event) const;
 
  private:

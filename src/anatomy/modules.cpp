@@ -34,7 +34,7 @@ std::int32_t Modules::shared_parent(const std::set<std::int32_t>& layers) const 
   };
   for (const std::int32_t layer : layers) {
     const std::int32_t parent = parent_of(layer);
-    // Operands that the parent itself made count too.
+    // Operands that the parent itself made also count.
     if (parent >= 0 && std::all_of(layers.begin(), layers.end(), [&](std::int32_t each) {
           return each == parent || parent_of(each) == parent;
         }))

@@ -1,10 +1,10 @@
 // File: anatomy/op_formulas.h (internal)
-// The formulas of op_rules.cpp: the operations of a call, or the bytes that it reads or writes, as
-// a function of its shapes and options.
+// The formulas of op_rules.cpp. They compute the operations of a call, or the bytes that it reads
+// or writes, from its shapes and options.
 //
 //   table["aten::mm"] = {.group = kContraction, .flops = formulas::product<0>};
 //
-// The numbers in angle brackets are places of arguments in the operator's schema, or factors.
+// The numbers in angle brackets are positions of arguments in the operator's schema, or factors.
 // Thread rule: pure functions.
 #pragma once
 
@@ -43,20 +43,20 @@ inline double last(const CallShapes& c, std::size_t argument) {
   const auto& sizes = c.input(argument).sizes;
   return sizes.empty() ? 1 : static_cast<double>(sizes.back());
 }
-// The product of all sizes but the first. Nothing is divided, because sizes may be 0.
+// Returns the product of all sizes except the first. It does not divide, because sizes may be 0.
 inline double size_after_first(const TensorShape& shape) {
   double product = 1;
   for (std::size_t i = 1; i < shape.sizes.size(); ++i) product *= size(shape, i);
   return product;
 }
-// The product of all sizes but the last.
+// Returns the product of all sizes except the last.
 inline double size_before_last(const TensorShape& shape) {
   double product = 1;
   for (std::size_t i = 0; i + 1 < shape.sizes.size(); ++i) product *= size(shape, i);
   return product;
 }
 
-// The options of the call. A missing option has the value that counts least.
+// Returns an option of the call. A missing option has the value that gives the smallest count.
 inline const c10::IValue& value(const CallShapes& c, std::size_t argument) {
   static const c10::IValue none;
   return argument < c.values.size() ? c.values[argument] : none;
@@ -101,14 +101,14 @@ Amount product(const CallShapes& c) {
 inline Amount outer(const CallShapes& c) { return 2 * numel(c, 1) * numel(c, 2); }
 // x [..., in] times weight [out, in].
 inline Amount linear(const CallShapes& c) { return 2 * numel(c, 0) * size(c, 1, 0); }
-// x, dy, weight: the gradients of x and weight cost as much as the product, each.
+// x, dy, weight: the gradient of x and the gradient of weight each cost as much as the product.
 inline Amount linear_backward(const CallShapes& c) {
   return (flag(c, 3, 0) + flag(c, 3, 1)) * 2 * numel(c, 0) * size(c, 2, 0);
 }
 
-// Every number of the smaller side is multiplied by all weights of its channel. That side is the
-// result (weight [out, in / groups, ...]), or the input of a transposed convolution (weight [in,
-// out / groups, ...]). Padding counts like numbers of the input.
+// Every number of the smaller side is multiplied by all weights of its channel. The smaller side is
+// the result (weight [out, in / groups, ...]), or the input of a transposed convolution (weight
+// [in, out / groups, ...]). Padding counts like numbers of the input.
 inline double convolved(const TensorShape& smaller_side, const TensorShape& weight) {
   return 2 * static_cast<double>(smaller_side.numel) * size_after_first(weight);
 }
@@ -116,20 +116,21 @@ inline Amount convolution(const CallShapes& c) {
   if (c.outputs.empty()) return {};
   return convolved(flag(c, 6) ? c.input(0) : c.outputs[0], c.input(1));
 }
-// For the backends' own operators, which are never transposed.
+// The same for the backends' own operators, which are never transposed.
 inline Amount plain_convolution(const CallShapes& c) {
   return c.outputs.empty() ? Amount() : convolved(c.outputs[0], c.input(1));
 }
-// dy, x, weight: the gradients of input and weight cost as much as the forward pass, each.
+// dy, x, weight: the gradient of the input and the gradient of the weight each cost as much as the
+// forward pass.
 template <int Transposed, int Mask>
 Amount convolution_backward(const CallShapes& c) {
   return (flag(c, Mask, 0) + flag(c, Mask, 1)) *
          convolved(c.input(flag(c, Transposed) ? 1 : 0), c.input(2));
 }
 
-// From argument Q on: q [batch, heads, L, d], k [batch, key heads, S, d], v [batch, key heads, S,
-// e]. Each head of q takes `Keys` products of 2 L S d and `Values` of 2 L S e operations. Scores
-// that a causal mask excludes count too, as in PyTorch's counter.
+// The arguments from Q on are q [batch, heads, L, d], k [batch, key heads, S, d], v [batch, key
+// heads, S, e]. Each head of q takes `Keys` products of 2 L S d operations and `Values` products of
+// 2 L S e. Scores that a causal mask excludes count too, as in PyTorch's counter.
 template <int Keys, int Values, int Q>
 Amount attention(const CallShapes& c) {
   if (c.input(Q).sizes.size() != 4 || c.input(Q + 1).sizes.size() != 4) return {};
@@ -137,9 +138,9 @@ Amount attention(const CallShapes& c) {
          (Keys * last(c, Q) + Values * last(c, Q + 2));
 }
 
-// hasten's attention on the CPU. From argument `Lengths` on: the length of each row, its number of
-// keys up to the last one used, and the number of heads. Each head takes `Products` products of 2 L
-// keys d, and N operations per score.
+// hasten's attention on the CPU. The arguments from `Lengths` on are the length of each row, its
+// number of keys up to the last one used, and the number of heads. Each head takes `Products`
+// products of 2 L keys d operations, and N operations per score.
 template <int Products, int N, int Q, int Lengths>
 Amount attention_by_rows(const CallShapes& c) {
   const auto &lengths = value(c, Lengths), &keys = value(c, Lengths + 1),
@@ -152,14 +153,15 @@ Amount attention_by_rows(const CallShapes& c) {
   return scores * (Products * 2 * last(c, Q) + N * static_cast<double>(heads.toInt()));
 }
 
-// x [length, batch, in] or [batch, length, in] times both weight matrices at each step. The
-// backward pass (N = 2) forms two products for each; its arguments follow x in the same order.
+// Each step multiplies x [length, batch, in] or [batch, length, in] by both weight matrices. The
+// backward pass (N = 2) computes two products for each of them; its arguments follow x in the same
+// order.
 template <int N>
 Amount recurrent(const CallShapes& c) {
   return N * 2 * size_before_last(c.input(0)) * (numel(c, 1) + numel(c, 2));
 }
-// The same for all layers and directions. The list after x has their weights and biases, of which
-// only the matrices count.
+// The same for all layers and directions. The list after x has their weights and biases. Only the
+// matrices in it count.
 template <int N>
 Amount recurrent_layers(const CallShapes& c) {
   double weights = 0;
@@ -170,7 +172,7 @@ Amount recurrent_layers(const CallShapes& c) {
   return N * 2 * size_before_last(c.input(0)) * weights;
 }
 
-// The number of elements in a list of tensors.
+// Returns the number of elements in a list of tensors.
 inline double listed(const CallShapes& c, std::size_t argument = 0) {
   double elements = 0;
   for (std::size_t i = 0; i < c.count(argument); ++i)
@@ -187,8 +189,8 @@ template <int Weight, int Bias>
 Amount norm(const CallShapes& c) {
   return (6 + has(c, Weight) + has(c, Bias)) * numel(c, 0);
 }
-// With running statistics no mean and no variance is computed. `Training` is the flag's argument;
-// negative: they always are.
+// With running statistics no mean or variance is computed. `Training` is the position of the flag;
+// if it is negative, both are always computed.
 template <int Training>
 Amount batch_norm(const CallShapes& c) {
   const bool computes_statistics = Training < 0 || flag(c, static_cast<std::size_t>(Training));
@@ -196,8 +198,8 @@ Amount batch_norm(const CallShapes& c) {
 }
 // Per element: the normalized number again (2), times dy and summed for the weight (2), dy summed
 // for the bias (1). The input's gradient takes dy times the weight (1), two sums (3) and their
-// subtraction from dy (4); without statistics of the batch, only dy times the weight and the
-// reciprocal deviation.
+// subtraction from dy (4). Without statistics of the batch, it takes only dy times the weight and
+// the reciprocal deviation.
 inline double norm_gradient(const CallShapes& c, bool input, bool weight, bool bias,
                             bool has_weight, bool of_statistics = true) {
   const double for_input = input ? has_weight + (of_statistics ? 7 : 1) : 0;
@@ -215,7 +217,7 @@ inline Amount whole_norm_backward(const CallShapes& c) {
   return norm_gradient(c, true, true, true, true);
 }
 
-// The size of a pooling window. A list of one number holds for all dimensions.
+// Returns the size of a pooling window. A list with one number applies to all dimensions.
 template <int Dimensions>
 double window(const CallShapes& c, std::size_t argument) {
   const c10::IValue& given = value(c, argument);
@@ -235,8 +237,8 @@ template <int Dimensions>
 Amount mean_pool_backward(const CallShapes& c) {
   return numel(c, 0) * window<Dimensions>(c, 2);
 }
-// The sizes of all windows together. PyTorch's window i goes from floor(i * in / out) to ceil((i +
-// 1) * in / out).
+// Returns the total size of all windows. PyTorch's window i goes from floor(i * in / out) to
+// ceil((i + 1) * in / out).
 inline double adaptive_windows(const TensorShape& in, const TensorShape& out,
                                std::size_t dimensions) {
   if (in.sizes.size() < dimensions || in.sizes.size() != out.sizes.size()) return 0;
@@ -266,13 +268,13 @@ Amount adaptive_pool_backward(const CallShapes& c) {
   return adaptive_windows(c.input(1), c.input(0), Dimensions);
 }
 
-// Per target: the sign, the weight twice (for the loss and for the sum of weights), and the sum
-// unless the losses are not reduced.
+// Per target: the sign, the weight twice (for the loss and for the sum of weights), and the sum if
+// the losses are reduced.
 inline Amount nll_loss(const CallShapes& c) {
   return numel(c, 1) * (1 + 2 * has(c, 2) + is_not_zero(c, 3));
 }
 inline Amount nll_loss_backward(const CallShapes& c) { return numel(c, 2) * (1 + has(c, 3)); }
-// Reads the targets, the weights, and of the numbers only those at the targets.
+// Counts the targets, the weights, and only those input numbers that the targets select.
 inline Amount nll_loss_reads(const CallShapes& c) {
   const double of_number = static_cast<double>(at::elementSize(c.input(0).type));
   return numel(c, 1) * of_number + bytes(c, 1) + bytes(c, 2);
@@ -281,7 +283,7 @@ inline Amount nll_loss_backward_reads(const CallShapes& c) {
   return bytes(c, 0) + bytes(c, 2) + bytes(c, 3) + bytes(c, 6);
 }
 inline double broadcast(const CallShapes& c) { return std::max(numel(c, 0), numel(c, 1)); }
-// Difference and square, and the sum unless the losses are not reduced.
+// The difference, the square, and the sum if the losses are reduced.
 inline Amount mse_loss(const CallShapes& c) { return broadcast(c) * (2 + is_not_zero(c, 2)); }
 // -(t log x + (1 - t) log(1 - x))
 inline Amount binary_cross_entropy(const CallShapes& c) {
@@ -303,13 +305,13 @@ inline Amount sum_with_product_listed(const CallShapes& c) {
   return (2 + is_factor(c, 3)) * listed(c);
 }
 
-// A lookup reads the index, and as much of the table as the result is large.
+// A lookup reads the index and a part of the table that is as large as the result.
 template <int Index>
 Amount lookup_reads(const CallShapes& c) {
   return std::min(bytes(c, 0), result_bytes(c)) + bytes(c, Index);
 }
-// The bytes that an index selects. An in-place operator writes only these, and reads them only if
-// it adds to them.
+// Returns the bytes that an index selects. An in-place operator writes only these bytes, and reads
+// them only if it adds to them.
 template <int Source>
 double selected_bytes(const CallShapes& c) {
   return numel(c, Source) * static_cast<double>(at::elementSize(c.input(0).type));
@@ -322,13 +324,14 @@ template <int Source>
 Amount selected_writes(const CallShapes& c) {
   return selected_bytes<Source>(c);
 }
-// Adds the source at an index. Only index_put may expand the source to what the index selects.
+// Adds the source at an index. Only index_put may expand the source to the size of the selection.
 template <int Source, int Alpha>
 Amount index_add(const CallShapes& c) {
   return (1 + is_factor(c, Alpha)) * numel(c, Source);
 }
-// self, indices, values, accumulate: how many numbers the indices select. Shapes do not show how
-// many a mask selects. Other indices are broadcast and select rows of the dimensions after them.
+// self, indices, values, accumulate: returns how many numbers the indices select. Shapes do not
+// show how many numbers a mask selects. Other indices are broadcast and select rows of the
+// dimensions after them.
 inline Amount index_put_selection(const CallShapes& c) {
   double selected = 1;
   for (std::size_t i = 0; i < c.count(1); ++i) {
@@ -352,7 +355,7 @@ inline Amount index_put_reads(const CallShapes& c) {
   return written_bytes ? Amount((flag(c, 3) ? *written_bytes : 0) + bytes(c, 1) + bytes(c, 2))
                        : written_bytes;
 }
-// self, dim, index: writes slices of the other dimensions.
+// self, dim, index: counts the slices that are written.
 inline Amount index_fill_writes(const CallShapes& c) {
   const auto& sizes = c.input(0).sizes;
   if (!value(c, 1).isInt() || sizes.empty()) return {};
@@ -364,7 +367,7 @@ inline Amount index_fill_writes(const CallShapes& c) {
   return selected * static_cast<double>(at::elementSize(c.input(0).type));
 }
 
-// One addition for each number that is merged into another one of the same place.
+// One addition for each number that is merged into another number at the same position.
 inline Amount coalesce(const CallShapes& c) {
   return c.outputs.empty() ? Amount() : numel(c, 0) - static_cast<double>(c.outputs[0].numel);
 }
@@ -382,7 +385,7 @@ inline Amount fused_sgd(const CallShapes& c) {
   const bool momentum = is_not_zero(c, 4) && !flag(c, 9);
   return (2 + 2 * is_not_zero(c, 3) + 3 * momentum + 2 * flag(c, 7) + flag(c, 8)) * listed(c);
 }
-// All lists but the gradients, which are written only if a scale is divided out of them.
+// All lists except the gradients, which are written only to divide them by a scale.
 template <int Lists, int Scale>
 Amount fused_writes(const CallShapes& c) {
   double all = bytes(c, 0) + (c.count(Scale) > 0 ? bytes(c, 1) : 0);

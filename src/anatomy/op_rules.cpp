@@ -45,7 +45,7 @@ void contractions(OpTable& t) {
       {"_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention",
        "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention",
        "_scaled_dot_product_fused_attention_overrideable"});
-  // The scores again, and the gradients of the probabilities, v, q and k.
+  // The scores are computed again, and then the gradients of the probabilities, v, q and k.
   add(t, kContraction, attention<3, 2, 1>,
       {"_scaled_dot_product_flash_attention_for_cpu_backward",
        "_scaled_dot_product_flash_attention_backward",
@@ -54,7 +54,7 @@ void contractions(OpTable& t) {
        "_scaled_dot_product_fused_attention_overrideable_backward"});
   // Per score: scale, mask, softmax, dropout.
   t["hasten::attention"] = {.group = kContraction, .flops = attention_by_rows<2, 7, 0, 4>};
-  // The probabilities are computed again, too.
+  // The probabilities are also computed again.
   t["hasten::attention_backward"] = {.group = kContraction, .flops = attention_by_rows<5, 9, 1, 7>};
 }
 
@@ -112,22 +112,24 @@ void normalizations(OpTable& t) {
   add_own("rms_norm_backward", per_input<10>);
   add_own("dropout_add_norm", per_input<11>);           // bias, dropout, residual, norm
   add_own("dropout_add_norm_backward", per_input<15>);  // norm 13, dropout, bias
-  // The same with a bias or without, and without a mean (and beta) as rms_norm.
+  // The same with or without a bias; without a mean (and beta) it works like rms_norm.
   add_own("dropout_add_pre_norm", [](const CallShapes& c) -> Amount {
     return (2 + has(c, 1) + (has(c, 4) ? 8 : 4)) * numel(c, 0);
   });
-  // The sum of the two gradients of z, dropout and bias, and the norm, whose moments are two or one.
+  // The sum of the two gradients of z, dropout and bias, and the norm, which has one or two
+  // moments.
   add_own("dropout_add_pre_norm_backward", [](const CallShapes& c) -> Amount {
     const auto& moments = c.input(3).sizes;
     return (2 + has(c, 1) + (!moments.empty() && moments[0] == 2 ? 13 : 10)) * numel(c, 0);
   });
-  // Scale, mask, softmax and dropout; then the probabilities again, and the gradient of dropout and softmax.
+  // Forward: scale, mask, softmax and dropout. Backward: the probabilities again, and the gradients
+  // of dropout and softmax.
   add_own("softmax_dropout",
           [](const CallShapes& c) -> Amount { return (7 + has(c, 1)) * numel(c, 0); });
   add_own("softmax_dropout_backward",
           [](const CallShapes& c) -> Amount { return (9 + has(c, 2)) * numel(c, 1); });
   add_own("column_sum", per_input<1>);
-  // Maximum, difference, exponential, sum; for the gradient difference and exponential once more.
+  // Maximum, difference, exponential, sum; the gradient takes difference and exponential once more.
   add_own("cross_entropy",
           [](const CallShapes& c) -> Amount { return (4 + 2 * flag(c, 6)) * numel(c, 0); });
   add_own("sum_of_squares", per_listed<2>);
@@ -211,7 +213,7 @@ void element_wise(OpTable& t) {
   add(t, kElementWise, per_output<8>,
       {"gelu", "silu_backward", "softplus_backward", "elu_backward", "hardswish_backward"});
   add(t, kElementWise, per_output<14>, {"gelu_backward"});
-  // Sums at places that an index selects.
+  // Sums at positions that an index selects.
   add(t, kElementWise, per_input<1>, {"embedding_dense_backward"});
   add(t, kElementWise, index_add<3, 4>, {"index_add"});
   add(t, kElementWise, per_input<1, 3>, {"scatter_add"});
@@ -272,11 +274,11 @@ void element_wise(OpTable& t) {
        "pixel_shuffle",
        "pixel_unshuffle",
        "channel_shuffle"});
-  // These do not read what they overwrite.
+  // These operators do not read what they overwrite.
   for (const char* name : {"copy_", "fill_", "zero_", "normal_", "uniform_", "random_"})
     t[std::string("aten::") + name] = {.group = kElementWise, .overwrites = true};
   t["aten::bernoulli_"] = {.group = kElementWise, .flops = per_output<1>, .overwrites = true};
-  // Only what the index selects is read or written.
+  // Only the selected part is read or written.
   const Formula index_and_source = [](const CallShapes& c) -> Amount {
     return bytes(c, 2) + bytes(c, 3);
   };
@@ -306,12 +308,11 @@ void element_wise(OpTable& t) {
   add_own("embedding_scatter", per_input<1>);
   add_own("embedding_gather", per_input<1>);
   add_own("adamw", per_listed<14>);
-  // Decoding is a product, encoding a comparison with the largest, a quotient and one comparison
-  // with the map.
+  // Decoding is a product. Encoding is a comparison with the largest number, a quotient and one
+  // comparison with the map.
   add_own("adamw_moments", per_listed<14 + 2 * 4>);
   add_own("lion_moments", per_listed<8 + 4>);
-  // word, position, type, ids, position_ids, type_ids, out: three rows are read for each row of
-  // out.
+  // word, position, type, ids, position_ids, type_ids, out: each row of out reads three rows.
   t["hasten::embedding_sum"] = {.group = kElementWise,
                                 .flops = [](const CallShapes& c) -> Amount {
                                   return static_cast<double>(c.count(1) + c.count(2)) * numel(c, 6);
@@ -322,7 +323,8 @@ void element_wise(OpTable& t) {
                                     all += std::min(bytes(c, table), bytes(c, 6));
                                   return all;
                                 }};
-  // gradient, order, ids, skipped, partial, table: at most as many rows of the table as of the gradient.
+  // gradient, order, ids, skipped, partial, table: reads at most as many rows of the table as the
+  // gradient has.
   t["hasten::embedding_gradient"] = {.group = kElementWise,
                                      .flops = per_input<1>,
                                      .reads = [](const CallShapes& c) -> Amount {
@@ -331,19 +333,20 @@ void element_wise(OpTable& t) {
                                      .writes = [](const CallShapes& c) -> Amount {
                                        return bytes(c, 4) + std::min(bytes(c, 0), bytes(c, 5));
                                      }};
-  // parameter, rows, values, moments: counts only rows with a gradient. A tensor holds which rows
-  // had one before, so the decay of their moments is not in this figure.
+  // parameter, rows, values, moments: counts only rows with a gradient. The rows that had a
+  // gradient before are known only from the values of a tensor, so this figure leaves out the decay
+  // of their moments.
   t["hasten::adamw_rows"] = {
       .group = kElementWise,
       .flops = per_input<14, 2>,
       .reads = [](const CallShapes& c) -> Amount { return bytes(c, 1) + 4 * bytes(c, 2); },
       .writes = [](const CallShapes& c) -> Amount { return 3 * bytes(c, 2); }};
-  // The whole table: its moments decay where there is no gradient.
+  // The whole table counts: its moments also decay in rows without a gradient.
   t["hasten::adamw_moments_rows"] = {.group = kElementWise, .flops = per_input<14 + 2 * 4, 0>};
   t["hasten::lion_moments_rows"] = {.group = kElementWise, .flops = per_input<8 + 4, 0>};
 }
 
-// Shapes, allocations and single numbers: no arithmetic or traffic that counts.
+// Shapes, allocations and single numbers, without arithmetic or traffic that counts.
 void uncounted(OpTable& t) {
   add(t, kNone, nullptr,
       {"empty",

@@ -12,7 +12,7 @@ namespace {
 using at::Tensor;
 using c10::IValue;
 
-// Element-wise operators whose kernels read operands of several types as they are.
+// True for element-wise operators with kernels that read operands of several types without a cast.
 bool reads_mixed_types(const std::string& name) {
   static const std::set<std::string> names = {"aten::masked_fill", "aten::masked_fill_",
                                               "aten::native_dropout_backward"};
@@ -29,7 +29,7 @@ bool is_real_or_complex(at::ScalarType type) {
   return at::isFloatingType(type) || at::isComplexType(type);
 }
 
-// Kernels that make a tensor of the number with which they compare.
+// True for kernels that convert the number in a comparison to a tensor.
 bool makes_number_tensor(const c10::OperatorHandle& op) {
   static const std::set<std::string> names = {"aten::eq", "aten::ne", "aten::lt",
                                               "aten::le", "aten::gt", "aten::ge"};

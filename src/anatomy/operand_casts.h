@@ -1,7 +1,7 @@
 // File: anatomy/operand_casts.h (internal)
-// The memory that an element-wise kernel of the CPU takes to cast its operands. LibTorch computes
-// such an operation in one type (that of at::result_type, or float for a function such as sqrt of
-// integers) and makes a copy of every operand that has another type. The copies live until the
+// The memory that an element-wise CPU kernel takes to cast its operands. LibTorch computes such an
+// operation in one type: the type of at::result_type, or float for a function such as sqrt of
+// integers. It makes a copy of every operand that has a different type. The copies exist until the
 // operation ends. Source: TensorIteratorBase::compute_types in ATen/TensorIterator.cpp.
 // Thread rule: any thread.
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace hasten::anatomy {
 
-// Returns the bytes of these copies: 0 if the operation is not element-wise.
+// Returns the bytes of these copies, or 0 if the operation is not element-wise.
 std::int64_t operand_cast_bytes(const c10::OperatorHandle& op,
                                 const std::vector<c10::IValue>& arguments,
                                 const std::vector<c10::IValue>& results);

@@ -87,8 +87,8 @@ std::string message_of(const std::exception& error) {
 
 }  // namespace
 
-// LibTorch's CPU allocator writes "you tried to allocate 123 bytes", that for GPUs "Tried to
-// allocate 20.00 MiB".
+// LibTorch's CPU allocator writes "you tried to allocate 123 bytes", and its GPU allocator writes
+// "Tried to allocate 20.00 MiB".
 RequestedBytes requested_bytes(const std::exception& error) {
   const std::string text = message_of(error);
   constexpr std::string_view kWords = "ried to allocate ";
@@ -118,7 +118,7 @@ using SteadyClock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kMostTime{60};  // for all dry runs of one fork
 
-// Makes the step dry under an Anatomy and returns its report.
+// Runs the step dry under an Anatomy and returns its report.
 Report report_of(const ExplainedStep& step, const AnatomyOptions& options, std::int64_t rows,
                  int times) {
   Anatomy anatomy = step.anatomy(options);
@@ -132,8 +132,8 @@ class Explanation {
               const RequestedBytes& requested)
       : step_(step), mark_(mark), failed_(failed), requested_(requested) {}
 
-  // The place, what would have fitted, and the bytes that were available, a line each. Empty: the
-  // place is unknown.
+  // Returns three lines: the place, what would have fitted, and the bytes that were available.
+  // Returns an empty text if the place is unknown.
   std::string text() const {
     const std::optional<OutOfMemory> place = find_place();
     if (!place) return "";
@@ -141,10 +141,11 @@ class Explanation {
     return str(to_text(*place), "\n", rows_that_fit(capacity), "\n", capacity);
   }
 
-  // The bytes that the step needs with all of its rows.
+  // Returns the bytes that the step needs with this number of rows.
   std::int64_t needed(std::int64_t rows) const {
     mark_.drop_new_gradients();
-    // The first step may make the states of the optimizer, the second has them.
+    // The first step may create the optimizer's states, so that only the second one starts with
+    // them.
     return report_of(step_, {.steps = 0, .operations = false}, rows, 2).memory.peak;
   }
 
@@ -163,7 +164,8 @@ class Explanation {
     return std::nullopt;
   }
 
-  // The capacity is what was held when memory ran out, because that has fitted for certain.
+  // The capacity is the memory that was in use when memory ran out, because this amount certainly
+  // fitted.
   std::string rows_that_fit(std::int64_t capacity) const {
     const auto end = SteadyClock::now() + kMostTime / 2;
     const FittingRows found = find_fitting_rows(
@@ -186,7 +188,7 @@ class Explanation {
   const RequestedBytes requested_;
 };
 
-// Returns the device of all parameters, or nothing if a dry run cannot stand in for it: CUDA does not
+// Returns the device of all parameters, or nothing if a dry run cannot simulate it. CUDA does not
 // work in a fork, so only one GPU is simulated there.
 std::optional<at::Device> device_to_simulate(const std::vector<at::Tensor>& parameters) {
   const at::Device device = parameters.empty() ? at::Device(at::kCPU) : parameters[0].device();
@@ -207,8 +209,8 @@ class DryFork {
     install_engine();  // starts the threads of LibTorch's engine, which a fork cannot do
   }
 
-  // Runs a function dry in a fork of this process. Returns the text that it returns, or nothing if it
-  // fails or takes too long.
+  // Runs a function dry in a fork of this process. Returns the text of the function, or nothing if
+  // it fails or takes too long.
   std::optional<std::string> run(const std::function<std::string()>& function) const;
 
  private:
@@ -236,7 +238,7 @@ std::optional<std::string> DryFork::run(const std::function<std::string()>& func
       at::set_num_threads(threads);
       allow_addresses_without_pages();
       run_dry([&] { write_file_atomically(file, function()); });
-    } catch (...) {  // there is no file then
+    } catch (...) {  // then there is no file
     }
   });
   if (process.error() != 0) return std::nullopt;
@@ -249,7 +251,7 @@ std::optional<std::string> DryFork::run(const std::function<std::string()>& func
   return read_file(file);
 }
 
-// True if the step can be made again in a dry run, in a fork of this process.
+// True if the step can be repeated in a dry run, in a fork of this process.
 bool can_explain(const ExplainedStep& step) {
   return !DryRun::active() && !is_added_device_open() && step.anatomy && step.step;
 }

@@ -9,34 +9,34 @@ namespace hasten::anatomy {
 namespace {
 
 // A kind of kernel. `efficiency` is the share of the sustained rate that it reaches with every
-// multiprocessor busy; one multiprocessor needs `saturation` tiles at once for that.
+// multiprocessor busy. A multiprocessor needs `saturation` tiles at once to reach it.
 struct Tile {
   double rows, columns, efficiency, saturation;
 };
 
 constexpr Tile kFloatTiles[] = {{128, 128, 1.0, 1.08}, {64, 64, 0.86, 0.6}, {32, 32, 0.46, 1.4}};
 constexpr Tile kTensorTiles[] = {{128, 256, 1.0, 1.0}, {128, 128, 0.9, 1.0}, {64, 64, 0.6, 1.0}};
-// The tiles of cuBLAS's kernels for Hopper, which traces of steps on an H200 name. One block fills
-// a multiprocessor, and those of medium size lose nothing.
+// The tiles of cuBLAS's kernels for Hopper, from the kernel names in traces of steps on an H200.
+// One block fills a multiprocessor, so kernels with tiles of medium size lose nothing.
 constexpr Tile kHopperTiles[] = {{256, 128, 1.0, 1.0}, {192, 192, 1.0, 1.0},  {192, 128, 1.0, 1.0},
                                  {128, 160, 1.0, 1.0}, {128, 128, 0.95, 1.0}, {96, 64, 0.8, 1.0},
                                  {64, 64, 0.7, 1.0}};
 
-// The length of the inner dimension that a tile's start and end are worth. The blocks of Hopper's
-// kernels are alone on their multiprocessor, so nothing else runs while one stores its tile. Fitted
+// The cost of a tile's start and end, as a length of the inner dimension. A multiprocessor runs
+// only one block of Hopper's kernels, so nothing else runs while the block stores its tile. Fitted
 // to products of bfloat16, float16 and TF32 (benchmarks/results/gpu/h200-2026-11-26.jsonl).
 constexpr double kFloatStart = 6.5, kTensorStart = 64, kHopperStart = 180;
-// The share of an incomplete last wave that counts as a whole one. Blocks of one kernel do not run
-// in lockstep, so it is less than 1.
+// The share of an incomplete last wave that counts as a whole wave. The blocks of a kernel do not
+// run in lockstep, so it is less than 1.
 constexpr double kWholeWaves = 0.66;
-// A kernel with a divided inner dimension is followed by one that adds the parts.
+// If a kernel divides the inner dimension, another kernel adds the parts.
 constexpr double kSecondKernel = 10e-6;
 constexpr double kLeastPart = 256;
 
 bool is_hopper(const GpuSpeed& gpu) { return gpu.compute_capability == 90; }
 
-// LibTorch's batched products of float run in 128 x 128 tiles from Ampere on, and in smaller ones
-// before.
+// LibTorch's batched float products run in 128 x 128 tiles on Ampere and later, and in smaller
+// tiles on earlier GPUs.
 std::span<const Tile> tiles_of(const Product& product, const GpuSpeed& gpu) {
   if (gpu.uses_tensor_cores(product.format))
     return is_hopper(gpu) ? std::span<const Tile>(kHopperTiles)
@@ -55,17 +55,18 @@ double bytes_per_number(NumberFormat format) {
   return format == NumberFormat::bfloat16 || format == NumberFormat::float16 ? 2 : 4;
 }
 
-// True if the rows of all operands begin at multiples of so many bytes. The strides of the operands
-// are not known, so a first operand that is stored by columns counts as if it were stored by rows.
+// True if the rows of all operands begin at multiples of `bytes`. The strides of the operands are
+// not known, so a first operand that is stored by columns counts as if it were stored by rows.
 bool begins_at(double bytes, const Product& product) {
   const double unit = bytes / bytes_per_number(product.format);
   return std::fmod(product.columns, unit) == 0 && std::fmod(product.inner, unit) == 0;
 }
 
 // The share of the rate that is left if the rows do not begin at multiples of 16 bytes, which the
-// fastest kernels load at once. From Ampere on a GPU copies 4 bytes and more to shared memory
-// asynchronously; shorter pieces pass through registers. The shares of Hopper are measured on an
-// H200 (benchmarks/results/gpu/h200-2026-11-26.jsonl); that of older cards is an estimate.
+// fastest kernels load at once. From Ampere on, a GPU copies pieces of 4 bytes and more to shared
+// memory asynchronously; shorter pieces pass through registers. The shares for Hopper are measured
+// on an H200 (benchmarks/results/gpu/h200-2026-11-26.jsonl); the share for older cards is an
+// estimate.
 constexpr double kNarrowLoads = 0.35, kLoadsThroughRegisters = 0.13, kUnalignedBeforeHopper = 0.5;
 
 double alignment_factor(const Product& product, const GpuSpeed& gpu) {

@@ -3,14 +3,14 @@
 //
 //   seconds_of({.rows = 4096, .columns = 1024, .inner = 4096}, speed_of(find_gpu("cuda:h200")));
 //
-// A kernel divides the result into tiles, and the GPU works on as many as it has multiprocessors at
-// once. The last of these waves is rarely full, so a product takes longer than its FLOP suggest.
-// Several kernels exist, with large tiles, which reuse their operands more, and with small ones,
-// which waste less at the edges; some divide the inner dimension too. The library chooses well, so
-// the shortest of their times is the prediction.
+// A kernel divides the result into tiles, and the GPU computes one tile per multiprocessor at a
+// time. The last of these waves is rarely full, so a product takes longer than its FLOP suggest.
+// Kernels with large tiles reuse their operands more, kernels with small tiles waste less at the
+// edges, and some kernels also divide the inner dimension. The library chooses well, so the
+// prediction is the shortest of their times.
 //
-// Units: seconds. Sources: fitted to the products that NeuSight's data set has for V100 and A100,
-// and for tensor cores of Hopper to those of benchmarks/results/gpu/h200-2026-11-26.jsonl
+// Units: seconds. Sources: fitted to the products in NeuSight's data set for V100 and A100. For
+// tensor cores of Hopper, fitted to the products in benchmarks/results/gpu/h200-2026-11-26.jsonl
 // (docs/gpu.md). Thread rule: pure functions.
 #pragma once
 
@@ -22,7 +22,7 @@ namespace hasten::anatomy {
 struct Product {
   double batch = 1, rows = 0, columns = 0, inner = 0;
   NumberFormat format = NumberFormat::float32;
-  // True for bmm and baddbmm, even of one matrix: they have kernels of their own.
+  // True for bmm and baddbmm, even with one matrix: they use different kernels.
   bool batched = false;
 };
 

@@ -70,15 +70,15 @@ void Anatomy::Recorder::stop() {
   active_ = nullptr;
 }
 
-// Memory that exists already, and its purpose.
+// Memory that already exists, and its purpose.
 
 void Anatomy::Recorder::on_model(torch::nn::Module& module) {
   modules_.watch(module);
   const auto take = [&](const at::Tensor& tensor, Component component) {
     add_existing(tensor, component, modules_.owner(storage_of(tensor)));
   };
-  // Tied parameters count once, also across watched models. Several parameters may share a storage,
-  // so their offsets count too.
+  // Tied parameters count once, even across watched models. Several parameters may share a storage,
+  // so the key includes their offsets.
   const auto storage_key = [](const at::Tensor& parameter) {
     return std::pair(storage_of(parameter), parameter.storage_offset());
   };
@@ -105,7 +105,7 @@ void Anatomy::Recorder::add_existing(const at::Tensor& tensor, Component compone
   });
 }
 
-// Forgets what was recorded of another device before the first model came.
+// Discards what was recorded for a different device before the first model was watched.
 void Anatomy::Recorder::switch_device(at::Device device) {
   if (device.type() != device_.type()) {
     ledger_.clear();
@@ -179,8 +179,8 @@ void Anatomy::Recorder::enter(StepPhase phase) {
   }
 }
 
-// The work of a loop between phases belongs to one of them: the loss to forward, clipping to the
-// optimizer.
+// Work of the loop between phases belongs to one of the phases: the loss to forward, and clipping
+// to the optimizer.
 void Anatomy::Recorder::leave(StepPhase phase) {
   if (!listening_) return;
   set_phase(phase == StepPhase::forward    ? Phase::forward
@@ -190,7 +190,7 @@ void Anatomy::Recorder::leave(StepPhase phase) {
   if (phase == StepPhase::backward) assign_gradients();
   if (phase == StepPhase::optimizer) {
     assign_states();
-    // The states that an unknown optimizer keeps.
+    // These are the states that an unknown optimizer keeps.
     ledger_.assign_survivors(optimizer_began_, Phase::optimizer, Component::optimizer_states);
   }
 }
@@ -238,7 +238,8 @@ std::map<Anatomy::Recorder::Key, Anatomy::Recorder::RowFigures> Anatomy::Recorde
   return all;
 }
 
-// The callbacks of the allocator and of autograd. Those of operators are in recorder_operators.cpp.
+// The callbacks of the allocator and of autograd. The operator callbacks are in
+// recorder_operators.cpp.
 
 CallSite Anatomy::Recorder::call_site() const {
   CallSite site{.phase = phase_, .module = modules_.current()};

@@ -1,6 +1,6 @@
 // File: anatomy/recorder.h (internal)
-// Listens to LibTorch's allocator, its operators and its autograd, and records what they do in the
-// ledger and in a table of operations. Thread rule: as for Anatomy.
+// Receives callbacks from LibTorch's allocator, operators and autograd, and records the events in
+// the ledger and in a table of operations. Thread rule: as for Anatomy.
 #pragma once
 
 #include <ATen/record_function.h>
@@ -34,8 +34,8 @@ class Anatomy::Recorder : public StepObserver, public std::enable_shared_from_th
   void start();
   void stop();
   bool listening() const { return listening_; }
-  // The layer that the program is in, for messages; empty outside of layers and if no Recorder
-  // listens.
+  // Returns the layer that the program is in, for messages. Returns "" outside of layers and if no
+  // Recorder listens.
   static std::string current_module();
   anatomy::Report report();
 
@@ -56,11 +56,11 @@ class Anatomy::Recorder : public StepObserver, public std::enable_shared_from_th
     std::int32_t number = 0;
     const anatomy::OpRule* rule = nullptr;
     bool views = false;                  // returns a view of its argument and computes nothing
-    bool own_kernel = false;             // has a kernel, whatever operators that calls
+    bool own_kernel = false;             // has its own kernel, which may call other operators
     bool calls_adapters = false;         // has a kernel for weights with adapters
-    std::vector<bool> writes;            // by argument: it is written to
-    std::vector<bool> only_writes;       // by argument: it is written to but not read
-    std::vector<bool> returns_argument;  // by result: it is an argument, or a view of one
+    std::vector<bool> writes;            // by argument: true if it is written
+    std::vector<bool> only_writes;       // by argument: true if it is written but not read
+    std::vector<bool> returns_argument;  // by result: true for an argument or a view of one
     mutable bool uncounted = false;      // no formula applies to some of its calls
   };
   using Key = std::tuple<const Operator*, std::int32_t, anatomy::Phase>;
@@ -71,7 +71,7 @@ class Anatomy::Recorder : public StepObserver, public std::enable_shared_from_th
   std::unique_ptr<at::ObserverContext> begin_node(const at::RecordFunction& function);
   void end_node(Frame& frame);
   void end_operator(const at::RecordFunction& function, Frame& frame);
-  // Notes what the call reads and writes, and sets the rule that applies to it. Returns the layer
+  // Records what the call reads and writes, and sets the rule that applies to it. Returns the layer
   // that owns one of its operands, or -1.
   std::int32_t record_operands(c10::ArrayRef<const c10::IValue> inputs, bool runs_layers,
                                Frame& frame);
@@ -89,7 +89,7 @@ class Anatomy::Recorder : public StepObserver, public std::enable_shared_from_th
   void assign_gradients();
   void assign_states();
   void fill_memory(anatomy::Memory& memory) const;
-  // The blocks that were live after an event, by layer and by size.
+  // The blocks that were alive after an event, by layer and by size.
   struct Holders {
     std::vector<anatomy::ModuleMemory> modules;
     std::vector<anatomy::LargeBlock> largest;
@@ -114,7 +114,7 @@ class Anatomy::Recorder : public StepObserver, public std::enable_shared_from_th
 
   anatomy::Ledger ledger_;
   anatomy::Modules modules_;
-  // By the address of the operator's name.
+  // The key is the address of the operator's name.
   std::unordered_map<const void*, std::unique_ptr<Operator>> operators_;
   std::vector<const Operator*> numbered_;
   std::map<Key, anatomy::Operation> rows_;
@@ -143,12 +143,12 @@ class Anatomy::Recorder : public StepObserver, public std::enable_shared_from_th
   bool has_float16_ = false;                    // an operand was float16
   std::optional<anatomy::GpuSpeed> gpu_speed_;  // set if a dry run simulates a GPU
   Frame* top_ = nullptr;
-  std::int64_t call_count_ = 0;       // operator calls so far
-  std::int64_t ran_out_at_ = -1;      // the event for which memory ran out
-  std::int64_t optimizer_began_ = 0;  // the first event of the optimizer's step
-  std::int64_t live_before_ = 0;      // bytes that were live at the first forward pass
+  std::int64_t call_count_ = 0;                           // number of operator calls so far
+  std::int64_t ran_out_at_ = -1;                          // the event for which memory ran out
+  std::int64_t optimizer_began_ = 0;                      // the first event of the optimizer's step
+  std::int64_t live_before_ = 0;                          // bytes in use at the first forward pass
   std::int64_t parameter_count_ = 0, trained_count_ = 0;  // numbers in the parameters
-  at::Device device_ = at::kCPU;                          // the model's, whose memory is counted
+  at::Device device_ = at::kCPU;                          // the device of the model
   std::int64_t reserved_ = 0, reserved_at_peak_ = 0, reserved_now_ = 0;
   std::int64_t steps_ = 0, samples_ = 0, tokens_ = 0;
   std::int64_t samples_in_steps_ = 0, tokens_in_steps_ = 0;

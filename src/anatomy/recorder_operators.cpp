@@ -34,8 +34,8 @@ bool is_operator(std::string_view name) {
   return name.find("::") != name.npos && name.rfind("autograd::", 0) != 0;
 }
 
-// A product by a weight with an adapter calls itself once more, and then the operators of the
-// adapter; these are counted.
+// True if the call multiplies by a weight with an adapter. Such an operator calls itself again and
+// then calls the operators of the adapter. Those calls are counted instead.
 bool any_calls_adapter(c10::ArrayRef<const c10::IValue> inputs) {
   return std::any_of(inputs.begin(), inputs.end(), [](const c10::IValue& input) {
     return input.isTensor() && ops::calls_adapter(input.toTensor());
@@ -100,8 +100,9 @@ const Anatomy::Recorder::Operator& Anatomy::Recorder::operator_for(
       slot->views |= result.alias_info() != nullptr && !result.alias_info()->isWrite();
       slot->returns_argument.push_back(result.alias_info() != nullptr);
     }
-    // Finds the arguments that are written and not read. In hasten's operators they follow those
-    // that are read, except in optimizers, which update them; in LibTorch's they are named `out`.
+    // Finds the arguments that are written and not read. In hasten's operators they follow the
+    // arguments that are read, except in optimizers, which update them. In LibTorch's operators
+    // they are named `out`.
     const bool ours = starts_with(slot->name, "hasten::") &&
                       !starts_with(slot->name, "hasten::adamw") &&
                       !starts_with(slot->name, "hasten::lion");
@@ -120,8 +121,8 @@ const Anatomy::Recorder::Operator& Anatomy::Recorder::operator_for(
   return *slot;
 }
 
-// Returns the layer that made the operands, or for a product the module that several have in
-// common; else -1.
+// Returns the layer that made the operands. For a product of results of several layers, returns the
+// module that they have in common. Otherwise returns -1.
 std::int32_t Anatomy::Recorder::producing_layer(c10::ArrayRef<const c10::IValue> operands,
                                                 const Operator& op) const {
   std::set<std::int32_t> makers;
@@ -160,10 +161,10 @@ std::int32_t Anatomy::Recorder::record_operands(c10::ArrayRef<const c10::IValue>
       const bool writes = i < op.writes.size() && op.writes[i];
       if (!(i < op.only_writes.size() && op.only_writes[i])) frame.read += shape.bytes;
       if (writes) frame.written += shape.bytes;
-      // An undefined tensor is a missing argument; in a list it keeps its place.
+      // An undefined tensor is a missing argument, but in a list it keeps its position.
       if (tensor.defined() || !inputs[i].isTensor()) frame.shapes.inputs.push_back(shape);
     });
-    // Tensors are not kept, because autograd reuses those that nobody else holds.
+    // Does not keep tensors, because autograd reuses tensors that have no other owner.
     if (counts && has_formula) {
       const bool tensors =
           inputs[i].isTensor() || inputs[i].isTensorList() || inputs[i].isOptionalTensorList();
@@ -171,7 +172,7 @@ std::int32_t Anatomy::Recorder::record_operands(c10::ArrayRef<const c10::IValue>
     }
   }
   if (counts) frame.shapes.first.push_back(frame.shapes.inputs.size());
-  // A formula over all numbers of a tensor does not hold for a sparse one.
+  // A formula over all numbers of a tensor does not apply to a sparse tensor.
   frame.rule = plain || !has_formula || op.rule->takes_sparse ? op.rule : nullptr;
   return owner;
 }
@@ -189,7 +190,8 @@ std::unique_ptr<at::ObserverContext> Anatomy::Recorder::begin_operator(
   auto frame = std::make_unique<Frame>();
   frame->op = &op;
   frame->call = call_count_++;
-  // Layers of the backward pass are those of its nodes. What is recomputed there has its own.
+  // In the backward pass an operator belongs to its node's layer. A recomputed operator belongs to
+  // the layer that runs it.
   const bool runs_layers = phase_ == Phase::forward || is_recomputing();
   std::int32_t owner = record_operands(inputs, runs_layers, *frame);
   frame->copies_weight = owner >= 0 && op.name == "aten::_to_copy";
@@ -200,7 +202,7 @@ std::unique_ptr<at::ObserverContext> Anatomy::Recorder::begin_operator(
     owner = producing_layer(inputs, op);
   }
   if (owner >= 0 && phase_ == Phase::forward) {
-    // Inside an autograd function gradients are off, and its node already has its number.
+    // Inside an autograd function, gradients are disabled and its node already has a number.
     const auto next = static_cast<std::int64_t>(at::sequence_number::peek());
     modules_.enter(owner, c10::GradMode::is_enabled() ? next : next - 1);
   }
@@ -212,7 +214,7 @@ std::unique_ptr<at::ObserverContext> Anatomy::Recorder::begin_operator(
                                               : node_layer;
   if (phase_ == Phase::optimizer) frame->module = -1;
   frame->exceptions = std::uncaught_exceptions();
-  take_kept_result_mark();  // that of a call which was not observed
+  take_kept_result_mark();  // discards the mark of a call that was not observed
   frame->began = Clock::now();
   top_ = frame.get();
   return frame;
@@ -233,7 +235,7 @@ void Anatomy::Recorder::count_work(const at::RecordFunction& function, Frame& fr
   row.group = frame.rule ? frame.rule->group : OperationGroup::element_wise;
   const std::optional<double> flops =
       frame.rule ? flops_of(*frame.rule, frame.shapes) : std::nullopt;
-  if (!flops) op.uncounted = true;  // its bytes are known all the same
+  if (!flops) op.uncounted = true;  // its bytes are still known
   row.flops += flops.value_or(0);
   if (frame.half) row.half_flops += flops.value_or(0);
   const auto bytes_moved = [&](Formula formula, std::int64_t all) {
@@ -259,9 +261,9 @@ void Anatomy::Recorder::count_work(const at::RecordFunction& function, Frame& fr
 void Anatomy::Recorder::end_operator(const at::RecordFunction& function, Frame& frame) {
   const auto took = Clock::now() - frame.began;
   top_ = frame.below;
-  // An operator that was interrupted, as by the end of a recomputation, has no results.
+  // An operator that was interrupted, for example by the end of a recomputation, has no results.
   if (std::uncaught_exceptions() > frame.exceptions) return;
-  // Recomputation may have had the result already.
+  // In a recomputation, the operator may have returned a kept result.
   if (take_kept_result_mark()) return;
   if (frame.copies_weight) {
     for (const c10::IValue& output : function.outputs()) {
@@ -273,8 +275,8 @@ void Anatomy::Recorder::end_operator(const at::RecordFunction& function, Frame& 
   if (top_ != nullptr && top_->op != nullptr) top_->inside += took;
   if (!options_.operations) return;
   const Operator& op = *frame.op;
-  // An operator without a rule computes what its callees compute, unless it has a kernel of its
-  // own.
+  // An operator without a rule computes only what the operators that it calls compute, unless it
+  // has its own kernel.
   const bool is_composed = frame.rule == nullptr && frame.counted_inside;
   const bool computes_nothing =
       op.views || is_composed ||

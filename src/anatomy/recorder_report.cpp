@@ -1,4 +1,4 @@
-// Makes the report of what was recorded.
+// Creates the report from the recorded data.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -134,7 +134,7 @@ void Anatomy::Recorder::fill_gpu(Report& report) const {
 }
 
 void Anatomy::Recorder::fill_timeline(Memory& memory) const {
-  // Keeps the moment with the most memory of each of about 2,000 slices of time.
+  // Divides the time into about 2,000 slices and keeps the moment with the most memory of each.
   constexpr double kSlices = 2000;
   ComponentBytes now{};
   std::int64_t live = 0;
@@ -168,7 +168,7 @@ void Anatomy::Recorder::fill_timeline(Memory& memory) const {
 
 namespace {
 
-// Notes where a prediction used stand-ins for values that the program would have computed.
+// Adds a note if the prediction used placeholders for values that the program would have computed.
 void note_placeholders(Report& report) {
   std::int64_t all = 0;
   std::map<std::string, std::int64_t> places;

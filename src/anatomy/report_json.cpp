@@ -22,8 +22,8 @@ Json json_of(const OperationTotal& total) {
           {"bytes_written", total.bytes_written}};
 }
 
-// Textbook bytes per parameter. A component without a textbook text is left out; `bytes` is null if
-// there is no single figure.
+// Returns the textbook bytes per parameter. A component without a textbook text is left out;
+// `bytes` is null if there is no single figure.
 Json json_of_textbook(const Memory& memory) {
   Json out = Json::object();
   for (std::size_t i = 0; i < kComponents; ++i) {

@@ -25,7 +25,7 @@ constexpr std::int64_t kAlignment = 512;
 // A block of a segment. `requested` is 0 for a free block.
 struct PlacedBlock {
   std::int64_t address = 0, bytes = 0, requested = 0;
-  std::int32_t block = -1;  // in MemoryHistory::blocks; -1: free
+  std::int32_t block = -1;  // index in MemoryHistory::blocks; -1 means free
 };
 
 struct PlacedSegment {
@@ -34,7 +34,7 @@ struct PlacedSegment {
   std::vector<PlacedBlock> blocks;
 };
 
-// Gives allocations simulated addresses.
+// Assigns simulated addresses to allocations.
 class SegmentPlaces {
  public:
   using Listener = std::function<void(bool is_taken, std::int64_t address, std::int64_t bytes)>;
@@ -48,7 +48,7 @@ class SegmentPlaces {
   virtual std::vector<PlacedSegment> segments() const = 0;
 };
 
-// On the CPU each allocation is a segment of its own.
+// On the CPU each allocation is a separate segment.
 class SeparateSegments : public SegmentPlaces {
  public:
   explicit SeparateSegments(Listener listener) : listener_(std::move(listener)) {}
@@ -90,7 +90,7 @@ class SeparateSegments : public SegmentPlaces {
   std::int64_t next_ = kFirstAddress;
 };
 
-// On a GPU the rules of LibTorch's allocator place them.
+// On a GPU the rules of LibTorch's allocator determine the addresses.
 class CachedSegments : public SegmentPlaces {
  public:
   CachedSegments(std::int64_t capacity, Listener listener) : memory_(capacity) {
@@ -160,7 +160,7 @@ class SnapshotWriter {
   }
 
  private:
-  // The events of one device.
+  // Writes the events of one device.
   void write_trace() {
     const auto on_segment = [this](bool is_taken, std::int64_t address, std::int64_t bytes) {
       write_event(is_taken ? "segment_alloc" : "segment_free", address, bytes, nullptr);
@@ -190,7 +190,7 @@ class SnapshotWriter {
     out_.end_list();
   }
 
-  // The memory that the allocator of a GPU holds; 0: unknown.
+  // Returns the memory that the allocator of a GPU holds, or 0 if it is unknown.
   std::int64_t device_bytes() const {
     return std::max<std::int64_t>(0, gpu_->capacity - gpu_->context);
   }
@@ -223,7 +223,8 @@ class SnapshotWriter {
     out_.end_dict();
   }
 
-  // The operator, then its layer and the modules that contain it, then the phase and the component.
+  // Writes the operator, then its layer and the modules that contain it, then the phase and the
+  // component.
   void write_frames(const MemoryHistory::Block* block) {
     const auto key = block == nullptr ? std::tuple(-2, -2, -1, -1)
                                       : std::tuple(block->module, block->operation,

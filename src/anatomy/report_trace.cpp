@@ -1,5 +1,5 @@
-// Writes the report as a trace in Chrome's JSON format, which Perfetto reads too. Source: "Trace
-// Event Format" of the Chromium project: X is a call with a duration, C a counter, M metadata;
+// Writes the report as a trace in Chrome's JSON format, which Perfetto also reads. Source: "Trace
+// Event Format" of the Chromium project. X is a call with a duration, C a counter, M metadata;
 // times are in microseconds.
 #include <nlohmann/json.hpp>
 
@@ -11,7 +11,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kProcess = 1;
-// Each phase has a lane of its own, because the backward pass may run on another thread.
+// Each phase has a separate lane, because the backward pass may run on another thread.
 int lane(Phase phase) { return 1 + static_cast<int>(phase); }
 
 Json named(const char* what, int thread, std::string name) {

@@ -1,7 +1,7 @@
 // File: anatomy/roofline.h (internal)
-// The seconds that an operation of a report takes at the roofs of the report: by its arithmetic, at
-// the rate of its types, and by the bytes that it moves. What lies outside of the steps is left
-// out.
+// The seconds that an operation of a report takes at the roofs of the report. One function counts
+// the arithmetic, at the rate of its types; the other counts the bytes that it moves. Work outside
+// of the steps is left out.
 //
 //   std::max(computing_seconds(each, report), moving_seconds(each, report));
 //
@@ -12,7 +12,7 @@
 
 namespace hasten::anatomy {
 
-// Without a roof for 16-bit numbers these are computed at the rate of float.
+// Without a roof for 16-bit numbers, their operations are computed at the rate of float.
 double computing_seconds(const Operation& each, const Report& report);
 double moving_seconds(const Operation& each, const Report& report);
 

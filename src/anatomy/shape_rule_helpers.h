@@ -1,5 +1,5 @@
 // File: anatomy/shape_rule_helpers.h (internal)
-// Helpers of the shape rules, for every device and for GPUs. Tensors are on the Meta device there.
+// Helpers of the shape rules, for all devices and for GPUs. Their tensors are on the Meta device.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -16,8 +16,8 @@ inline Tensor tensor(Arguments a, std::size_t i) {
   return a[i].isNone() ? Tensor() : a[i].toTensor();
 }
 
-// Returns a tensor with the shape and memory order of x [batch, heads, length, size], through the
-// view with the length before the heads.
+// Returns a tensor with the shape and memory order of x [batch, heads, length, size]. It goes
+// through the view with the length before the heads.
 inline Tensor empty_with_order_of(const Tensor& x) {
   return at::empty_like(x.transpose(1, 2)).transpose(1, 2);
 }

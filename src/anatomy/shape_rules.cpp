@@ -19,7 +19,7 @@ Tensor sized(at::IntArrayRef sizes, const Tensor& x, at::ScalarType type) {
   return at::empty(sizes, x.options().dtype(type));
 }
 
-// The rule of an operator whose one result has the shape and the type of argument I.
+// The rule of an operator with a single result that has the shape and the type of argument I.
 template <std::size_t I>
 Results like_argument(Arguments a) {
   return {like(tensor(a, I))};
@@ -41,12 +41,12 @@ Results index_select(Arguments a) {
   return {sized(sizes, x)};
 }
 
-// The type of batch norm's statistics: float for 16-bit numbers, else that of x.
+// Returns the type of batch norm's statistics: float for 16-bit numbers, else the type of x.
 at::ScalarType statistics_type(const Tensor& x) {
   return at::isReducedFloatingType(x.scalar_type()) ? at::kFloat : x.scalar_type();
 }
-// The type of layer and group norm's statistics on the CPU: float if the weight has another type
-// than x.
+// Returns the type of layer and group norm's statistics on the CPU: float if the weight and x have
+// different types, else the type of x.
 at::ScalarType norm_statistics_type(const Tensor& x, const Tensor& weight) {
   return weight.defined() && weight.scalar_type() != x.scalar_type() ? at::kFloat : x.scalar_type();
 }
@@ -94,7 +94,7 @@ Results batch_norm_backward(Arguments a) {
 Results native_dropout(Arguments a) { return {like(tensor(a, 0)), like(tensor(a, 0), at::kBool)}; }
 
 // q, k and v are [batch, heads, length, size]. The output has the memory order of q; the second
-// result is [batch, length, heads] in memory.
+// result is stored as [batch, length, heads].
 Results flash_attention_cpu(Arguments a) {
   const Tensor q = tensor(a, 0);
   return {empty_with_order_of(q),

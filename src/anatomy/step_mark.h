@@ -1,6 +1,6 @@
 // File: anatomy/step_mark.h (internal)
-// The place in a step that its autograd nodes and gradients show, and the explanation of a failure
-// at such a place.
+// A position in a step, given by its autograd nodes and gradients, and the explanation of a failure
+// at such a position.
 //
 //   const StepMark mark(parameters);                       // before the step
 //   ... the step fails ...
@@ -21,21 +21,22 @@
 
 namespace hasten::anatomy {
 
-// How far a step has come since its mark.
+// The progress of a step since its mark.
 struct StepProgress {
-  std::int64_t nodes = 0;      // autograd nodes that it has made on this thread
-  std::int64_t gradients = 0;  // parameters whose gradient has changed
+  std::int64_t nodes = 0;      // autograd nodes created on this thread
+  std::int64_t gradients = 0;  // parameters with a changed gradient
   friend bool operator==(const StepProgress&, const StepProgress&) = default;
 };
 
 class StepMark {
  public:
-  // Takes the mark. The parameters must outlive the object.
+  // Sets the mark. The parameters must outlive the object.
   explicit StepMark(const std::vector<at::Tensor>& parameters);
 
   StepProgress progress() const;
-  // Returns whether the step may have come so far. On another thread, such as that of a GPU's
-  // backward pass, only the gradients are compared: LibTorch counts nodes for each thread.
+  // Returns whether the step may have reached this position. On another thread, such as the one
+  // that runs a GPU's backward pass, only the gradients are compared: LibTorch counts nodes for
+  // each thread.
   bool may_be_at(const StepProgress& progress) const;
   // Drops the gradients that did not exist at the mark.
   void drop_new_gradients() const;
@@ -57,25 +58,25 @@ class StepMark {
 };
 
 // The bytes of the allocation that failed. LibTorch's message about a GPU shows the size of the
-// segment that the allocator asked the device for, with two decimals.
+// segment that the allocator requested from the device, with two decimals.
 struct RequestedBytes {
-  double bytes = 0;  // 0: unknown
-  double error = 0;  // of the number in the message
+  double bytes = 0;  // 0 means unknown
+  double error = 0;  // the rounding error of the number in the message
   bool is_segment = false;
-  // Returns whether an allocation of `actual` bytes gives this message.
+  // Returns whether an allocation of `actual` bytes would give this message.
   bool matches(std::int64_t actual) const;
 };
 RequestedBytes requested_bytes(const std::exception& error);
 
-// Returns what the allocator says, in one line: what was requested and what is free, without
+// Returns the allocator's message in one line: what was requested and what is free, without
 // LibTorch's advice about environment variables.
 std::string short_message(const std::exception& error);
 
-// Sentences about the failure and what would have fitted, or an empty text if there is no
-// explanation. Makes dry runs in forks of this process.
+// Sentences about the failure and what would have fitted. They are empty if there is no
+// explanation. Making them runs dry runs in forks of this process.
 struct FailureText {
   std::string place;  // "memory runs out in the backward pass, in aten::mm of ..."
-  std::string fits;   // "batches of 24 rows would have fitted"; empty: unknown
+  std::string fits;   // "batches of 24 rows would have fitted"; empty if unknown
 };
 FailureText explain_failure(const ExplainedStep& step, const StepMark& mark,
                             const RequestedBytes& requested);

@@ -13,17 +13,17 @@ struct StreamRule {
   double traffic = 1;  // Bytes moved, as a multiple of those of the call.
   double share = 1;    // The share of the streaming rate.
   double kernels = 1;
-  double numbers = 0;  // At most so many in a second on a multiprocessor; 0: no such limit.
+  double numbers = 0;  // The most numbers per second and multiprocessor; 0: no limit.
 };
 
-// GELU's error function and the random numbers of dropout limit the numbers in a second.
+// GELU's error function and the random numbers of dropout limit the numbers per second.
 constexpr double kGelu = 5.8e9, kGeluBackward = 4.4e9, kDropout = 4.4e9;
 
 StreamRule stream_rule(std::string_view name) {
   static const std::map<std::string, StreamRule, std::less<>> all = {
       {"aten::_softmax", {.share = 0.75}},
       {"aten::_log_softmax", {.share = 0.75}},
-      // The product of the gradient and the result is a kernel of its own.
+      // A separate kernel multiplies the gradient and the result.
       {"aten::_softmax_backward_data", {.traffic = 2, .share = 0.86, .kernels = 2}},
       {"aten::_log_softmax_backward_data", {.share = 0.75}},
       {"aten::native_layer_norm", {.share = 0.7}},
@@ -36,9 +36,9 @@ StreamRule stream_rule(std::string_view name) {
       {"aten::gelu", {.numbers = kGelu}},
       {"aten::gelu_backward", {.numbers = kGeluBackward}},
       {"aten::native_dropout", {.share = 0.76, .numbers = kDropout}},
-      // Sorts the indices first, and adds the rows of an index one after the other.
+      // Sorts the indices first, and then adds the rows that have the same index one by one.
       {"aten::embedding_dense_backward", {.share = 0.15, .kernels = 8}},
-      // A radix sort of few numbers: as many kernels as a number has bytes, and three more.
+      // A radix sort of few numbers has one kernel for each byte of a number, and three more.
       {"aten::sort", {.share = 0.25, .kernels = 7}},
       {"aten::_foreach_norm", {.share = 0.78}},
       {"aten::_fused_adamw_", {.share = 0.77}},
@@ -73,13 +73,14 @@ bool has_two_operands(std::string_view name) {
   return all.contains(name);
 }
 
-// Numbers per second and multiprocessor of kernels that load single numbers: sums and products of
-// operands of two types or with a dimension that repeats, and copies of 16-bit numbers to float.
+// Numbers per second and multiprocessor of kernels that load one number at a time: sums and
+// products whose operands have two types or a broadcast dimension, and copies of 16-bit numbers to
+// float.
 constexpr double kTwoTypes = 2.0e9, kRepeated = 3.0e9, kWidened = 2.4e9;
-// A softmax of longer rows than that reads them twice and computes the exponentials twice.
+// A softmax whose rows are longer than this reads them twice and computes the exponentials twice.
 constexpr std::int64_t kRowInRegisters = 1024;
 constexpr double kLongSoftmax = 2.4e9;
-// A copy between types is of contiguous tensors as a rule; other copies often permute dimensions.
+// A copy between types usually has contiguous tensors; other copies often permute dimensions.
 constexpr double kShareOfConversion = 0.97;
 
 bool converts(const OperatorCall& call) {
@@ -93,7 +94,7 @@ bool is_long_softmax(const OperatorCall& call) {
          !inputs[0].sizes.empty() && inputs[0].sizes.back() > kRowInRegisters;
 }
 
-// The most numbers in a second on a multiprocessor; 0 if only the bytes count.
+// Returns the most numbers per second and multiprocessor; 0 if only the bytes limit the kernel.
 double number_limit(const OperatorCall& call, const StreamRule& rule) {
   const auto& inputs = call.shapes.inputs;
   if (is_long_softmax(call)) return kLongSoftmax;
@@ -115,7 +116,8 @@ double rows_of(const TensorShape& x) {
   return x.sizes.empty() || x.sizes.back() == 0 ? 0 : static_cast<double>(x.numel / x.sizes.back());
 }
 
-// A norm takes a block for each row, which starts and adds twice across its threads.
+// A norm runs one thread block for each row. The block takes time to start and to sum twice across
+// its threads.
 constexpr double kRowOfNorm = 66e-9;  // seconds of a multiprocessor
 
 double norm_row_seconds(const OperatorCall& call, const GpuSpeed& gpu) {
@@ -126,8 +128,8 @@ double norm_row_seconds(const OperatorCall& call, const GpuSpeed& gpu) {
   return passes * rows_of(call.shapes.inputs[0]) * kRowOfNorm / gpu.multiprocessors;
 }
 
-// A sum over rows adds them one after the other in too few threads to fill the GPU if there are few
-// columns; then blocks wait for each other to add their parts.
+// If there are few columns, a sum over rows has too few threads to fill the GPU, and each thread
+// adds its rows one after the other. Then blocks wait for each other to add their partial sums.
 constexpr double kRowOfSum = 1.1e-9, kPartsOfSum = 7e-6;  // seconds
 
 bool sums_over_rows(const OperatorCall& call) {

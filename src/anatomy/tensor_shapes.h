@@ -21,13 +21,14 @@ inline const void* storage_of(const at::Tensor& tensor) {
   return tensor.defined() && tensor.has_storage() ? tensor.storage().data() : nullptr;
 }
 
-// True if the sizes show what is computed with the tensor: it is neither sparse nor nested.
+// True if the tensor is neither sparse nor nested, so that its sizes tell what is computed with it.
 inline bool is_plain(const at::Tensor& tensor) {
   return !tensor.defined() || (!tensor.is_nested() &&
                                (tensor.layout() == at::kStrided || tensor.layout() == at::kMkldnn));
 }
 
-// Bytes in memory. An expanded dimension counts once, overlapping windows at most as their storage.
+// The bytes in memory. An expanded dimension counts once, and overlapping windows count at most the
+// bytes of their storage.
 inline std::int64_t memory_bytes(const at::Tensor& tensor) {
   std::int64_t bytes = static_cast<std::int64_t>(tensor.element_size());
   const bool strided = tensor.layout() == at::kStrided;

@@ -25,11 +25,12 @@ struct Extra {
   bool on = false;
 };
 
-// The numbers that a group keeps for each parameter: always, and with some options.
+// The numbers that a group keeps for each parameter: those that it always keeps, and those of
+// options.
 struct StateGroup {
   double always = 0;
   std::vector<Extra> extras;
-  double bytes = kFloatBytes;  // the size of a number
+  double bytes = kFloatBytes;  // the size of one number
 };
 
 template <class Options>
@@ -51,7 +52,7 @@ StateGroup rmsprop(const torch::optim::RMSpropOptions& options) {
 }
 StateGroup adagrad(const torch::optim::AdagradOptions&) { return {.always = 1}; }
 
-// Returns the mean over the parameters, because groups may differ in their options.
+// Returns the mean over the parameters, because groups may have different options.
 template <class Options, class GroupOf>
 TextbookStates mean_states(const std::string& name, const torch::optim::Optimizer& optimizer,
                            GroupOf group_of) {
@@ -81,7 +82,7 @@ TextbookStates mean_states(const std::string& name, const torch::optim::Optimize
 
 std::optional<TextbookStates> textbook_states(const torch::optim::Optimizer& optimizer) {
   using namespace torch::optim;
-  // Compares exact types, because a derived class may keep other states.
+  // Compares exact types, because a derived class may keep different states.
   const std::type_info& type = typeid(optimizer);
   if (type == typeid(hasten::AdamW) || type == typeid(torch::optim::AdamW))
     return mean_states<torch::optim::AdamWOptions>("AdamW", optimizer, adamw);
@@ -100,8 +101,8 @@ std::optional<TextbookStates> textbook_states(const torch::optim::Optimizer& opt
 
 namespace {
 
-// True if there are gradients or optimizer states, or a backward pass ran. A model that only infers
-// has none of these.
+// True if there are gradients or optimizer states, or if a backward pass ran. Inference alone has
+// none of these.
 bool has_trained(const Memory& memory) {
   const auto backward = static_cast<std::size_t>(Phase::backward);
   return bytes_of(memory.at_peak, Component::gradients) > 0 ||

@@ -1,6 +1,6 @@
 // File: anatomy/textbook.h (internal)
-// The memory of a training step according to textbooks, for comparison with the real one. Thread
-// rule: any thread.
+// The memory of a training step according to textbooks, for comparison with the measured memory.
+// Thread rule: any thread.
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -11,8 +11,9 @@
 
 namespace hasten::anatomy {
 
-// Returns the textbook states of LibTorch's and hasten's own optimizers by their current options;
-// nullopt for any other optimizer, and for LBFGS, whose history has no fixed size per parameter.
+// Returns the textbook states of LibTorch's and hasten's own optimizers with their current options.
+// Returns nullopt for any other optimizer, and for LBFGS, because its history has no fixed size per
+// parameter.
 std::optional<TextbookStates> textbook_states(const torch::optim::Optimizer& optimizer);
 
 }  // namespace hasten::anatomy

@@ -45,7 +45,8 @@ bool is_product(std::string_view name) {
   return names.count(name) != 0;
 }
 
-// Operators whose kernels copy an operand that is not contiguous, and take nothing else.
+// True for operators with kernels that copy an operand that is not contiguous, and take no other
+// memory.
 bool copies_operands(std::string_view name) {
   static const std::set<std::string, std::less<>> names = {"aten::_log_softmax",
                                                            "aten::_log_softmax_backward_data",
@@ -64,7 +65,7 @@ bool all_contiguous(const std::vector<IValue>& arguments) {
   });
 }
 
-// True if BLAS takes the matrices of a tensor as they are: rows or columns are dense.
+// True if BLAS takes the matrices of a tensor without a copy: rows or columns are dense.
 bool is_blas_layout(const Tensor& x) {
   if (x.dim() < 2) return true;
   const auto dense = [&](std::int64_t inner, std::int64_t outer) {
@@ -73,15 +74,15 @@ bool is_blas_layout(const Tensor& x) {
   return dense(-1, -2) || dense(-2, -1);
 }
 
-// The most rows and columns with which a large product is run.
+// The largest number of rows and columns with which a large product is run.
 constexpr std::int64_t kMostRows = 256;
 
-// Returns zeros in place of x, with the strides of x if `sizes` are those of x.
+// Returns zeros in place of x. If `sizes` are the sizes of x, they have the strides of x.
 Tensor stand_in(const Tensor& x, const std::vector<std::int64_t>& sizes) {
   if (!x.defined()) return x;
   const auto options = x.options().device(at::kCPU);
   if (sizes == x.sizes()) return at::empty_strided(sizes, x.strides(), options).zero_();
-  // Smaller tensors are dense, in the same order of dimensions.
+  // Smaller tensors are dense, with the same order of dimensions.
   std::vector<std::int64_t> order(sizes.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::int64_t>(i);
   std::stable_sort(order.begin(), order.end(),
@@ -95,7 +96,7 @@ Tensor stand_in(const Tensor& x, const std::vector<std::int64_t>& sizes) {
   return at::empty_strided(sizes, strides, options).zero_();
 }
 
-// The type, sizes and strides.
+// Returns the type, sizes and strides as a text.
 std::string layout_text(const Tensor& x) {
   std::string text = str(" ", c10::toString(x.scalar_type()));
   for (std::int64_t i = 0; i < x.dim(); ++i) text += str(",", x.size(i), ":", x.stride(i));
@@ -132,16 +133,16 @@ std::string call_signature(const c10::OperatorHandle& op, const std::vector<IVal
 
 namespace {
 
-// Sizes of operands and numbers, by argument, that replace those of the program.
+// Sizes of operands and values of numbers, by argument, that replace those of the program.
 struct ReducedOperands {
   std::map<std::size_t, std::vector<std::int64_t>> sizes;
   std::map<std::size_t, IValue> numbers;
 };
 
-// Rows of a call that can be fewer, because each block grows in proportion to them or not at all.
+// Rows that a call can have fewer of, because each block grows in proportion to them or not at all.
 struct RowCount {
-  std::vector<std::size_t> operands;  // arguments whose first dimension they are
-  std::ptrdiff_t number = -1;         // argument that is their number, or -1
+  std::vector<std::size_t> operands;  // arguments that have the rows as first dimension
+  std::ptrdiff_t number = -1;         // argument that is the number of rows, or -1
   std::int64_t all = 0, fewer = 0;
 
   ReducedOperands with(const std::vector<IValue>& arguments, std::int64_t rows) const {
@@ -156,7 +157,7 @@ struct RowCount {
   }
 };
 
-// Returns nullopt if the call is small enough to run as it is.
+// Returns nullopt if the call is small enough to run with all rows.
 std::optional<RowCount> rows_of(std::string_view name, const std::vector<IValue>& arguments) {
   constexpr std::int64_t kMostNumbers = std::int64_t{1} << 22;
   const auto fewer = [&](std::int64_t rows, std::int64_t numbers) {
@@ -184,7 +185,7 @@ std::optional<RowCount> rows_of(std::string_view name, const std::vector<IValue>
   return std::nullopt;
 }
 
-// Returns the arguments with zeros in place of every tensor, changed as `reduced` says.
+// Returns the arguments with every tensor replaced by zeros, and with the changes of `reduced`.
 torch::jit::Stack stand_ins_of(const std::vector<IValue>& arguments,
                                const ReducedOperands& reduced) {
   torch::jit::Stack stack;
@@ -208,7 +209,7 @@ torch::jit::Stack stand_ins_of(const std::vector<IValue>& arguments,
   return stack;
 }
 
-// Returns a tensor like x on the Meta device; an undefined one if x is not strided.
+// Returns a tensor like x on the Meta device, or an undefined tensor if x is not strided.
 Tensor layout_of(const Tensor& x) {
   if (!x.defined() || x.layout() != at::kStrided) return {};
   return at::empty_strided(x.sizes(), x.strides(), x.options().device(at::kMeta));
@@ -240,13 +241,14 @@ AllocationTrace record_allocations(const c10::OperatorHandle& op,
   return listener->trace;
 }
 
-// Runs the kernel with fewer rows, and with one less, to extrapolate what a row adds to a block.
+// Runs the kernel with fewer rows, and again with one row less, to find the bytes that a row adds
+// to a block.
 AllocationTrace record_with_fewer_rows(const c10::OperatorHandle& op,
                                        const std::vector<IValue>& arguments, const RowCount& rows) {
   AllocationTrace trace = record_allocations(op, arguments, rows.with(arguments, rows.fewer));
   const AllocationTrace less =
       record_allocations(op, arguments, rows.with(arguments, rows.fewer - 1));
-  // A kernel that takes a block for each row takes one less in the second run, at the end.
+  // If a kernel takes a block for each row, the last block is missing in the second run.
   for (std::size_t block = 0; block < std::min(less.bytes.size(), trace.bytes.size()); ++block) {
     const std::int64_t per_row = trace.bytes[block] - less.bytes[block];
     trace.bytes[block] += per_row * (rows.all - rows.fewer);
@@ -254,7 +256,7 @@ AllocationTrace record_with_fewer_rows(const c10::OperatorHandle& op,
   return trace;
 }
 
-// The most bytes held at once, less those left at the end.
+// Returns the largest number of bytes held at once, minus the bytes left at the end.
 std::int64_t peak_workspace(const AllocationTrace& trace) {
   std::int64_t live = 0, most = 0;
   for (const AllocationTrace::Event& event : trace.events) {
@@ -264,13 +266,13 @@ std::int64_t peak_workspace(const AllocationTrace& trace) {
   return most - live;
 }
 
-// A trace that takes and frees one block after the results have been made.
+// Returns a trace that takes and frees one block after the results have been made.
 AllocationTrace single_block_trace(std::int64_t bytes) {
   if (bytes == 0) return {};
   return {.bytes = {bytes}, .events = {{0, true}, {0, false}}, .results = {}, .layouts = {}};
 }
 
-// The position of the first operand of a product a [m, k] times b [k, n] (or [n, k]).
+// Returns the position of the first operand of a product a [m, k] times b [k, n] (or [n, k]).
 std::size_t first_operand(std::string_view name) {
   return name == "aten::addmm" || name == "aten::baddbmm" ? 1 : 0;
 }
@@ -291,8 +293,8 @@ std::int64_t product_workspace(const c10::OperatorHandle& op,
   smaller[at] = {fewer, a.size(1)};
   std::int64_t copied = 0;
   if (linear) {
-    // A float product packs one strip of the second operand at a time. A first operand that is not
-    // contiguous is copied whole.
+    // A float product packs one strip of the second operand at a time. If the first operand is not
+    // contiguous, it is copied as a whole.
     const std::int64_t columns = std::min(kMostRows, b.size(0));
     smaller[at + 1] = {columns, b.size(1)};
     if (!a.is_contiguous())
@@ -324,7 +326,7 @@ bool has_workspace(std::string_view name) {
       "aten::_index_put_impl_",
       "aten::sort",
       "aten::topk",
-      "aten::sum",  // casts numbers of another type first
+      "aten::sum",  // casts numbers of a different type first
       "aten::mean",
       "aten::prod",
       "aten::cumsum",
@@ -358,7 +360,7 @@ const AllocationTrace& allocation_trace(const c10::OperatorHandle& op,
   static const AllocationTrace nothing;
   const bool product = is_product(op.schema().name());
   if (product && op.schema().name() != "mkldnn::_linear_pointwise") {
-    // BLAS takes float operands as they are; products of the shorter types go to oneDNN.
+    // BLAS takes float operands without a copy; products of shorter types go to oneDNN.
     const auto is_taken = [](const IValue& each) {
       return !each.isTensor() ||
              (each.toTensor().scalar_type() == at::kFloat && is_blas_layout(each.toTensor()));
@@ -366,12 +368,12 @@ const AllocationTrace& allocation_trace(const c10::OperatorHandle& op,
     if (std::all_of(arguments.begin(), arguments.end(), is_taken)) return nothing;
   }
   if (copies_operands(op.schema().name()) && all_contiguous(arguments)) return nothing;
-  // A sum in the type of its operand copies nothing.
+  // A sum copies nothing if it has the type of its operand.
   static const std::set<std::string, std::less<>> sums = {"aten::sum", "aten::prod"};
   if (sums.count(op.schema().name()) && arguments[0].toTensor().is_floating_point()) return nothing;
   const std::string call = call_signature(op, arguments);
   if (const auto found = known.find(call); found != known.end()) return found->second;
-  AllocationTrace trace;  // known once it is complete, as the kernel may throw
+  AllocationTrace trace;  // stored only when complete, as the kernel may throw
   if (product) {
     trace = single_block_trace(product_workspace(op, arguments));
   } else if (const auto rows = rows_of(op.schema().name(), arguments)) {
@@ -397,7 +399,7 @@ std::optional<std::vector<IValue>> shapes_from_kernel(const c10::OperatorHandle&
                                          std::make_shared<AllocationListener>());
   torch::jit::Stack results = stand_ins_of(arguments, {});
   op.callBoxed(results);
-  std::vector<IValue> shapes;  // known once they are complete, as the kernel may throw
+  std::vector<IValue> shapes;  // stored only when complete, as the kernel may throw
   for (const IValue& each : results) {
     if (each.isTensor() && each.toTensor().defined()) {
       shapes.emplace_back(layout_of(each.toTensor()));

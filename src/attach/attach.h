@@ -1,7 +1,7 @@
 // File: attach/attach.h (internal)
-// The functions between libhasten and the two libraries that `hasten anatomy PROGRAM`,
+// The functions that connect libhasten with the two libraries that `hasten anatomy PROGRAM`,
 // `hasten estimate -- PROGRAM` and `hasten plan -- PROGRAM` inject into an unmodified program. A
-// program that is started in any other way has neither of them, and nothing in libhasten reads
+// program that is started in any other way has neither library, and nothing in libhasten reads
 // their variables (commands/observe_options.h).
 //
 //   libhasten_preload.so   is in LD_PRELOAD, so it is loaded into the program and into everything
@@ -24,25 +24,26 @@ struct TrainingArguments;
 
 extern "C" {
 
-// libhasten_preload.so defines these three, which are null in any other process. The constructor of
-// every Accelerator calls the first two: before it chooses its device, and when it has its
-// observers. The constructor of every Trainer calls the third before it reads its arguments.
+// libhasten_preload.so defines these three functions. In any other process they are null. The
+// constructor of every Accelerator calls the first before it chooses its device, and the second
+// when it has its observers. The constructor of every Trainer calls the third before it reads its
+// arguments.
 [[gnu::weak]] HASTEN_INTERNAL_API void hasten_accelerator_begins();
 [[gnu::weak]] HASTEN_INTERNAL_API void hasten_accelerator_constructed(
     const std::shared_ptr<hasten::StepObservers>& observers);
 [[gnu::weak]] HASTEN_INTERNAL_API void hasten_trainer_begins(hasten::TrainingArguments& arguments);
 
-// libhasten_attach.so has the three functions below.
+// libhasten_attach.so defines the three functions below.
 //
-// Begins the requested dry run, if any, at the first call. Prints an error and ends the process,
-// because nobody could catch it before main().
+// Begins the requested dry run, if any, at the first call. On an error it prints a message and ends
+// the process, because nobody could catch an exception before main().
 HASTEN_INTERNAL_API void hasten_begin_dry_run();
 
-// Reports the requested steps of the first of these Accelerators and ends the process after them.
+// Reports the requested steps of the program's first Accelerator and ends the process after them.
 HASTEN_INTERNAL_API void hasten_report_on(const std::shared_ptr<hasten::StepObservers>& observers);
 
-// Writes down the arguments that the program's first Trainer has, and gives each Trainer the
-// settings of the requested plan, if any. Throws ConfigError "config.*" for settings that are no
+// Writes the arguments of the program's first Trainer to a file, and gives each Trainer the
+// settings of the requested plan, if any. Throws ConfigError "config.*" for settings that are not
 // arguments.
 HASTEN_INTERNAL_API void hasten_change_arguments(hasten::TrainingArguments& arguments);
 

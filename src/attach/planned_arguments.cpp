@@ -1,5 +1,5 @@
 // Carries out what `hasten plan -- PROGRAM` requests (commands/observe_options.h): each Trainer of
-// the program gets the settings of a plan in place of its own.
+// the program gets the settings of a plan instead of its own.
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -14,7 +14,7 @@
 
 namespace {
 
-// Writes the program's own arguments, and the memory that it takes before its Trainer has one.
+// Writes the program's own arguments, and the memory that it takes before its first Trainer begins.
 void write_program(const std::filesystem::path& file, const hasten::TrainingArguments& arguments) {
   using Json = nlohmann::ordered_json;
   const Json program = {{"arguments", Json::parse(hasten::to_json(arguments))},

@@ -12,9 +12,9 @@
 
 namespace {
 
-constexpr int kExitCode = 4;  // that of an IoError
+constexpr int kExitCode = 4;  // the same as for an IoError
 
-// Returns the path of libhasten.so; null in a process that has not loaded it.
+// Returns the path of libhasten.so, or null in a process that has not loaded it.
 const char* path_of_hasten() {
   const char* path = nullptr;
   dl_iterate_phdr(
@@ -40,8 +40,8 @@ void* load_beside(const char* file) {
   return dlopen(path, RTLD_NOW | RTLD_LOCAL);
 }
 
-// Loads libhasten_attach.so that was built with the program's libhasten.so, or else the one of the
-// command that has started the program.
+// Loads the libhasten_attach.so that was built with the program's libhasten.so, or else the one of
+// the command that started the program.
 void* load_attach_library() {
   const char* const hasten = path_of_hasten();
   void* library = hasten == nullptr ? nullptr : load_beside(hasten);
@@ -51,7 +51,7 @@ void* load_attach_library() {
   return library;
 }
 
-// Returns a function of libhasten_attach.so, which is loaded at the first call.
+// Returns a function of libhasten_attach.so. The first call loads the library.
 template <class Function>
 Function* function_of_attach_library(const char* name) {
   static std::atomic<void*> library = nullptr;
@@ -70,15 +70,15 @@ void begin_dry_run() {
   function_of_attach_library<decltype(hasten_begin_dry_run)>("hasten_begin_dry_run")();
 }
 
-// Runs before the constructors and main() of the program, and after those of the libraries that it
-// links.
+// Runs after the constructors of the libraries that the program links, and before the constructors
+// and main() of the program.
 [[gnu::constructor]] void begin() {
   if (path_of_hasten() != nullptr) begin_dry_run();
 }
 
 }  // namespace
 
-// A program that loads libhasten.so later, with dlopen(), becomes dry here.
+// If a program loads libhasten.so later, with dlopen(), its dry run begins here.
 void hasten_accelerator_begins() { begin_dry_run(); }
 
 void hasten_accelerator_constructed(const std::shared_ptr<hasten::StepObservers>& observers) {

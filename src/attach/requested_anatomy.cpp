@@ -1,6 +1,6 @@
 // libhasten_attach.so: carries out what `hasten anatomy` and `hasten estimate -- PROGRAM` request
-// of the program that they start (commands/observe_options.h): a dry run that begins before
-// main(), and an anatomy of the first Accelerator's steps, or the account of a dry TPU. Then the
+// from the program that they start (commands/observe_options.h). A request is a dry run that begins
+// before main(), an anatomy of the first Accelerator's steps, or the account of a dry TPU. Then the
 // process ends.
 #include <unistd.h>
 
@@ -27,8 +27,8 @@
 namespace hasten::anatomy {
 namespace {
 
-// Makes dry what the program makes from now on, as long as the process lasts. For a TPU it makes a
-// dry device instead, which the program finds through its environment.
+// From now on, everything that the program creates is dry, until the process ends. For a TPU this
+// opens a dry device instead, which the program finds through its environment.
 void start_dry_run(const std::string& device) {
   if (device == "cpu") {
     static_cast<void>(*new DryRun);
@@ -39,7 +39,8 @@ void start_dry_run(const std::string& device) {
   }
 }
 
-// Reports the findings once: when the requested steps are done, or when the program ends earlier.
+// Reports the findings once: when the requested steps are done, or when the program ends before
+// that.
 class ReportWriter : public StepObserver {
  public:
   explicit ReportWriter(const char* what)
@@ -71,7 +72,7 @@ class ReportWriter : public StepObserver {
     return std::max(1L, std::atol(environment_variable(kObserveStepsVariable).c_str()));
   }
   virtual bool finished() const = 0;
-  // Takes the findings up to now, which the functions below show.
+  // Collects the findings up to now. The functions below show them.
   virtual void collect() = 0;
   virtual std::string text() const = 0;
   virtual std::string json() const = 0;
@@ -102,7 +103,8 @@ class AnatomyWriter : public ReportWriter {
   Report report_;
 };
 
-// Reports the account of a dry TPU, next to an earlier dry run's prediction for the CPU, if any.
+// Reports the account of a dry TPU, next to an earlier dry run's prediction for the CPU if there is
+// one.
 class TpuAccountWriter : public ReportWriter {
  public:
   explicit TpuAccountWriter(const DryTpu& dry)
@@ -132,13 +134,14 @@ class TpuAccountWriter : public ReportWriter {
   TpuAccount account_;
 };
 
-// Returns the writer of the report on the program's first Accelerator, or null if there is none.
+// Returns the writer of the report on the program's first Accelerator. It is null until there is
+// one.
 std::shared_ptr<ReportWriter>& report_writer() {
   static auto& one = *new std::shared_ptr<ReportWriter>;
   return one;
 }
 
-// A TPU program that does not compile throws in the middle of a step, often uncaught.
+// A TPU program that fails to compile throws in the middle of a step, often without a handler.
 void write_at_terminate() {
   static const std::terminate_handler before = std::set_terminate([] {
     report_writer()->write();

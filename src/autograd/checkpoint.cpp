@@ -25,11 +25,11 @@ using Inputs = detail::RecomputedRegion::Inputs;
 
 thread_local int running_again = 0;
 
-// Ends the second run of a region that has all the tensors it needs. It is not a std::exception, so
-// that a function that catches its own errors does not catch it.
+// Thrown to end the second run of a region once it has saved all tensors that it needs. It is not a
+// std::exception, so that a function that catches its own errors does not catch it.
 struct RecomputationComplete {};
 
-// The facts about a tensor that must be the same in both runs.
+// The properties of a tensor that must be the same in both runs.
 struct TensorFacts {
   std::vector<std::int64_t> sizes;
   at::ScalarType type;
@@ -44,7 +44,8 @@ struct TensorFacts {
   }
 };
 
-// The version of a parameter, which the second run does not make anew; unset for other tensors.
+// Returns the version of a parameter, which the second run does not recreate. Returns nothing for
+// other tensors.
 std::optional<std::uint32_t> parameter_version(const at::Tensor& tensor) {
   if (!tensor.is_leaf() || !tensor.requires_grad()) return std::nullopt;
   return static_cast<std::uint32_t>(tensor._version());
@@ -60,7 +61,8 @@ std::optional<std::uint32_t> parameter_version(const at::Tensor& tensor) {
                "arguments of checkpoint(), and let it change nothing that it reads"});
 }
 
-// Copies are not operators of the function: the second run does not end at one of them.
+// Returns copies. They are not operators of the function, so the second run does not end at one of
+// them.
 std::vector<at::Tensor> copies_of(const std::vector<at::Tensor>& tensors) {
   const InterceptionScope not_intercepted(nullptr);
   const at::NoGradGuard no_grad;
@@ -69,14 +71,14 @@ std::vector<at::Tensor> copies_of(const std::vector<at::Tensor>& tensors) {
   return copies;
 }
 
-// The tensors have the values again that they had, so their versions do not change.
+// Restores the tensors' original values, so it does not change their versions.
 void copy_values(const std::vector<at::Tensor>& from, const std::vector<at::Tensor>& to) {
   const InterceptionScope not_intercepted(nullptr);
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < to.size(); ++i) to[i].variable_data().copy_(from[i]);
 }
 
-// Gives tensors earlier values, and their present ones back at its end.
+// Sets tensors to earlier values, and restores their present values at its end.
 class EarlierValues {
  public:
   EarlierValues(const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& values)
@@ -115,8 +117,8 @@ void check_state(const std::vector<at::Tensor>& state) {
   }
 }
 
-// One run of a region in the forward pass, with what its backward pass needs to run it again. Hooks
-// of the saved tensors share it.
+// One run of a region in the forward pass, with the data that its backward pass needs to run it
+// again. The hooks of the saved tensors share it.
 class Region : public std::enable_shared_from_this<Region> {
  public:
   Region(const CheckpointOptions& options, const Inputs& inputs,
@@ -138,25 +140,25 @@ class Region : public std::enable_shared_from_this<Region> {
 
   KeptResults* results() { return results_ ? &*results_ : nullptr; }
 
-  // The first run saves a tensor. Returns its number.
+  // Called when the first run saves a tensor. Returns its number.
   std::size_t add(const at::Tensor& tensor) {
     const std::lock_guard lock(mutex_);
     slots_.push_back({.facts = TensorFacts::of(tensor), .version = parameter_version(tensor)});
     return slots_.size() - 1;
   }
-  // The graph no longer needs the tensor.
+  // Called when the graph no longer needs the tensor.
   void drop(std::size_t number) {
     const std::lock_guard lock(mutex_);
     slots_[number].is_needed = false;
     slots_[number].tensor = {};
   }
-  // The backward pass needs the tensor.
+  // Called when the backward pass needs the tensor.
   at::Tensor get(std::size_t number) {
     const std::lock_guard lock(mutex_);
     if (!slots_[number].tensor) run_again();
     return slots_[number].tensor.get();
   }
-  // The second run saves a tensor.
+  // Called when the second run saves a tensor.
   void take(std::size_t number, const at::Tensor& tensor) {
     if (number >= slots_.size()) return;
     Slot& slot = slots_[number];
@@ -195,7 +197,7 @@ class Region : public std::enable_shared_from_this<Region> {
   std::vector<Slot> slots_;
 };
 
-// Remembers the place of a tensor instead of the tensor.
+// Stores the number of a tensor instead of the tensor.
 class RecomputedHooks final : public SavedVariableHooks {
  public:
   explicit RecomputedHooks(std::shared_ptr<Region> region) : region_(std::move(region)) {}
@@ -210,7 +212,7 @@ class RecomputedHooks final : public SavedVariableHooks {
   std::optional<std::size_t> number_;
 };
 
-// Gives the tensors of the second run to the region.
+// Passes the tensors of the second run to the region.
 class SecondRun final : public SavedTensorPolicy {
  public:
   explicit SecondRun(Region& region) : region_(region) {}
@@ -220,7 +222,7 @@ class SecondRun final : public SavedTensorPolicy {
   std::size_t saved() const { return *next_; }
 
  private:
-  // A backward pass inside of the function gets the tensor too.
+  // A backward pass inside of the function also gets the tensor.
   class Hooks final : public SavedVariableHooks {
    public:
     Hooks(Region& region, std::shared_ptr<std::size_t> next)
@@ -249,7 +251,7 @@ struct RunningAgain {
   ~RunningAgain() { --running_again; }
 };
 
-// The inputs without their histories, so that the second run is a graph of its own.
+// Returns the inputs without their histories, so that the second run has a separate graph.
 Inputs Region::detached_inputs() const {
   Inputs inputs;
   for (std::size_t i = 0; i < inputs_.size(); ++i) {
@@ -268,9 +270,9 @@ void Region::run_again() {
     const at::AutoGradMode with_gradients(true);
     const RunningAgain running;
     const SavedTensorScope scope(second);
-    // The run ends at the first operator after the last saved tensor. An operator that saves its
-    // inputs computes nothing then. While an exception leaves the function, destructors may call
-    // operators, which must not throw another one.
+    // Ends the run at the first operator after the last saved tensor. If the last saved tensor is
+    // an input of an operator, that operator is not computed. While an exception leaves the
+    // function, destructors may call operators, and these must not throw another exception.
     const ResultScope results(
         this->results(), ResultScope::Run::second, [&, before = std::uncaught_exceptions()] {
           if (second.saved() >= slots_.size() && std::uncaught_exceptions() == before)
@@ -288,8 +290,8 @@ void Region::run_again() {
   release_after_pass();
 }
 
-// A graph that is kept after the backward pass keeps no tensors of the second run: the next pass
-// runs the function again.
+// If the graph is kept after the backward pass, the tensors of the second run are released: the
+// next pass runs the function again.
 void Region::release_after_pass() {
   after_pass_that_keeps_graph([weak = weak_from_this()] {
     const auto region = weak.lock();

@@ -51,8 +51,8 @@ Engine& engine_with_simulated_gpu() {
   return *with_simulated_gpu;
 }
 
-// A device that has appeared after an engine was made has an engine of its own, with a thread for
-// it.
+// Returns the engine for the devices that exist now. A device that appears after an engine was made
+// gets a new engine, which has a thread for it.
 Engine& engine() {
   if (is_gpu_simulated()) return engine_with_simulated_gpu();
   if (is_added_device_open()) {

@@ -9,7 +9,8 @@
 namespace hasten {
 namespace {
 
-// The devices that have autocast. A function may compute on a device that none of its inputs is on.
+// Returns the devices that have autocast. A function may use a device that none of its inputs is
+// on.
 std::vector<at::DeviceType> autocast_types() {
   std::vector<at::DeviceType> types;
   for (const Device* const each : all_devices()) {
@@ -81,7 +82,7 @@ ExecutionStateScope::ExecutionStateScope(const ExecutionState& state)
     : before_(ExecutionState::now(state.devices, state.with_generators)) {
   state.generators.restore();
   state.autocast.restore();
-  // Casts of weights that autocast caches end with this scope.
+  // Casts of weights that autocast caches are discarded at the end of this scope.
   at::autocast::increment_nesting();
 }
 

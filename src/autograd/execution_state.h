@@ -1,6 +1,6 @@
 // File: autograd/execution_state.h (internal)
-// The state of the program that a function depends on in addition to its arguments: the generators
-// of random numbers and autocast. Recomputation sets what it was.
+// The state of the program that a function depends on in addition to its arguments: the random
+// number generators and autocast. Recomputation restores the state of the first run.
 //
 //   const ExecutionState then = ExecutionState::now({at::kCPU}, /*with_generators=*/true);
 //   ...
@@ -25,14 +25,14 @@ class GeneratorStates {
  public:
   static GeneratorStates now(const std::vector<at::Device>& devices);
   void restore() const;
-  // The same, kept for the backward pass: the listener hears of the memory.
+  // Returns the same states, kept for the backward pass. The listener is notified of their memory.
   GeneratorStates kept() &&;
 
  private:
   std::vector<std::pair<at::Generator, at::Tensor>> states_;
 };
 
-// Autocast on every device that has it.
+// The state of autocast on every device that has it.
 class AutocastStates {
  public:
   static AutocastStates now();
@@ -57,7 +57,7 @@ struct ExecutionState {
   static ExecutionState now(std::vector<at::Device> devices, bool with_generators);
 };
 
-// Sets the state, and restores the present one at its end.
+// Sets the state, and restores the present state at its end.
 class [[nodiscard]] ExecutionStateScope {
  public:
   explicit ExecutionStateScope(const ExecutionState& state);

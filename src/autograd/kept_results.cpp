@@ -18,8 +18,9 @@ using torch::jit::Stack;
 
 thread_local bool returned_kept_result = false;
 
-// The operators that are worth the memory of their results: they compute much more than they write.
-// For an operator that writes into its arguments, the names of those that hold results.
+// The operators with results that are worth their memory: they compute much more than they write.
+// For an operator that writes into its arguments, the list has the names of the arguments that hold
+// results.
 const std::unordered_map<std::string, std::vector<std::string>>& expensive_operators() {
   static const std::unordered_map<std::string, std::vector<std::string>> all = {
       {"aten::mm", {}},
@@ -52,7 +53,7 @@ const std::vector<std::string>* results_in_arguments(const c10::OperatorHandle& 
   return found == expensive_operators().end() ? nullptr : &found->second;
 }
 
-// True if the operator returns or writes tensors that are its own.
+// True if the operator returns or writes new tensors rather than views of its arguments.
 bool has_kept_results(const c10::OperatorHandle& op) {
   const std::vector<std::string>* const written = results_in_arguments(op);
   if (written == nullptr) return false;
@@ -65,7 +66,8 @@ const IValue& argument_at(const c10::OperatorHandle& op, const Stack& stack, std
   return stack[stack.size() - op.schema().arguments().size() + index];
 }
 
-// hasten's operators get a seed that is drawn outside of them.
+// True if the operator draws random numbers in its kernel. hasten's operators do not: they get a
+// seed.
 bool draws_random_numbers(const c10::OperatorHandle& op, const Stack& stack) {
   const auto index = op.schema().argumentIndexWithName("dropout_p");
   if (!index) return false;
@@ -73,7 +75,7 @@ bool draws_random_numbers(const c10::OperatorHandle& op, const Stack& stack) {
   return p.isDouble() && p.toDouble() > 0;
 }
 
-// The arguments that hold results.
+// Returns the arguments that hold results.
 std::vector<IValue> written_arguments(const c10::OperatorHandle& op, const Stack& stack) {
   std::vector<IValue> written;
   for (const std::string& name : *results_in_arguments(op)) {
@@ -92,7 +94,7 @@ void for_each_tensor_in(const IValue& value, F&& f) {
   }
 }
 
-// Returns the tensor without its place in a graph.
+// Returns the tensor without its position in a graph.
 at::Tensor without_history(const at::Tensor& tensor, c10::VariableVersion version) {
   return at::Tensor(tensor.unsafeGetTensorImpl()->shallow_copy_and_detach(
       std::move(version), /*allow_tensor_metadata_change=*/true));
@@ -214,7 +216,7 @@ void ResultScope::Interceptor::run_first(const c10::OperatorHandle& op, c10::Dis
 }
 
 bool ResultScope::Interceptor::run_second(const c10::OperatorHandle& op, Stack* stack) {
-  // A backward pass that does not keep its graph needs each result once.
+  // A backward pass that does not keep its graph needs each result only once.
   const bool moves = torch::autograd::get_current_graph_task_id() >= 0 &&
                      !torch::autograd::get_current_graph_task_keep_graph();
   std::vector<IValue> values = results_->get(next_++, op, moves);
@@ -226,7 +228,7 @@ bool ResultScope::Interceptor::run_second(const c10::OperatorHandle& op, Stack* 
     stack->insert(stack->end(), values.begin(), values.end());
     return true;
   }
-  // The operator was given empty tensors for its results. They get the memory that has the results.
+  // The operator was given empty tensors for its results. They get the storage of the kept results.
   for (std::size_t i = 0; i < written.size(); ++i)
     written[i].toTensor().unsafeGetTensorImpl()->set_storage_keep_dtype(
         values[i].toTensor().storage());

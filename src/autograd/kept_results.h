@@ -1,14 +1,14 @@
 // File: autograd/kept_results.h (internal)
-// Selective recomputation: the results of expensive operators of a region. The first run keeps
+// Selective recomputation keeps the results of a region's expensive operators. The first run stores
 // them, and the second run returns them instead of computing them again.
 //
 //   KeptResults results;
 //   { const ResultScope scope(&results, ResultScope::Run::first); fn(); }
 //   { const ResultScope scope(&results, ResultScope::Run::second); fn(); }  // no product is computed
 //
-// A result that is changed in place after it was computed is not kept, and computed again. Neither
-// is one that draws random numbers inside its kernel, because the numbers that follow would differ.
-// Thread rule: one thread at a time.
+// A result that is changed in place after it was computed is not kept, but computed again. A result
+// with random numbers from inside its kernel is not kept either, because the later random numbers
+// would differ. Thread rule: one thread at a time.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -26,14 +26,14 @@ namespace hasten {
 
 class KeptResults {
  public:
-  // Keeps what the operator has returned, or written to its arguments.
+  // Keeps the results that the operator returned or wrote to its arguments.
   void add(const c10::OperatorHandle& op, std::vector<c10::IValue> values);
-  // Returns what the call number `number` returned or wrote. Empty if it has to be computed again.
-  // If `moves`, the result is given away.
+  // Returns the values that call `number` returned or wrote, or an empty list if the call has to be
+  // computed again. If `moves`, the result is moved out of this object.
   std::vector<c10::IValue> get(std::size_t number, const c10::OperatorHandle& op, bool moves);
-  // Forgets the results in this memory, which is about to be changed.
+  // Discards the results in this memory, which is about to be changed.
   void forget(const at::Tensor& tensor);
-  // Watches a tensor that leaves the region, because its reader may change it in place.
+  // Watches a tensor that leaves the region, because its user may change it in place.
   void watch(const at::Tensor& output);
 
  private:
@@ -55,16 +55,17 @@ class KeptResults {
   std::map<const void*, std::vector<std::size_t>> by_storage_;
 };
 
-// Returns whether the operator that this thread has called last returned a kept result instead of
-// computing it, and forgets that.
+// Returns whether the operator that this thread called last returned a kept result instead of
+// computing it. Clears this mark.
 bool take_kept_result_mark();
 
 // Keeps or returns the results of this thread's operators.
 class [[nodiscard]] ResultScope {
  public:
   enum class Run { first, second };
-  // Null: nothing is kept. In the second run, `before_call` is called before each operator, and may
-  // throw to end the run there: a kernel may always throw, unlike a hook of a saved tensor.
+  // If `results` is null, nothing is kept. In the second run, `before_call` is called before each
+  // operator and may throw to end the run there. A kernel may always throw, unlike a hook of a
+  // saved tensor.
   ResultScope(KeptResults* results, Run run, std::function<void()> before_call = {});
 
  private:
@@ -85,7 +86,7 @@ class [[nodiscard]] ResultScope {
     Run run_;
     std::function<void()> before_call_;
     std::size_t next_ = 0;
-    bool is_inside_ = false;  // an operator whose result is kept as a whole calls others
+    bool is_inside_ = false;  // inside an operator with a result that is kept as a whole
   };
 
   Interceptor interceptor_;

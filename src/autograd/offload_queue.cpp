@@ -27,7 +27,7 @@ bool OffloadQueue::Known::is(const at::Tensor& tensor) const {
 std::shared_ptr<OffloadQueue::Entry> OffloadQueue::put(const at::Tensor& tensor) {
   const std::lock_guard lock(mutex_);
   std::vector<Known>& same_memory = known_[tensor.storage().unsafeGetStorageImpl()];
-  // The memory may have served tensors that the graph no longer has.
+  // The memory may have been used by tensors that the graph no longer has.
   std::erase_if(same_memory, [](const Known& known) { return known.entry.expired(); });
   for (const Known& known : same_memory) {
     if (known.is(tensor)) return known.entry.lock();
@@ -130,7 +130,7 @@ void check_offload(at::Device device) {
 }
 
 InputOffload::InputOffload(const std::vector<at::Tensor>& inputs) {
-  // Inputs on the CPU, such as a list of lengths, stay there.
+  // Inputs on the CPU, such as a list of lengths, stay on the CPU.
   auto first = std::find_if(inputs.begin(), inputs.end(), [](const at::Tensor& input) {
     return input.defined() && !input.is_cpu();
   });

@@ -1,14 +1,14 @@
 // File: autograd/offload_queue.h (internal)
-// Saved tensors that wait in host memory for the backward pass, in the order in which the forward
-// pass has saved them. The backward pass needs them in the opposite order, so when it asks for one,
-// the copies of those before it begin.
+// Keeps saved tensors in host memory until the backward pass, in the order in which the forward
+// pass saved them. The backward pass needs them in the opposite order. When it asks for one, the
+// copies of the tensors before it begin.
 //
 //   const auto queue = OffloadQueue::of_thread(device);
 //   OffloadPolicy policy(queue, {.min_bytes = 1 << 20});
 //   const SavedTensorScope scope(policy);
 //
-// A tensor that is saved several times is copied once. Thread rule: any thread; hooks of one queue
-// take turns.
+// A tensor that is saved several times is copied once. Thread rule: any thread; calls of the hooks
+// of one queue are serialized.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -39,14 +39,14 @@ class OffloadQueue : public std::enable_shared_from_this<OffloadQueue> {
     at::Tensor host;
     at::Device device;
     HostCopies::Returned returned = {};
-    KeptTensor on_device = {};  // once the backward pass has asked for it
+    KeptTensor on_device = {};  // set once the backward pass has asked for it
   };
-  // Copies the tensor, unless it is in the queue already.
+  // Copies the tensor, unless it is already in the queue.
   std::shared_ptr<Entry> put(const at::Tensor& tensor);
   at::Tensor get(Entry& entry);
 
  private:
-  // How many tensors are copied back ahead of the backward pass.
+  // The number of tensors that are copied back ahead of the backward pass.
   static constexpr std::size_t kAhead = 2;
 
   // The memory and the shape of a tensor that is in the queue.
@@ -72,7 +72,7 @@ class OffloadPolicy final : public SavedTensorPolicy {
  public:
   struct Choice {
     std::int64_t min_bytes = 0;
-    // Memory that stays on the device, such as that of parameters.
+    // Memory that stays on the device, such as the memory of parameters.
     std::unordered_set<const c10::StorageImpl*> resident = {};
   };
   OffloadPolicy(std::shared_ptr<OffloadQueue> queue, Choice choice)
@@ -85,10 +85,10 @@ class OffloadPolicy final : public SavedTensorPolicy {
   std::shared_ptr<const Choice> choice_;
 };
 
-// Throws UsageError "autograd.offload" for a device whose tensors cannot go to host memory.
+// Throws UsageError "autograd.offload" if tensors of the device cannot be moved to host memory.
 void check_offload(at::Device device);
 
-// Lets the inputs of a region wait in host memory, except parameters.
+// Keeps the inputs of a region in host memory until the backward pass, except parameters.
 class [[nodiscard]] InputOffload {
  public:
   explicit InputOffload(const std::vector<at::Tensor>& inputs);

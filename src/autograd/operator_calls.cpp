@@ -11,7 +11,7 @@ namespace {
 constexpr c10::DispatchKey kInterceptionKey = c10::DispatchKey::Fake;
 
 thread_local OperatorInterceptor* innermost_interceptor = nullptr;
-// The key is included for an interceptor and not for a dry run.
+// True if the key is included for an interceptor, and not for a dry run.
 thread_local bool includes_for_interceptor = false;
 
 std::atomic<BoxedKernel*> dry_kernel = nullptr;
@@ -23,8 +23,8 @@ void intercept_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   call_operator_kernel(op, keys, stack);
 }
 
-// Registers the fallback once, at the first use: that may be while the files of the library are
-// still being initialized, in an order that is not defined.
+// Registers the fallback once, at the first use. The first use may happen while the library's
+// static objects are still being initialized, in an order that is not defined.
 void register_interception() {
   [[maybe_unused]] static const torch::Library* const library = [] {
     auto* const made = new torch::Library(torch::Library::IMPL, "_", kInterceptionKey, __FILE__,

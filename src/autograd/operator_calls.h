@@ -1,7 +1,7 @@
 // File: autograd/operator_calls.h (internal)
-// Sees every call of an operator below autograd, on the threads that ask for it, and may do
-// something else instead. A dry run computes only shapes there, and selective recomputation returns
-// results that it has kept; within a dry run both do.
+// Intercepts every call of an operator below autograd, on the threads that ask for it, and may
+// replace the call. A dry run computes only shapes instead, and selective recomputation returns
+// results that it has kept. Inside a dry run, both can be active.
 //
 //   struct Counter final : OperatorInterceptor {
 //     void call(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
@@ -13,8 +13,9 @@
 //   } counter;
 //   const InterceptionScope scope(&counter);
 //
-// It is a fallback kernel at DispatchKey::Fake, the only key between autograd and the kernels of
-// devices that LibTorch leaves free. Thread rule: a scope acts on its own thread.
+// The interception is a fallback kernel for DispatchKey::Fake. Of the keys between autograd and the
+// kernels of devices, it is the only one that LibTorch does not use. Thread rule: a scope acts on
+// its own thread.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -37,7 +38,7 @@ class OperatorInterceptor {
 
 class [[nodiscard]] InterceptionScope {
  public:
-  // Null: calls are not intercepted.
+  // If `interceptor` is null, calls are not intercepted.
   explicit InterceptionScope(OperatorInterceptor* interceptor);
   InterceptionScope(const InterceptionScope&) = delete;
   InterceptionScope& operator=(const InterceptionScope&) = delete;
@@ -49,14 +50,14 @@ class [[nodiscard]] InterceptionScope {
   std::optional<c10::impl::IncludeDispatchKeyGuard> included_;
 };
 
-// Does what happens to a call without an interceptor: the kernel of the device, or that of the dry
+// Runs the kernel that a call has without an interceptor: that of the device, or that of the dry
 // run.
 void call_operator_kernel(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                           torch::jit::Stack* stack);
 
 using BoxedKernel = void(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack*);
 
-// While it lives, this thread and the threads of its backward passes call `kernel` for every
+// While it exists, this thread and the threads of its backward passes call `kernel` for every
 // operator.
 class DryKernelScope {
  public:

@@ -40,7 +40,8 @@ SavedTensorScope::~SavedTensorScope() { innermost_policy = outer_; }
 
 KeptTensor::KeptTensor(const at::Tensor& tensor)
     : tensor_(tensor.detach()), version_(static_cast<std::uint32_t>(tensor._version())) {
-  // A wrapped number takes no part in type promotion, which also holds in the backward pass.
+  // Type promotion ignores a wrapped number. Keeps the mark, so that this holds in the backward
+  // pass too.
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number())
     tensor_.unsafeGetTensorImpl()->set_wrapped_number(true);
   report_saved_tensor(tensor_);

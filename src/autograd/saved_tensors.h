@@ -1,6 +1,6 @@
 // File: autograd/saved_tensors.h (internal)
-// The one place that decides what happens to a tensor that LibTorch saves for the backward pass.
-// Recomputation, activations in host memory and the anatomy meet here:
+// The only place that decides what happens to a tensor that LibTorch saves for the backward pass.
+// Recomputation, the offloading of activations to host memory, and the anatomy all use it:
 //
 //   struct OnHost final : SavedTensorPolicy {
 //     std::unique_ptr<SavedVariableHooks> hooks() override { return std::make_unique<Copy>(); }
@@ -8,12 +8,12 @@
 //   const SavedTensorScope scope(policy);   // until the end of the block, in this thread
 //
 // Only the innermost policy of a thread decides. Hooks that keep a tensor on the device keep it as
-// a KeptTensor, which the listener (the anatomy) hears of, so that every saved byte is known
-// whichever policy has kept it. Hooks of a policy may be destroyed after the policy, and on another
-// thread.
+// a KeptTensor, which is reported to the listener (the anatomy). The listener therefore knows every
+// saved byte, no matter which policy keeps it. Hooks of a policy may be destroyed after the policy,
+// and on another thread.
 //
-// Thread rule: a scope acts on its own thread. The listener is one for the process, and is set
-// while no other thread runs a model.
+// Thread rule: a scope acts on its own thread. The process has one listener. Set it only while no
+// other thread runs a model.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -30,7 +30,8 @@ using torch::autograd::SavedVariableHooks;
 
 class SavedTensorPolicy {
  public:
-  // Returns hooks for one tensor; null: LibTorch keeps the tensor, and the listener hears of it.
+  // Returns hooks for one tensor. If it returns null, LibTorch keeps the tensor, and the tensor is
+  // reported to the listener.
   virtual std::unique_ptr<SavedVariableHooks> hooks() = 0;
 
  protected:
@@ -48,8 +49,7 @@ class [[nodiscard]] SavedTensorScope {
   SavedTensorPolicy* outer_;
 };
 
-// A saved tensor that stays where it is. As LibTorch does without hooks, it notices changes in
-// place.
+// A saved tensor that stays where it is. Like LibTorch without hooks, it detects in-place changes.
 class KeptTensor {
  public:
   KeptTensor() = default;
@@ -70,8 +70,8 @@ void set_saved_tensor_listener(std::function<void(const at::Tensor&)> listener);
 // Calls the listener, for a tensor that is kept for the backward pass in another way.
 void report_saved_tensor(const at::Tensor& tensor);
 
-// If a backward pass runs that keeps its graph, calls f at its end. For memory that the pass has
-// taken, and that a later pass can take again.
+// Calls f at the end of the running backward pass if that pass keeps its graph; otherwise does
+// nothing. Use it to free memory that the pass has taken and that a later pass can take again.
 void after_pass_that_keeps_graph(std::function<void()> f);
 
 // Returns the hooks that the engine gives to LibTorch.

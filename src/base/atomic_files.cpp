@@ -25,8 +25,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The folders that StagedDirectory objects of this process write. Two of them for one target would
-// have the same name, and the second would delete the files of the first.
+// The folders that StagedDirectory objects of this process are writing. Two objects for one target
+// would use the same folder, and the second would delete the files of the first.
 class StagedPaths {
  public:
   // Returns false if the path has another writer.
@@ -42,7 +42,7 @@ class StagedPaths {
   }
 
  private:
-  // It is never destroyed, because a save in the background may end while the process does.
+  // Never destroyed, because a save in the background may still run while the process exits.
   static StagedPaths& own() {
     static auto* const all = new StagedPaths;
     return *all;
@@ -55,8 +55,8 @@ class StagedPaths {
   std::map<std::string, const StagedDirectory*> writers_;
 };
 
-// True if the file is below a folder that this process stages: StagedDirectory::commit() syncs it,
-// so that it is synced once.
+// True if the file is in a folder that this process stages. StagedDirectory::commit() syncs such a
+// file, so AtomicFile::commit() need not.
 bool is_staged_here(const fs::path& path) {
   const fs::path folder = parent_folder(path);
   if (folder.native().find(kPartial) == std::string::npos) return false;
@@ -67,8 +67,8 @@ bool is_staged_here(const fs::path& path) {
 }
 
 // Swaps the two folders in one step; `staged` then names the old one. If the file system cannot
-// swap, the old folder is moved aside first: a crash between the two renames leaves it there,
-// complete, and remove_abandoned restores it.
+// swap, the old folder is moved aside first. If the process crashes between the two renames, the
+// old folder stays there, complete, and remove_abandoned restores it.
 void replace_directory(const fs::path& staged, const fs::path& target) {
   if (::renameat2(AT_FDCWD, staged.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) return;
   if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP) {
@@ -88,9 +88,8 @@ void replace_directory(const fs::path& staged, const fs::path& target) {
   ::rename(set_aside.c_str(), staged.c_str());
 }
 
-// Makes the disk begin to write after `size` further bytes were written, each time that another
-// piece of the file is complete, so that the sync at the end has little left to wait for. An error
-// is reported by that sync.
+// Call it after writing `size` bytes. Starts writing every piece of the file that is now complete
+// to the disk, so that the sync at the end has little to wait for. That sync reports errors.
 void start_disk(int file, std::size_t size) {
   constexpr off_t kPiece = 32 << 20;
   const off_t position = ::lseek(file, 0, SEEK_CUR);
@@ -136,7 +135,7 @@ void AtomicFile::write(const void* bytes, std::size_t size) {
     // signals.
     const ssize_t done = ::write(file_, from, std::min<std::size_t>(size, 1 << 30));
     if (done < 0 && errno == EINTR) continue;
-    if (done <= 0) {  // Writing nothing sets no errno.
+    if (done <= 0) {  // A write of 0 bytes does not set errno.
       const int reason = done < 0 ? errno : ENOSPC;
       throw_file_error("io.write",
                        str("cannot write ", all, " bytes (", all - size, " were written) to"),
@@ -151,8 +150,8 @@ void AtomicFile::write(const void* bytes, std::size_t size) {
 void AtomicFile::commit() {
   const bool staged = is_staged_here(path_);
   if (staged) {
-    // The disk starts to write now, while the caller goes on; only commit() waits for it. An error
-    // is reported there again.
+    // Starts writing to the disk without waiting. StagedDirectory::commit() waits, and reports
+    // errors.
     static_cast<void>(::sync_file_range(file_, 0, 0, SYNC_FILE_RANGE_WRITE));
   } else if (::fsync(file_) != 0) {
     throw_file_error("io.sync", "cannot sync", path_, errno);

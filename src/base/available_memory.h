@@ -14,7 +14,7 @@
 
 namespace hasten {
 
-// Bytes; unset if the system does not report them.
+// Returns the number of bytes, or nothing if the system does not report it.
 HASTEN_INTERNAL_API std::optional<std::uintmax_t> available_memory();
 
 }  // namespace hasten

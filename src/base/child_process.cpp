@@ -32,7 +32,7 @@ ChildProcess::ChildProcess(const ForkOptions& options, const std::function<void(
     if (leads_group_) setpgid(0, 0);
     if (options.signal_at_parent_end != 0) {
       prctl(PR_SET_PDEATHSIG, options.signal_at_parent_end);
-      if (getppid() != parent) _exit(127);  // the parent has ended meanwhile
+      if (getppid() != parent) _exit(127);  // the parent ended in the meantime
     }
     run();
     _exit(127);

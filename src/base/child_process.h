@@ -1,13 +1,13 @@
 // File: base/child_process.h (internal)
-// A process that is forked from this one: how it begins, how its end is noticed, and how it is
-// collected. The owner decides what it runs, and when it gets which signal.
+// A process that is forked from this one. The class starts it, notices when it ends, and collects
+// it. The owner decides what the process runs and which signals it gets.
 //
 //   ChildProcess child({.leads_group = true}, [&] { execve(...); });
 //   if (child.error() != 0) throw ...;
 //   if (child.state() != ChildState::running) status = child.reap();
 //
-// Throws nothing but std::bad_alloc. Thread rule: one thread at a time. The new process gets
-// ForkOptions::signal_at_parent_end when the thread ends that has constructed the object.
+// Throws only std::bad_alloc. Thread rule: one thread at a time. The new process gets
+// ForkOptions::signal_at_parent_end when the thread that constructed the object ends.
 #pragma once
 
 #include <signal.h>
@@ -22,12 +22,14 @@
 namespace hasten {
 
 struct ForkOptions {
-  // The process leads a process group of its own, which ends with it.
+  // The process leads its own process group. The destructor kills the whole group.
   bool leads_group = false;
-  // The handlers of pthread_atfork do not run. After a backward pass LibTorch's forbids another one
-  // in every fork, because its threads are missing there; passes on the CPU need none of them.
+  // The handlers of pthread_atfork do not run. After a backward pass in the parent, LibTorch's
+  // handler forbids backward passes in the fork, because autograd's threads do not exist there.
+  // Passes on the CPU do not need these threads.
   bool skips_handlers = false;
-  // The signal that the process gets when its parent ends; 0: none, it outlives its parent.
+  // The signal that the process gets when its parent ends. 0 means none: the process outlives its
+  // parent.
   int signal_at_parent_end = SIGKILL;
 };
 
@@ -44,12 +46,12 @@ class HASTEN_INTERNAL_API ChildProcess {
   // Kills the process, and its group, unless it has been collected.
   ~ChildProcess();
 
-  // The errno of a fork that failed, else 0.
+  // Returns the errno if the fork failed, otherwise 0.
   int error() const { return error_; }
   pid_t number() const { return number_; }
 
-  // Returns the state without waiting. A process that has ended is not collected, so its number is
-  // not reused yet. Call it before reap() only.
+  // Returns the state without waiting. Does not collect a process that has ended, so its number is
+  // not reused yet. Call it only before reap().
   ChildState state() const { return state_after(Wait::no); }
   // Waits for the end and returns the state.
   ChildState await_end() const { return state_after(Wait::yes); }
@@ -59,7 +61,7 @@ class HASTEN_INTERNAL_API ChildProcess {
   // False after reap().
   bool is_uncollected() const { return number_ > 0 && !is_collected_; }
 
-  // Each sends a signal, unless the process has been collected.
+  // Both send a signal, unless the process has been collected.
   void send(int signal) const;
   void send_to_group(int signal) const;
 
@@ -72,14 +74,14 @@ class HASTEN_INTERNAL_API ChildProcess {
   int error_ = 0;
 };
 
-// Returns 0 to 255, or 128 + the signal that killed the process.
+// Returns the exit code from 0 to 255, or 128 + the signal that killed the process.
 HASTEN_INTERNAL_API int exit_code_of(int status);
 
-// A pipe whose ends are closed by exec.
+// A pipe. exec closes both of its ends.
 struct HASTEN_INTERNAL_API ChildPipe {
   Descriptor reading, writing;
 
-  // Returns nothing, and sets errno, if the system refuses it.
+  // Returns nothing, and sets errno, if the system cannot open a pipe.
   static std::optional<ChildPipe> open();
 };
 

@@ -19,10 +19,10 @@
 
 namespace hasten {
 
-// Returns the folders of the groups: for "memory", those of version 2 in sys/fs/cgroup and those of
-// version 1 in sys/fs/cgroup/memory. Each version's folders go from the innermost group up to the
-// root. In a container the path of a group may not exist; the folders above it are included all the
-// same, and any of them may lack a file.
+// Returns the folders of the groups. For "memory", these are folders of version 2 in sys/fs/cgroup
+// and of version 1 in sys/fs/cgroup/memory. The folders of each version go from the innermost group
+// up to the root. In a container the path of a group may not exist; the folders above it are still
+// included. Any folder may lack a file.
 std::vector<std::filesystem::path> control_groups(const std::filesystem::path& root,
                                                   std::string_view controller);
 

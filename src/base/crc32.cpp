@@ -11,7 +11,7 @@
 namespace hasten {
 namespace {
 
-// Eight tables, so that a step of the checksum takes eight bytes.
+// Eight tables, so that each step of the checksum processes eight bytes.
 using ChecksumTables = std::array<std::array<std::uint32_t, 256>, 8>;
 
 // `polynomial` has its bits reversed.

@@ -1,6 +1,6 @@
 // File: base/crc32.h (internal)
-// Checksums of files: CRC-32 of zip and PNG, and CRC-32C of TensorBoard's records and of the
-// tensors of a checkpoint.
+// Checksums of files: CRC-32 for zip and PNG, and CRC-32C for TensorBoard's records and the tensors
+// of a checkpoint.
 //
 //   if (crc32(bytes) != entry.checksum) fail("the checksum is wrong");
 //
@@ -16,7 +16,7 @@
 namespace hasten {
 
 HASTEN_INTERNAL_API std::uint32_t crc32(std::string_view bytes) noexcept;
-// Uses the instruction of the CPU if it has one.
+// Uses the CPU's instruction if there is one.
 HASTEN_INTERNAL_API std::uint32_t crc32c(std::string_view bytes) noexcept;
 std::uint32_t crc32c_by_tables(std::string_view bytes) noexcept;
 

@@ -9,8 +9,8 @@
 
 namespace hasten {
 
-// Owns a file descriptor, so that exceptions close it. A negative one is ignored. Closing keeps
-// errno, so that a function can return -1 with the errno of the call that has failed.
+// Owns a file descriptor, so that exceptions close it. A negative one is ignored. Closing preserves
+// errno, so that a function can return -1 with the errno of the call that failed.
 class Descriptor {
  public:
   Descriptor() = default;
@@ -31,15 +31,15 @@ class Descriptor {
     ::close(std::exchange(file_, -1));
     errno = error;
   }
-  // Gives the file to the caller.
+  // Gives the ownership of the file to the caller.
   int release() { return std::exchange(file_, -1); }
 
  private:
   int file_ = -1;
 };
 
-// Writes all bytes, and goes on after a signal. Returns false, with errno set, if the system
-// refuses. A signal handler may call it.
+// Writes all bytes, and continues after a signal. Returns false, with errno set, if a write fails.
+// A signal handler may call it.
 inline bool write_all(int file, std::string_view bytes) noexcept {
   while (!bytes.empty()) {
     const ssize_t written = ::write(file, bytes.data(), bytes.size());

@@ -17,14 +17,14 @@
 
 namespace hasten {
 
-// `shown` returns how a user writes the name.
+// `shown` converts the name to the form in which a user writes it.
 template <class Shown = std::identity>
 std::string did_you_mean(const std::optional<std::string>& name, const std::string& otherwise = "",
                          Shown shown = {}) {
   return name ? "did you mean " + std::string(shown(*name)) + "?" : otherwise;
 }
 
-// All of these names are near.
+// Suggests all of these names.
 inline std::string did_you_mean(const std::vector<std::string>& names) {
   return did_you_mean(names.empty() ? std::nullopt : std::optional(join(names, " or ")));
 }

@@ -1,5 +1,5 @@
 // File: base/file_calls.h (internal)
-// System calls for files that several sources of this folder make, and their errors.
+// System calls for files that several source files of this folder use, and their errors.
 //
 //   const Descriptor file(open_file(path, O_RDONLY));
 //   if (file.get() < 0) throw_file_error("io.open", "cannot open", path, errno);
@@ -14,15 +14,15 @@
 
 namespace hasten {
 
-// Returns advice for an errno; empty if there is none.
+// Returns a hint for an errno, or an empty text if there is none.
 std::string hint_for_file_error(int error);
-// Throws IoError with the text of the errno and that advice.
+// Throws IoError with the text of the errno and that hint.
 [[noreturn]] void throw_file_error(const char* code, const std::string& what,
                                    const std::filesystem::path& path, int error);
-// Opens a file that child processes do not inherit, again after each signal. Returns -1 and sets
-// errno if that fails.
+// Opens a file that child processes do not inherit. Tries again if a signal interrupts the call.
+// Returns -1 and sets errno if the file cannot be opened.
 int open_file(const std::filesystem::path& path, int flags, mode_t mode = 0);
-// The folder that has the path; "." for a name alone.
+// Returns the folder that contains the path, or "." if the path is only a name.
 std::filesystem::path parent_folder(const std::filesystem::path& path);
 void remove_all_quietly(const std::filesystem::path& path) noexcept;
 

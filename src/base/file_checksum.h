@@ -4,9 +4,9 @@
 //   const FileChecksum found = checksum_of_file("model.safetensors");
 //   if (found != expected) fail(str("got ", name_of(found.algorithm), " ", found.digits));
 //
-// XXH3-128 detects every accidental change, like SHA-256, at the rate of the memory instead of
-// about 1 GB/s. It does not detect forgery, and neither does a manifest, which anyone can write
-// again. Thread rule: any thread. checksum_of_file throws IoError "io.open", "io.read" and
+// Like SHA-256, XXH3-128 detects every accidental change, but it runs at the speed of the memory
+// instead of about 1 GB/s. It does not detect forgery, and neither does a manifest, which anyone
+// can rewrite. Thread rule: any thread. checksum_of_file throws IoError "io.open", "io.read" and
 // "io.checksum". Source: XXH128 of https://github.com/Cyan4973/xxHash, in its canonical form, as
 // `xxhsum -H2` prints.
 #pragma once

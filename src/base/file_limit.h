@@ -17,7 +17,7 @@
 
 namespace hasten {
 
-inline rlimit file_limit_at_start{};  // All zeros if it has not been raised.
+inline rlimit file_limit_at_start{};  // All zeros if the limit has not been raised.
 
 // Raises the limit to the hard limit, the most that needs no privileges.
 inline void raise_file_limit() {

@@ -42,7 +42,7 @@ void create_synced_directories(const fs::path& path, std::error_code& error) {
   }
   fs::create_directories(path, error);
   for (auto it = missing.rbegin(); !error && it != missing.rend(); ++it) {
-    // A folder in which one may create others but not list them cannot be synced.
+    // A folder that this user may write to but not read cannot be synced.
     const Descriptor folder(open_file(parent_folder(*it), O_RDONLY | O_DIRECTORY));
     if (folder.get() < 0 && errno == EACCES) continue;
     sync_directory(parent_folder(*it));
@@ -121,14 +121,14 @@ void check_writable_directory(const fs::path& path) {
   }
   create_synced_directories(path, error);
   if (error) throw_file_error("io.not-writable", "cannot create the folder", path, error.value());
-  // Permissions are not enough: the file system may be read-only, and root may do what others may
-  // not. A full file system still creates empty files, so the probe has content.
+  // It is not enough to check permissions: the file system may be read-only, and root may write
+  // without them. A full file system still creates empty files, so the probe has content.
   const fs::path probe = path / str(".hasten", kTemporary, "0-", writer_tag());
   const Descriptor file(open_file(probe, O_WRONLY | O_CREAT, 0600));
   if (file.get() < 0) throw_file_error("io.not-writable", "cannot create files in", path, errno);
   const std::string block(4096, '\0');
   const ssize_t written = ::write(file.get(), block.data(), block.size());
-  const int reason = written < 0 ? errno : ENOSPC;  // a write that is cut short sets no errno
+  const int reason = written < 0 ? errno : ENOSPC;  // a short write does not set errno
   ::unlink(probe.c_str());
   if (written != static_cast<ssize_t>(block.size()))
     throw_file_error("io.not-writable", "cannot write files in", path, reason);

@@ -1,5 +1,5 @@
 // File: base/first_line.h (internal)
-// Reads files of one line, such as those of /proc and /sys.
+// Reads files that have one line, such as many files in /proc and /sys.
 //
 //   const std::string id = first_line("/proc/sys/kernel/random/boot_id");
 //
@@ -14,7 +14,7 @@
 
 namespace hasten {
 
-// Returns the first line without blanks at its ends; empty if the file cannot be read.
+// Returns the first line without blanks at its ends, or an empty text if the file cannot be read.
 inline std::string first_line(const std::filesystem::path& path) {
   std::ifstream file(path);
   std::string line;

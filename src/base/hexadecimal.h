@@ -6,7 +6,7 @@
 
 namespace hasten {
 
-// Returns two lower-case digits a byte.
+// Returns two lower-case digits for each byte.
 inline std::string to_hex(std::span<const unsigned char> bytes) {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string text;

@@ -1,6 +1,6 @@
 // File: base/json_line.h (internal)
 // Writes JSON as one line, for a message from one process to another. Bytes that are not valid
-// UTF-8 are replaced, because texts in a message, such as that of an error, may contain any bytes.
+// UTF-8 are replaced, because texts in a message, such as error messages, may contain any bytes.
 //
 //   const std::string line = json_line({{"host", host}, {"pid", pid}});
 //

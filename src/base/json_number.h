@@ -16,7 +16,7 @@
 
 namespace hasten {
 
-// Returns the number if it is a whole one of 64 bits with a sign, also if it is written as a float.
+// Returns the number if it is whole and fits into 64 signed bits, even if it is written as a float.
 template <class Json>
 std::optional<std::int64_t> whole_number_in(const Json& value) {
   if (value.is_number_unsigned()) {
@@ -31,8 +31,8 @@ std::optional<std::int64_t> whole_number_in(const Json& value) {
   return fits ? std::optional(static_cast<std::int64_t>(number)) : std::nullopt;
 }
 
-// Returns the number of a key. Throws JsonError unless it is whole and of 64 bits, and nlohmann's
-// exception if the key is missing.
+// Returns the number under a key. Throws JsonError unless it is whole and fits into 64 signed bits,
+// and nlohmann's exception if the key is missing.
 template <class Json>
 std::int64_t whole_number_at(const Json& object, const char* key) {
   const std::optional<std::int64_t> number = whole_number_in(object.at(key));
@@ -40,7 +40,7 @@ std::int64_t whole_number_at(const Json& object, const char* key) {
   return *number;
 }
 
-// The same for a number of 64 bits without a sign.
+// The same for an unsigned number of 64 bits.
 template <class Json>
 std::uint64_t unsigned_number_at(const Json& object, const char* key) {
   const Json& value = object.at(key);
@@ -49,7 +49,7 @@ std::uint64_t unsigned_number_at(const Json& object, const char* key) {
   return value.template get<std::uint64_t>();
 }
 
-// The same as whole_number_at for a key that may be missing.
+// The same as whole_number_at, for a key that may be missing.
 template <class Json>
 std::int64_t whole_number_at(const Json& object, const char* key, std::int64_t otherwise) {
   return object.contains(key) ? whole_number_at(object, key) : otherwise;

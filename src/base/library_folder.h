@@ -13,7 +13,7 @@
 
 namespace hasten {
 
-// Returns the folder of the library that contains this function; empty if it is unknown.
+// Returns the folder of the library that contains this function, or an empty path if it is unknown.
 HASTEN_INTERNAL_API std::filesystem::path library_folder();
 
 }  // namespace hasten

@@ -24,8 +24,8 @@ std::string escape_for_script(std::string json) {
   return out;
 }
 
-// Replaces each {{name}} of the page by the text of that name. A text ends with a line end, which
-// the page has after the name.
+// Replaces each {{name}} of the page by the text of that name. The newline at the end of a text is
+// left out, because the page has one after the name.
 std::string fill_page(std::string_view page, const std::map<std::string_view, std::string>& texts) {
   std::string filled;
   while (true) {

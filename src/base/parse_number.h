@@ -1,5 +1,6 @@
 // File: base/parse_number.h (internal)
-// Reads a number that must fill the whole text, without a sign "+", spaces or a locale.
+// Parses a number that must be the whole text. It accepts neither a "+" sign nor spaces, and
+// ignores the locale.
 //
 //   const auto port = parse_number<std::uint16_t>(word);
 //   if (!port) fail(word);

@@ -4,7 +4,7 @@
 //   poll(&file, 1, poll_timeout(deadline));
 //
 // It rounds up, so that waiting for less than a millisecond is not a busy loop. It returns 0 after
-// the deadline and at most 1000 s, after which the caller asks again. Thread rule: any thread.
+// the deadline. It returns at most 1000 s, and the caller then asks again. Thread rule: any thread.
 #pragma once
 
 #include <algorithm>

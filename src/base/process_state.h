@@ -23,7 +23,7 @@ HASTEN_INTERNAL_API std::string host_name();
 // Returns a text that identifies the running kernel; empty if it is unknown.
 std::string boot_id();
 
-// Returns a text that is equal in two processes if they see each other, so that a number means the
+// Returns a text that is the same in two processes if they see each other, so that a PID means the
 // same process to both. It identifies the running kernel and the container.
 HASTEN_INTERNAL_API std::string pid_namespace_id();
 
@@ -36,8 +36,9 @@ struct HASTEN_INTERNAL_API ProcessIdentity {
   static ProcessIdentity own();
 };
 
-// Returns the content of a file below /proc. If the file's process ends meanwhile, returns what was
-// read before. (A std::ifstream throws then, since the read fails with ESRCH.)
+// Returns the content of a file below /proc. If the process that the file describes ends meanwhile,
+// returns the part that was read before. (A std::ifstream would throw, because the read fails with
+// ESRCH.)
 std::string proc_file_content(const std::string& path);
 
 // The fields of /proc/PID/stat that hasten reads.
@@ -51,9 +52,9 @@ struct ProcessStatus {
 // Returns the status of the process that has this number in /proc, or nothing if there is none.
 HASTEN_INTERNAL_API std::optional<ProcessStatus> process_status(const std::string& number);
 
-// Returns the state of a process as in proc(5): 'R', 'S', 'T' and so on; 'Z' if it has ended but
-// has not been waited for; 0 if there is none, or another one with its number. A process of which
-// only the main thread has ended counts as running ('S').
+// Returns the state of a process as in proc(5): 'R', 'S', 'T' and so on. Returns 'Z' if it has
+// ended but has not been waited for, and 0 if it does not exist or if another process has its
+// number. A process counts as running ('S') if only its main thread has ended.
 HASTEN_INTERNAL_API char process_state(const ProcessIdentity& process);
 
 inline bool has_ended(char state) { return state == 0 || state == 'Z' || state == 'X'; }

@@ -1,7 +1,7 @@
 // File: base/running_clock.h (internal)
 // A clock that stands still while this process is suspended: by SIGSTOP, the cgroup freezer, a
 // scheduler that alternates between jobs, or a paused virtual machine. The system's steady clock
-// keeps running, so a limit measured with it would be over when the process wakes.
+// keeps running, so a limit measured with it would have expired when the process wakes up.
 //
 //   RunningClock clock;
 //   const auto began = clock.now();
@@ -23,7 +23,7 @@ class RunningClock {
 
   explicit RunningClock(Clock::time_point start = Clock::now()) : time_(start), looked_(start) {}
 
-  // `at` is the steady clock's time, which tests choose.
+  // `at` is the time of the steady clock. Only tests pass it.
   Clock::time_point now(Clock::time_point at = Clock::now()) {
     has_paused_ = at - looked_ > kMaxStep;
     time_ += std::clamp(at - looked_, Clock::duration::zero(), kMaxStep);

@@ -1,5 +1,5 @@
 // File: base/sha256.h (internal)
-// SHA-256, of bytes that arrive in pieces and of whole files.
+// SHA-256 of bytes that arrive in pieces, and of whole files.
 //
 //   Sha256 digest;
 //   digest.add("abc");
@@ -31,7 +31,7 @@ class HASTEN_INTERNAL_API Sha256 {
 
   void add(const void* bytes, std::size_t size);
   void add(std::string_view bytes) { add(bytes.data(), bytes.size()); }
-  // The digest of everything that was added. Nothing may be added afterwards.
+  // Returns the digest of everything that was added. Nothing may be added afterwards.
   std::string hex();
 
  private:

@@ -1,6 +1,6 @@
 // File: base/signal_blocker.h (internal)
-// Blocks all signals in this thread during its lifetime, and in threads started meanwhile for as
-// long as they run: signals are for the program's own threads.
+// Blocks all signals in this thread while the object exists. Threads that are started meanwhile
+// block signals for as long as they run. The program's own threads handle the signals.
 //
 //   const SignalBlocker blocker;
 //   std::thread thread(work);

@@ -1,8 +1,7 @@
 // File: base/strict_json.h (internal)
-// Parses JSON that comes from outside of the process. nlohmann's parser accepts any depth, although
-// its values are copied, compared and printed recursively, so that some hundred kilobytes of
-// brackets end the process; and it keeps the last of two equal keys in silence. These functions
-// refuse both.
+// Parses JSON that comes from outside of the process. nlohmann's parser accepts any depth, but its
+// values are copied, compared and printed recursively, so a few hundred kilobytes of brackets crash
+// the process. It also silently keeps only the last of two equal keys. These functions refuse both.
 //
 //   try {
 //     const Json config = read_strict_json<Json>("model/config.json");
@@ -10,7 +9,8 @@
 //     throw DataError("models.config-json", {.what = "model/config.json", .got = error.what()});
 //   }
 //
-// Texts must be UTF-8, a file has at most 512 MiB, and an object of an ordered document 10,000 keys. Thread rule: pure functions.
+// Texts must be UTF-8. A file may have at most 512 MiB, and an object of an ordered document at
+// most 10,000 keys. Thread rule: pure functions.
 #pragma once
 
 #include <cstddef>
@@ -32,15 +32,16 @@ namespace hasten {
 
 inline constexpr std::size_t kDeepestJson = 1000;
 inline constexpr std::uintmax_t kLargestJsonFile = std::uintmax_t{512} << 20;
-// nlohmann's ordered objects compare a key with all keys before it: 100,000 keys take half a minute.
+// nlohmann's ordered objects compare each key with all keys before it, so 100,000 keys take half a
+// minute.
 inline constexpr std::size_t kMostOrderedKeys = 10'000;
 
 struct JsonRules {
-  std::size_t deepest = kDeepestJson;  // the number of lists and objects that may be around another
-  bool unique_keys = true;             // false: the last of equal keys counts
+  std::size_t deepest = kDeepestJson;  // the most lists and objects that may enclose another
+  bool unique_keys = true;             // if false, the last of equal keys counts
 };
 
-// The reason why a text is refused. what() is the end of "got ...".
+// The reason why a text is refused. what() completes the sentence "got ...".
 class JsonError : public std::runtime_error {
  public:
   explicit JsonError(const std::string& what) : std::runtime_error(what) {}
@@ -49,10 +50,11 @@ class JsonError : public std::runtime_error {
   JsonError(const std::string& what, KeyPath repeated)
       : std::runtime_error(what), repeated_(std::move(repeated)) {}
 
-  // The parser's explanation of invalid JSON, and the byte where it ends, counted from 1.
+  // The parser's explanation of invalid JSON, and the byte at which the parser stopped, counted
+  // from 1.
   const std::string& detail() const noexcept { return detail_; }
   std::size_t byte() const noexcept { return byte_; }
-  // The path of the second of two equal keys; empty if keys are not the reason.
+  // The path of the second of two equal keys; empty if the reason is a different one.
   const KeyPath& repeated() const noexcept { return repeated_; }
 
  private:
@@ -61,7 +63,7 @@ class JsonError : public std::runtime_error {
   KeyPath repeated_;
 };
 
-// True if a list or an object is inside of more than `most` others. The text need not be valid.
+// True if a list or an object is inside more than `most` others. The text need not be valid.
 inline bool is_nested_deeper(std::string_view text, std::size_t most) noexcept {
   std::size_t depth = 0;
   for (std::size_t at = 0; at < text.size(); ++at) {
@@ -87,8 +89,9 @@ inline bool is_nested_deeper(std::string_view text, std::size_t most) noexcept {
 
 namespace detail {
 
-// Removes what is in front of the parser's explanation, up to `end`: the number of the error and,
-// of a syntax error, the position. Shortens the rest, as it repeats the text that was read last.
+// Removes the text up to and including `end`, which precedes the parser's explanation: the error
+// number and, for a syntax error, the position. Shortens the explanation, because it repeats the
+// text that was read last.
 inline std::string explanation_of(std::string message, std::string_view end) {
   if (const auto at = message.find(end); at != std::string::npos) message.erase(0, at + end.size());
   constexpr std::size_t kMost = 300;
@@ -123,7 +126,7 @@ Json parse_strict_json(std::string_view text, const JsonRules& rules = {}) {
   } catch (const typename Json::parse_error& error) {
     throw JsonError(str("invalid JSON at byte ", error.byte),
                     detail::explanation_of(error.what(), ": "), error.byte);
-  } catch (const typename Json::exception& error) {  // a number that no type holds
+  } catch (const typename Json::exception& error) {  // a number that does not fit into any type
     throw JsonError(detail::explanation_of(error.what(), "] "));
   }
 }
@@ -141,7 +144,7 @@ Json parse_json_or_discard(std::string_view text, const JsonRules& rules = {}) {
 // Returns the content of a file that is expected to be JSON. Throws JsonError for a file that is
 // too large, before it is read, and the errors of read_file.
 inline std::string read_json_text(const std::filesystem::path& path) {
-  std::error_code unknown;  // A pipe has no size; a file that is missing is the error of read_file.
+  std::error_code unknown;  // A pipe has no size. read_file reports a missing file.
   const std::uintmax_t size = std::filesystem::file_size(path, unknown);
   if (!unknown && size > kLargestJsonFile)
     throw JsonError(str(size, " bytes, more than the ", kLargestJsonFile, " of any JSON file"));

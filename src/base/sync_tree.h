@@ -13,7 +13,7 @@
 namespace hasten {
 
 // Syncs the files below the folder first, then the folders from the innermost out, so that the
-// entries of a folder are on the disk before its name. Leaves symbolic links out.
+// entries of a folder are on the disk before its name. Skips symbolic links.
 HASTEN_INTERNAL_API void sync_tree(const std::filesystem::path& root);
 
 }  // namespace hasten

@@ -22,7 +22,7 @@ std::string formatted(const char* format, int precision, double value) {
   return large;
 }
 
-// The distance of Damerau and Levenshtein, without edits between two swapped characters.
+// Returns the Damerau-Levenshtein distance, without edits between two swapped characters.
 std::size_t edits(std::string_view a, std::string_view b) {
   std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
   for (std::size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
@@ -39,8 +39,8 @@ std::size_t edits(std::string_view a, std::string_view b) {
   return d[a.size()][b.size()];
 }
 
-// Returns the text's terminal columns: one for each code point, which is right for what hasten
-// prints.
+// Returns the number of terminal columns of the text: one for each code point, which is right for
+// the texts that hasten prints.
 std::size_t width(std::string_view text) { return code_point_count(text); }
 
 bool is_number(std::string_view cell) {
@@ -147,8 +147,8 @@ std::optional<std::string> nearest(std::string_view word,
   std::size_t best = std::max<std::size_t>(1, word.size() / 3) + 1;
   std::optional<std::string> found;
   for (const std::string& candidate : candidates) {
-    // Every character that one of them has more is an edit. A hostile file may have a key of
-    // megabytes, whose table of distances would take gigabytes.
+    // The distance is at least the difference of the lengths. A hostile file may have a key of
+    // several megabytes, and the table of distances would take gigabytes.
     const auto [shorter, longer] = std::minmax({word.size(), candidate.size()});
     if (longer - shorter >= best) continue;
     const std::size_t distance = edits(word, candidate);

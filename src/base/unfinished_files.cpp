@@ -36,8 +36,8 @@ std::string link_of(const char* path) {
   return fs::read_symlink(path, error).string();
 }
 
-// Identifies where a PID means one process: the boot of the machine and the PID namespace (a
-// container has its own). Empty if it cannot be determined.
+// Identifies the scope in which a PID means one process: the boot of the machine and the PID
+// namespace (a container has its own). Returns an empty text if it cannot be determined.
 std::string pid_scope() {
   const std::string boot = boot_id(), numbers = link_of("/proc/self/ns/pid");
   const bool known = !boot.empty() && !numbers.empty() && link_of("/proc/self") == str(::getpid());
@@ -56,8 +56,8 @@ std::string host_tag() {
   return host + '.' + short_digest(scope + name).substr(0, 8);
 }
 
-// Returns when a process of this host was started, in the kernel's clock ticks; empty if there is
-// none or it is a zombie.
+// Returns when a process of this host was started, in the kernel's clock ticks. Returns an empty
+// text if there is no such process or if it is a zombie.
 std::string start_of(const std::string& pid) {
   const auto status = process_status(pid);
   return status && !has_ended(status->state) ? str(status->started) : "";
@@ -102,7 +102,7 @@ std::optional<Partial> partial_of(const fs::path& path) {
   return std::nullopt;
 }
 
-// Returns the last change of a file, or of a folder and everything in it.
+// Returns the time of the last change to a file, or to a folder and everything in it.
 fs::file_time_type last_change(const fs::path& path) {
   std::error_code error;
   fs::file_time_type latest = fs::last_write_time(path, error);

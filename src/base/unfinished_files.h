@@ -1,6 +1,6 @@
 // File: base/unfinished_files.h (internal)
-// The names of files and folders that are being written, which contain their writer, so that those
-// of a process that was killed are recognized and removed.
+// The names of files and folders that are being written. Each name contains its writer, so that the
+// files of a killed process are recognized and removed.
 //
 //   const fs::path staged = folder / str('.', name, kPartial, writer_tag());
 //   remove_abandoned(folder, is_checkpoint);       // hasten/base/files.h
@@ -16,7 +16,8 @@ inline constexpr const char* kPartial = ".partial-";    // Folders.
 inline constexpr const char* kReplaced = ".replaced-";  // Folders.
 inline constexpr const char* kTemporary = ".tmp-";      // Files; a number precedes the tag.
 
-// Returns PID-START-HOST of this process, read on each call, because a fork is another process.
+// Returns PID-START-HOST of this process. Determines it on each call, because a fork is another
+// process.
 std::string writer_tag();
 
 }  // namespace hasten

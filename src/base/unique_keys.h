@@ -1,12 +1,12 @@
 // File: base/unique_keys.h (internal)
-// Finds keys that a JSON object has twice. nlohmann's parser keeps the last of them in silence.
+// Finds keys that a JSON object has twice. nlohmann's parser silently keeps the last of them.
 //
 //   const auto check = unique_keys<Json>([](const KeyPath& path) { fail(path.back()); });
 //   const Json value = Json::parse(text, check);
 //
 // `report` gets the path of the second of two equal keys: the keys of the objects around it, from
-// the outermost on, and the key. `count` gets the number of different keys of an object whenever it
-// has grown. Both may throw. Thread rule: a callback serves one call of the parser.
+// the outermost on, and then the key itself. `count` gets the number of different keys of an object
+// after each key. Both may throw. Thread rule: a callback serves one call of the parser.
 #pragma once
 
 #include <cstddef>

@@ -141,8 +141,9 @@ inline std::uint32_t code_point_count(std::string_view text) noexcept {
   return count;
 }
 
-// Returns the first bytes of a UTF-8 text without a partial character at the end, which JSON could
-// not hold. Other texts are cut anywhere: utf8_prefix("caf\xC3\xA9", 4) is "caf".
+// Returns the first bytes of a UTF-8 text without a partial character at the end, because JSON
+// could not hold one. Texts that are not UTF-8 are cut anywhere: utf8_prefix("caf\xC3\xA9", 4) is
+// "caf".
 inline std::string_view utf8_prefix(std::string_view text, std::size_t bytes) {
   if (text.size() <= bytes) return text;
   const auto continues = [&](std::size_t at) { return (text[at] & 0xC0) == 0x80; };

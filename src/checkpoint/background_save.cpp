@@ -62,7 +62,7 @@ void BackgroundSave::start(std::function<void()> work) {
   static_cast<void>(wait());
   job_ = std::make_shared<Job>();
   job_->work = std::move(work);
-  // exit() destroys it, before what was made earlier, such as LibTorch's objects.
+  // exit() destroys it before the objects that were made earlier, such as LibTorch's.
   struct WaitAtExit {
     ~WaitAtExit() {
       std::unique_lock lock(jobs_in_flight().mutex);

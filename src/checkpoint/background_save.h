@@ -1,15 +1,15 @@
 // File: checkpoint/background_save.h (internal)
-// The writing of one checkpoint on a thread of its own, while training goes on.
+// Writes one checkpoint on a separate thread while training continues.
 //
 //   BackgroundSave save;
 //   save.start([writes] { writes->run(); });
 //   if (save.has_finished()) report(save.wait());
 //   save.wait();                                  // before the next one starts
 //
-// The destructor waits, and so does the end of the process through exit(), so that a save that has
-// begun is complete unless the process is killed. Signals are blocked on the thread: the program's
-// handlers run on its other threads. Thread rule: the training thread; the work runs on a thread of
-// its own.
+// The destructor waits for the save, and so does exit(). A save that has begun is therefore
+// completed unless the process is killed. Signals are blocked on the thread: the program's handlers
+// run on its other threads. Thread rule: call it on the training thread; the work runs on a
+// separate thread.
 #pragma once
 
 #include <atomic>
@@ -33,7 +33,8 @@ class BackgroundSave {
   bool is_in_flight() const { return job_ != nullptr; }
   // True if wait() would return at once.
   bool has_finished() const;
-  // Waits for the work, and returns what it has thrown; null if it succeeded or if there is none.
+  // Waits for the work and returns the exception that it threw; null if it succeeded or if there is
+  // no work.
   std::exception_ptr wait();
 
  private:

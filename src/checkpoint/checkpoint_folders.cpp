@@ -33,7 +33,8 @@ std::int64_t abandoned_step(const fs::path& folder, const std::string& prefix) {
   return number_after_prefix(folder.filename().string(), kAbandoned + prefix, '.');
 }
 
-// Throws if the folder exists and cannot be listed: a run that sees no checkpoints starts anew.
+// Throws if the folder exists and cannot be listed, because a run that sees no checkpoints would
+// start from the beginning.
 template <class StepOf>
 std::vector<fs::path> folders_by_step(const fs::path& output_dir, StepOf step_of_folder) {
   std::vector<fs::path> found;
@@ -68,8 +69,8 @@ fs::path folder_above(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
 
-// Renames the damaged checkpoint, and returns what happened to it as the end of a sentence. A run
-// that may not rename it goes on without it.
+// Renames the damaged checkpoint, and returns a sentence that says what happened to it. If it
+// cannot be renamed, the run continues without it.
 std::string set_aside(const fs::path& folder) {
   const fs::path name = free_name(folder.string() + kDamaged);
   std::error_code error;
@@ -79,8 +80,8 @@ std::string set_aside(const fs::path& folder) {
   return "It is now " + name.string();
 }
 
-// Returns the newest of these checkpoints that passes its verification; calls `on_damage` for each
-// other one before it.
+// Returns the newest of these checkpoints that passes verification, and calls `on_damage` for each
+// newer one that fails.
 fs::path newest_whole(
     std::vector<fs::path> found,
     const std::function<void(const fs::path& folder, const Error& error)>& on_damage) {
@@ -107,7 +108,8 @@ void check_replaceable(const fs::path& target) {
                     .hint = "a checkpoint needs its own folder: choose a new one"});
 }
 
-// Returns the target after deleting what killed processes have left in its folder.
+// Deletes the unfinished saves that killed processes left next to the target, and returns the
+// target.
 fs::path cleaned(fs::path target, const std::string& prefix) {
   if (!target.has_filename()) target = target.parent_path();  // it ends in a slash
   check_replaceable(target);

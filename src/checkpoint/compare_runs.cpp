@@ -20,7 +20,7 @@ std::string tensor_text(const std::string& name, const std::string& of) {
   return str("tensor ", safetensors::quoted(name), " of ", of);
 }
 
-// Adds the tensors whose hashes differ, or that only one of both has.
+// Adds the tensors that have different hashes, or that only one of the two checkpoints has.
 void add_differences(const TensorHashes& a, const TensorHashes& b, const std::string& of,
                      std::vector<std::string>& parts) {
   std::set<std::string> names;
@@ -44,7 +44,7 @@ std::vector<std::string> different_parts(const HashLink& a, const HashLink& b) {
   return parts;
 }
 
-// The names of files with tensors that determine how a run goes on.
+// Returns the names of files with tensors that determine how a run continues.
 std::set<std::string> state_files(const fs::path& checkpoint) {
   std::set<std::string> names;
   std::error_code error;

@@ -8,13 +8,13 @@
 
 namespace hasten {
 
-// True if an error of verify_checkpoint() means that the files are not those that were saved. A
-// version of a later release does not mean that, nor does a file that cannot be opened or mapped,
-// for example because too many files are open: a later attempt may succeed.
+// True if an error of verify_checkpoint() means that the files differ from those that were saved.
+// Returns false for a checkpoint of a later version, and for a file that cannot be opened or
+// mapped, for example because too many files are open: a later attempt may succeed.
 bool is_damage(const Error& error);
 
 // Renames a checkpoint that cannot be used to `checkpoint-N.damaged`, and returns a sentence that
-// says why and where it is now. A run that may not rename it goes on without it.
+// says why and where it is now. If it cannot be renamed, the run continues without it.
 std::string set_damaged_aside(const std::filesystem::path& folder, const Error& error);
 
 }  // namespace hasten

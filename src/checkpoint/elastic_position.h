@@ -1,6 +1,6 @@
 // File: checkpoint/elastic_position.h (internal)
-// The place of ElasticPosition (hasten/checkpoint/training_state.h) in the JSON files of
-// checkpoints.
+// Writes ElasticPosition (hasten/checkpoint/training_state.h) to the JSON files of checkpoints, and
+// reads it.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -10,22 +10,22 @@ namespace {
 
 constexpr const char *kIndices = ":indices", *kValues = ":values", *kIsCoalesced = ":is_coalesced";
 
-// The gradient of this name in the file; undefined if it has none. The memory is that of the file.
+// Returns the gradient of this name in the file; undefined if there is none. It shares the file's
+// memory.
 at::Tensor gradient_of(const TensorDict& saved, const std::string& name,
                        const at::Tensor& parameter) {
   if (const auto dense = saved.find(name); dense != saved.end()) return dense->second;
   if (!saved.contains(name + kIndices)) return {};
   const at::Tensor indices = take(saved, name + kIndices), values = take(saved, name + kValues);
-  // LibTorch does not check the indices by itself, and would read and write outside of the
-  // gradient.
+  // LibTorch does not check the indices itself, and would read and write outside of the gradient.
   at::_validate_sparse_coo_tensor_args(indices, values, parameter.sizes());
   const at::Tensor gradient = at::sparse_coo_tensor(indices, values, parameter.sizes(),
                                                     values.options().layout(at::kSparse));
   return gradient._coalesced_(take(saved, name + kIsCoalesced).item<bool>());
 }
 
-// Returns a gradient as autograd makes it: with the parameter's strides if it is dense, because the
-// order of a sum over it depends on them.
+// Returns a gradient like one that autograd makes: if it is dense, with the parameter's strides,
+// because the order of a sum over the gradient depends on them.
 at::Tensor own_copy(const at::Tensor& gradient, const at::Tensor& parameter) {
   if (gradient.is_sparse()) return gradient.to(parameter.device(), /*non_blocking=*/false, true);
   return at::empty_like(parameter).copy_(gradient);

@@ -7,9 +7,9 @@
 //   restore_gradients(parameters, saved);
 //
 // A dense gradient has the parameter's name. A sparse one is NAME:indices, NAME:values and
-// NAME:is_coalesced. A parameter without a gradient has no tensor, and gets none. check_gradients
-// throws DataError "checkpoint.gradients". Thread rule: the training thread, outside of a backward
-// pass.
+// NAME:is_coalesced. A parameter without a gradient has no tensor, and gets no gradient when the
+// state is restored. check_gradients throws DataError "checkpoint.gradients". Thread rule: the
+// training thread, outside of a backward pass.
 #pragma once
 
 #include <cstdint>
@@ -25,12 +25,12 @@ inline std::string gradients_file(std::int64_t rank) {
   return "gradients_" + std::to_string(rank) + ".safetensors";
 }
 
-// The tensors share the memory of the gradients.
+// The returned tensors share the memory of the gradients.
 TensorDict gradient_tensors(const ParameterNames& parameters);
 // Throws unless each tensor is the gradient of one of the parameters.
 void check_gradients(const ParameterNames& parameters, const TensorDict& saved,
                      const std::filesystem::path& file);
-// Copies the tensors. A parameter that has none loses its gradient.
+// Copies the tensors. A parameter that has no tensor loses its gradient.
 void restore_gradients(const ParameterNames& parameters, const TensorDict& saved);
 
 }  // namespace hasten

@@ -1,7 +1,7 @@
 // File: checkpoint/group_save.h (internal)
-// Saves checkpoints of all processes of a group in the background (docs/durability.md): each
-// process copies its part and goes on, threads write the copies, and the main process commits when
-// all have been written.
+// Saves checkpoints of all processes of a group in the background (docs/durability.md). Each
+// process copies its part and continues, threads write the copies, and the main process commits
+// when all copies have been written.
 //
 //   GroupSave save(group, [&](const std::string& text) { logger.warning(text); });
 //   save.start([&] { save_safetensors(staged / "model.safetensors", tensors); },   // copies
@@ -11,8 +11,8 @@
 //   save.wait();                   // throws what has failed
 //
 // The threads agree through connections of their own (Group::duplicate), so they do not disturb the
-// collectives of the training thread. Every process learns of an error, and all get the same one.
-// Thread rule: the thread of the group's collectives.
+// collectives of the training thread. All processes get the same error. Thread rule: the thread of
+// the group's collectives.
 #pragma once
 
 #include <exception>
@@ -30,10 +30,11 @@ class GroupSave {
   // `warn` gets a sentence about a save that has failed.
   GroupSave(Group group, std::function<void(const std::string&)> warn);
 
-  // Calls `copy` in each process: what it saves as safetensors is copied and written later, and
-  // other files are written at once. Then writes on a thread, and calls `publish` in the processes
-  // in which `commits` is true and, when all of these have the checkpoint, `rotate`. Waits for an
-  // earlier save first. Throws what `copy` throws, in all processes. A collective.
+  // Calls `copy` in each process: safetensors that it saves are copied and written later, and other
+  // files are written at once. A thread then writes the copies, and calls `publish` in the
+  // processes in which `commits` is true. When all of these have published the checkpoint, the
+  // thread calls `rotate` in them. Waits for an earlier save first. If `copy` throws, all processes
+  // throw. A collective.
   void start(const std::function<void()>& copy, bool commits, std::function<void()> publish,
              std::function<void()> rotate);
   // Passes the error of a save that has finished to `warn`. The other processes may still be
@@ -41,7 +42,7 @@ class GroupSave {
   void report_if_finished();
   // Waits for the save in flight, and passes its error to `warn`. Returns false if it has failed.
   bool finish();
-  // Waits for the save in flight, and throws its error, also if it has been passed to `warn`.
+  // Waits for the save in flight, and throws its error, even if it has been passed to `warn`.
   void wait();
   bool is_in_flight() const { return background_.is_in_flight(); }
   bool has_finished() const { return background_.has_finished(); }
@@ -51,7 +52,7 @@ class GroupSave {
   std::function<void(const std::string&)> warn_;
   std::optional<Group> own_group_;  // made for the first save
   BackgroundSave background_;
-  std::exception_ptr logged_;  // the error of the latest save, if `warn` has got it
+  std::exception_ptr logged_;  // the error of the latest save, if it was passed to `warn`
 };
 
 }  // namespace hasten

@@ -29,7 +29,7 @@ LinkJson json_without_hash(const HashLink& link) {
           {"weights", link.weights}};
 }
 
-// JSON has no NaN, so null stands for a loss that is not finite.
+// JSON has no NaN, so a loss that is not finite is null.
 HashLink link_of(const LinkJson& json) {
   return {.step = whole_number_at(json, "step"),
           .num_processes = whole_number_at(json, "num_processes"),
@@ -105,7 +105,8 @@ HashChain read_hash_chain(const fs::path& file) {
 }
 
 TensorHashes tensor_hashes(const TensorDict& tensors) {
-  // The largest first, so that no thread begins with a large one while the others end.
+  // The largest come first, so that no thread starts a large one when the others have nearly
+  // finished.
   std::vector<std::pair<const std::string*, const at::Tensor*>> order;
   for (const auto& [name, tensor] : tensors) order.emplace_back(&name, &tensor);
   std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) {

@@ -1,6 +1,6 @@
 // File: checkpoint/loss_scale_position.h (internal)
-// The place of LossScalePosition (hasten/checkpoint/training_state.h) in the JSON files of
-// checkpoints.
+// Writes LossScalePosition (hasten/checkpoint/training_state.h) to the JSON files of checkpoints,
+// and reads it.
 #pragma once
 
 #include <nlohmann/json.hpp>

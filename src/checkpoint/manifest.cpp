@@ -48,15 +48,15 @@ std::vector<std::string> file_names(const fs::path& folder) {
                                           .hint = kUseAnother});
 }
 
-// Returns the manifest without its checksum. The text must be the one that hasten writes for its
-// content, so no change of a byte remains unseen.
+// Returns the manifest without its checksum. The file must be exactly the text that hasten writes
+// for its content, so every changed byte is detected.
 Json read_manifest(const fs::path& folder) {
   const fs::path path = folder / kManifestFile;
   std::error_code error;
   if (!fs::exists(path, error)) throw_bad_manifest(folder, "no such file");
   const std::string text = read_file(path);
-  // A manifest has six levels. The limit bounds the depth of the calls that write it again.
-  // Sizes are whole numbers; a larger one than 64 bits would be parsed as a float.
+  // A manifest has six levels. The limit bounds the recursion when it is written again. Sizes are
+  // whole numbers; a number that does not fit into 64 bits would be parsed as a float.
   const auto check = [&](int depth, Json::parse_event_t event, Json& value) {
     if (depth > 6) throw_bad_manifest(folder, "more than six levels of JSON");
     if (event == Json::parse_event_t::value && value.is_number_float())
@@ -155,8 +155,8 @@ std::map<std::string, FileRecord> files_of(const fs::path& folder, const Json& m
   return files;
 }
 
-// Returns the records of a file of the folder. A file of that name with another content, which a
-// hook has written, has none.
+// Returns the records of a file in the folder, or none if the file is not valid, for example
+// because a hook has written something else under its name.
 TensorRecords records_if_valid(const fs::path& file,
                                const std::map<std::string, TensorSlice>& slices) {
   try {

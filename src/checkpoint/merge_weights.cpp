@@ -31,7 +31,8 @@ bool is_weights_file(const std::string& name) {
   return starts_with(name, "model") && ends_with(name, ".safetensors");
 }
 
-// The records of the files of weights, and whether one of them holds a part of a tensor.
+// Returns the records of the weight files, and sets `has_slices` if one of them holds a part of a
+// tensor.
 RecordsByFile weight_records(const fs::path& folder, bool& has_slices) {
   RecordsByFile records = records_of_checkpoint(folder);
   std::erase_if(records, [](const auto& item) { return !is_weights_file(item.first); });
@@ -67,7 +68,7 @@ bool overlap(const TensorRecord& a, const TensorRecord& b) {
   return true;
 }
 
-// Puts a tensor together. Its parts must have one type and shape, and cover it once.
+// Joins the parts of a tensor. They must have one type and shape, and cover it once.
 at::Tensor joined(const fs::path& folder, const std::string& name, const std::vector<Part>& parts) {
   const TensorRecord& first = *parts.front().record;
   std::int64_t covered = 0;
@@ -120,7 +121,7 @@ TensorDict weights_to_merge(const fs::path& folder) {
   return has_slices ? join_slices(folder, records) : load_weights(folder);
 }
 
-// The metadata of the files, which name the other names of tied weights.
+// Returns the metadata of the files, which lists the other names of tied weights.
 SafetensorsMetadata metadata_of(const fs::path& folder) {
   SafetensorsMetadata metadata = {{"format", "pt"}};
   std::error_code ignored;

@@ -19,7 +19,7 @@ namespace {
 namespace optim = torch::optim;
 using OptionsJson = nlohmann::json;
 
-// JSON has no infinity, so a text stands for a number that is not finite.
+// JSON has no infinity, so a number that is not finite is written as a text.
 OptionsJson json_of_value(double value) {
   return std::isfinite(value) ? OptionsJson(value) : OptionsJson(str(value));
 }
@@ -59,8 +59,8 @@ void visit_rounding(AdamWOptions& options, Option& option) {
       .rounding_seed(seed);
 }
 
-// Passes every option of a group to `option(name, value)`. Its overloads are those of
-// OptionVisitor, and those of a pair and of an optional text or whole number.
+// Passes every option of a group to `option(name, value)`. It needs the overloads of OptionVisitor,
+// and overloads for a pair, an optional text and an optional whole number.
 template <class Option>
 void visit_group(optim::OptimizerOptions& options, Option& option) {
   const auto is = [&]<class Options>(Options*& typed) {
@@ -118,7 +118,7 @@ void visit_group(optim::OptimizerOptions& options, Option& option) {
   }
 }
 
-// Hands every overload of OptionVisitor, and those that only LibTorch's options need, to
+// Forwards every overload of OptionVisitor, and the overloads that only LibTorch's options need, to
 // `Derived::value(name, value)`.
 template <class Derived>
 class EveryOption : public OptionVisitor {
@@ -172,7 +172,7 @@ struct OptionLoader : EveryOption<OptionLoader> {
   std::size_t used = 0;
 };
 
-// Sets the options of a group, and throws nlohmann's exception if one is missing or has another
+// Sets the options of a group. Throws nlohmann's exception if one is missing or has a different
 // type.
 void set_group(optim::OptimizerOptions& options, const OptionsJson& saved) {
   OptionLoader loader(saved);
@@ -186,7 +186,7 @@ bool is_added_option(const std::string& name) {
 }
 
 OptionsJson options_of(optim::Optimizer& optimizer) {
-  static_cast<void>(name_of_optimizer(optimizer));  // throws for an optimizer that nothing knows
+  static_cast<void>(name_of_optimizer(optimizer));  // throws for an unknown optimizer
   OptionsJson groups = OptionsJson::array();
   for (auto& group : optimizer.param_groups()) {
     OptionSaver saver;

@@ -7,8 +7,9 @@
 //   set_options(optimizer, saved);
 //
 // Doubles keep every bit. check_options throws DataError "checkpoint.optimizer-options" if the
-// saved options are not those of this kind of optimizer with as many groups; options_of throws
-// UsageError "checkpoint.unknown-optimizer". Thread rule: that of the optimizer.
+// saved options belong to a different kind of optimizer or to a different number of groups.
+// options_of throws UsageError "checkpoint.unknown-optimizer". Thread rule: the same as for the
+// optimizer.
 #pragma once
 
 #include <torch/optim/optimizer.h>

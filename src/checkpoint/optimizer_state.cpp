@@ -23,7 +23,7 @@ template <class State, class... Kinds>
 concept OneOf = (std::same_as<std::remove_const_t<State>, Kinds> || ...);
 
 // visit_members() passes each member of a state to the visitor, by name; a tensor that may be
-// undefined is optional. One list serves for saving (a const state) and for loading.
+// undefined is optional. The same list is used for saving (a const state) and for loading.
 template <class Visitor, class State>
 requires OneOf<State, optim::AdamParamState, optim::AdamWParamState>
 void visit_members(Visitor& visit, State& state) {
@@ -123,12 +123,12 @@ class Loading {
     for (auto each = from_.lower_bound(prefix);
          each != from_.end() && each->first.starts_with(prefix); ++each) {
       const std::string member = each->first.substr(prefix.size());
-      // With a dot, it belongs to a parameter whose name begins with this one's.
+      // A member with a dot belongs to another parameter whose name begins with this one's.
       if (member.find('.') == std::string::npos) found.push_back(member);
     }
     return found;
   }
-  // True if the member is one that Saving wrote as a double. A parameter's own state is float.
+  // True if Saving wrote the member from a double. State in the parameter's own type is float.
   bool is_number(const std::string& member) const {
     const at::Tensor& value = from_.at(key(member.c_str()));
     return value.dim() == 0 && value.scalar_type() == at::kDouble;
@@ -170,7 +170,8 @@ class Loading {
     return moved(tensor);
   }
 
-  // hasten::AdamW keeps moments in float or bfloat16 whichever of both its parameters have.
+  // hasten::AdamW keeps its moments in float or bfloat16, independently of which of the two the
+  // parameters have.
   bool fits_type(at::ScalarType type) const {
     const auto is_one = [](at::ScalarType each) {
       return each == at::kFloat || each == at::kBFloat16;
@@ -242,9 +243,9 @@ std::unique_ptr<optim::OptimizerParamState> load_param_state(Loading& loading) {
 struct OptimizerKind {
   const char* name;
   bool (*is_of)(const optim::OptimizerOptions& options);
-  // Returns false if the state is of another class.
+  // Returns false if the state is of a different class.
   bool (*save)(const optim::OptimizerParamState& state, Saving& saving);
-  // Returns null if the file has nothing of the parameter, because it had no gradient.
+  // Returns null if the file has nothing for the parameter, because it had no gradient.
   std::unique_ptr<optim::OptimizerParamState> (*load)(Loading& loading);
 };
 

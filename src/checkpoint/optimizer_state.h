@@ -18,16 +18,16 @@
 
 namespace hasten {
 
-// Returns "AdamW", "SGD" and so on, by which a checkpoint says what its tensors mean. Throws
-// UsageError for any other optimizer.
+// Returns the kind, such as "AdamW" or "SGD". A checkpoint stores it, because it determines what
+// the tensors mean. Throws UsageError for any other optimizer.
 std::string name_of_optimizer(const torch::optim::Optimizer& optimizer);
 
 TensorDict optimizer_tensors(const torch::optim::Optimizer& optimizer,
                              const ParameterNames& parameters);
 
-// Each tensor must belong to a parameter and have its shape and type, except LBFGS's, whose state
-// covers all parameters together. The states are on the device of their parameters unless
-// `states_on` is set.
+// Each tensor must belong to a parameter and have its shape and type. LBFGS is an exception,
+// because its state covers all parameters together. The states are on the device of their
+// parameters unless `states_on` is set.
 void restore_optimizer(torch::optim::Optimizer& optimizer, const ParameterNames& parameters,
                        const TensorDict& tensors, const std::filesystem::path& file,
                        std::optional<at::Device> states_on = std::nullopt);

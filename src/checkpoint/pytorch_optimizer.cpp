@@ -24,7 +24,7 @@ using pickle::Value;
 using Members = std::map<std::string, const Value*>;
 using GroupJson = nlohmann::json;
 
-constexpr double kMostSteps = 9007199254740992;  // 2^53: a double has all whole numbers up to it
+constexpr double kMostSteps = 9007199254740992;  // 2^53: doubles hold every integer up to it
 
 // A file whose root is a dictionary.
 class StateFile {
@@ -102,7 +102,7 @@ std::vector<double> numbers_of(StateFile& file, const Members& members, const st
                    .hint = "create the optimizer with the groups and options that Python's had"});
 }
 
-// Returns the value of an option as JSON of the type that the optimizer's option has.
+// Returns the value of an option as JSON, in the type that the optimizer's option has.
 GroupJson option_of(StateFile& file, const Value& value, const GroupJson& now) {
   if (value.kind == Kind::none) return GroupJson();
   if (value.kind == Kind::text) return std::string(value.text);
@@ -116,8 +116,8 @@ GroupJson option_of(StateFile& file, const Value& value, const GroupJson& now) {
   return file.number(value);
 }
 
-// Returns the value of an option. Of a pair such as betas, hasten names the numbers betas_1 and
-// betas_2.
+// Returns the value of an option. For a pair such as betas, hasten's names of the two numbers are
+// betas_1 and betas_2.
 const Value& option_named(const StateFile& file, const Members& group, const std::string& name) {
   if (const auto found = group.find(name); found != group.end()) return *found->second;
   const auto pair = group.find(name.substr(0, name.size() - std::min<std::size_t>(name.size(), 2)));
@@ -128,7 +128,7 @@ const Value& option_named(const StateFile& file, const Members& group, const std
                       "the options of this kind of optimizer");
 }
 
-// The options that change what a step does and that no optimizer of C++ has.
+// Refuses options that change what a step does and that no C++ optimizer has.
 void check_supported(StateFile& file, const Members& group, const std::string& optimizer) {
   if (const auto found = group.find("maximize");
       found != group.end() && file.number(*found->second) != 0)
@@ -145,7 +145,7 @@ void check_supported(StateFile& file, const Members& group, const std::string& o
                    .hint = "load it into the optimizer that the checkpoint was made with"});
 }
 
-// The groups of the file, compared with those of the optimizer.
+// The groups of the file, and checks that they match the optimizer's groups.
 class SavedGroups {
  public:
   SavedGroups(StateFile& file, const Value& saved, torch::optim::Optimizer& optimizer) {

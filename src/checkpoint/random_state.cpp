@@ -21,8 +21,8 @@ std::vector<NamedGenerator> all_generators() {
   return all;
 }
 
-// Serializes a state: machines differ in how many GPUs they have, so bytes are
-// sent and not tensors.
+// Serializes a state. Machines have different numbers of GPUs, so bytes are sent instead of
+// tensors.
 std::string serialize_state(const TensorDict& state) {
   Json json = Json::object();
   for (const auto& [name, tensor] : state) {
@@ -64,7 +64,7 @@ void restore_generator(at::Generator generator, const TensorDict& state, const s
 }
 
 void restore_random_state(const TensorDict& state) {
-  static_cast<void>(take(state, "cpu"));  // throws, because every process has this one
+  static_cast<void>(take(state, "cpu"));  // throws if it is missing: every process has this state
   // A run may continue on more GPUs than it began with, or on a TPU that it began without. Such a
   // device's generator then keeps its own state.
   for (const NamedGenerator& each : all_generators())

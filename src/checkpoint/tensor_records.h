@@ -24,7 +24,7 @@ namespace hasten {
 struct TensorRecord {
   std::uint64_t begin = 0, end = 0;  // the bytes in the file
   std::string crc32c;                // the checksum of these bytes, eight digits
-  std::vector<std::int64_t> shape;   // that of the whole tensor, as the format counts it
+  std::vector<std::int64_t> shape;   // the shape of the whole tensor, as in a safetensors header
   // The slice in this file: its first index and its size in each dimension. Both are empty if the
   // file holds the whole tensor.
   std::vector<std::int64_t> offset, sizes;
@@ -34,19 +34,19 @@ struct TensorRecord {
 
 using TensorRecords = std::map<std::string, TensorRecord>;
 
-// Describes the tensors of a file. `slices` names those of which the file has only a part.
+// Describes the tensors of a file. `slices` names the tensors of which the file has only a part.
 TensorRecords tensor_records(const std::filesystem::path& file,
                              const std::map<std::string, TensorSlice>& slices);
 
-// True if the sizes, places and checksum are possible ones.
+// True if the sizes, positions and checksum are valid.
 bool is_possible(const TensorRecord& record);
 
 nlohmann::json json_of(const TensorRecords& records);
 TensorRecords records_of_json(const nlohmann::json& json);
 
-// Returns the part of a changed file that differs first: "tensor "NAME"", or "the header".
+// Returns the first part of a changed file that differs: "tensor "NAME"", or "the header".
 std::string damaged_part(const std::filesystem::path& file, const TensorRecords& records);
-// Returns the tensor that begins before a size and ends behind it, as "tensor "NAME""; empty if
+// Returns the tensor that begins before byte `size` and ends after it, as "tensor "NAME""; empty if
 // there is none.
 std::string tensor_cut_at(std::uint64_t size, const TensorRecords& records);
 

@@ -27,7 +27,7 @@ using Json = nlohmann::json;
                   {.what = file.string(), .got = got, .expected = "scheduler_step and loader"});
 }
 
-// JSON has no NaN, so null stands for a sum of losses that is not finite.
+// JSON has no NaN, so a sum of losses that is not finite is null.
 double sum_from(const Json& json) {
   const Json& sum = json.at("sum");
   return sum.is_null() ? std::nan("") : sum.get<double>();
@@ -60,7 +60,7 @@ WindowPosition window_from(const Json& json) {
   const Json& loss = json.at("loss");
   return {.micro_batches = whole_number_at(json, "micro_batches"),
           .backward_passes = whole_number_at(json, "backward_passes"),
-          .rows = whole_number_at(json, "rows", 0),  // earlier versions have not saved it
+          .rows = whole_number_at(json, "rows", 0),  // earlier versions did not save it
           .weight = json.at("weight").get<double>(),
           .loss = loss.is_null() ? std::nan("") : loss.get<double>(),
           .items = json.at("items").get<double>(),

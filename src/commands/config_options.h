@@ -21,7 +21,7 @@ namespace hasten {
 enum class ConfigAction { ask, write_default, update };
 
 struct ConfigOptions {
-  std::string config_file;  // As given; empty: see ConfigCommand::path.
+  std::string config_file;  // As given. If it is empty, see ConfigCommand::path.
   LaunchPrecision mixed_precision = LaunchPrecision::no;
   bool overwrite = false;  // Replace a file that exists already.
 };
@@ -30,8 +30,8 @@ struct ConfigCommand {
   bool help = false;
   ConfigAction action = ConfigAction::ask;
   ConfigOptions options;
-  // config_file, else HASTEN_CONFIG_FILE, else config::default_file(); for `update` the last is the
-  // file that `hasten launch` would find.
+  // config_file, otherwise HASTEN_CONFIG_FILE, otherwise config::default_file(). For `update`, the
+  // last choice is the file that `hasten launch` would find.
   std::string path;
 };
 
@@ -44,8 +44,8 @@ struct EnvCommand {
   bool help = false;
   std::string config_file;  // As given.
   bool json = false;        // Print JSON instead of lines.
-  // config_file, else HASTEN_CONFIG_FILE, else the file that `hasten launch` would find; empty if
-  // there is none.
+  // config_file, otherwise HASTEN_CONFIG_FILE, otherwise the file that `hasten launch` would find;
+  // empty if there is none.
   std::string path;
 };
 

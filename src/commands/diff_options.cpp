@@ -10,7 +10,7 @@
 namespace hasten {
 namespace {
 
-// Reads the options behind the first words, and returns those words.
+// Reads the options after the first words, and returns those words.
 std::vector<std::string> read_from(const std::vector<std::string>& words, std::int64_t& from) {
   const auto first_option = std::find_if(
       words.begin(), words.end(), [](const std::string& word) { return starts_with(word, "-"); });

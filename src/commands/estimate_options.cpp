@@ -70,8 +70,8 @@ void describe_estimate(config::OptionTable& table, EstimateConfiguration& run,
   own("json", &EstimateConfiguration::json, "Print everything as JSON, in bytes.");
 }
 
-// Returns the assignment to an option of `hasten train` that a short name stands for, or nothing if
-// the name has no effect on it.
+// Translates a short name to an assignment of an option of `hasten train`. Returns nothing if the
+// name has no effect on that command.
 std::optional<config::Assignment> train_option(const std::string& name,
                                                const EstimateFlags& flags) {
   if (name == "batch") return config::as_flag("per_device_train_batch_size", str(flags.batch));
@@ -84,8 +84,8 @@ std::optional<config::Assignment> train_option(const std::string& name,
   return std::nullopt;
 }
 
-// Removes the model from `words`, which is the first operand. Returns an empty text if there is
-// none.
+// Removes the model, which is the first operand, from `words` and returns it. Returns an empty text
+// if there is none.
 std::string take_model(const config::OptionTable& table, std::vector<std::string>& words) {
   const std::size_t at = config::operand_index(table, words);
   if (at == words.size()) return "";
@@ -94,7 +94,7 @@ std::string take_model(const config::OptionTable& table, std::vector<std::string
   return model;
 }
 
-// Reads the words by one table with the options of both commands, in which those of `own` come
+// Reads the words with one table that has the options of both commands. The options of `own` come
 // first.
 std::vector<config::Assignment> read_estimate_flags(const config::OptionTable& own,
                                                     std::vector<std::string> words) {
@@ -108,7 +108,8 @@ std::vector<config::Assignment> read_estimate_flags(const config::OptionTable& o
   return given;
 }
 
-// Refuses options of a generation for a step, and sets the number of generations.
+// Refuses options of a generation in other modes. For a generation, sets the default number of
+// steps.
 void check_mode(const config::OptionTable& table, EstimateConfiguration& estimate) {
   if (estimate.mode == EstimateMode::generation) {
     using Source = config::Origin::Source;
@@ -131,7 +132,7 @@ void set_device_or_this_gpu(std::string& device, const config::Assignment& given
   }
 }
 
-// A measurement runs on this machine, whose GPU has no name.
+// A measurement runs on this machine, so its GPU must not be named. A prediction needs a name.
 void check_measured_device(const EstimateConfiguration& estimate) {
   if (!estimate.measure && estimate.device == kThisGpu) find_gpu(estimate.device);  // throws
   if (!estimate.measure) return;
@@ -167,7 +168,7 @@ EstimateConfiguration parse_estimate(
   config::apply_flags(table, flags_of(table, given));
   if (estimate.devices) return estimate;
   check_mode(table, estimate);
-  // Flags of the user come later, so they win.
+  // The user's flags come later, so they win.
   const std::string length = str(flags.seq);
   std::vector<config::Assignment> train = {config::as_flag("data", std::string(kDummyData)),
                                            config::as_flag("dummy_length", length),

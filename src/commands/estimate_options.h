@@ -6,9 +6,8 @@
 //
 // Short names: --batch is --per_device_train_batch_size, --seq the length of a row in tokens,
 // --device the GPU to predict for, --tpu a TPU topology (device tpu:v5e:2x2), --precision bf16 is
-// --bf16, fp16 is --fp16, and --optim adamw is adamw_torch_fused. All other options are those of
-// `hasten train`. Needs no torch.
-// Throws ConfigError and IoError like parse_train. Thread rule: pure functions, except that
+// --bf16, fp16 is --fp16, and --optim adamw is adamw_torch_fused. All other options are the same as
+// in `hasten train`. Needs no torch. Throws ConfigError and IoError like parse_train.
 // configuration files are read.
 #pragma once
 
@@ -24,11 +23,11 @@ namespace hasten {
 struct EstimateConfiguration {
   TrainConfiguration train;
   bool json = false;     // Print JSON instead of tables.
-  std::string html;      // File for an HTML page; empty: none.
-  std::string output;    // File in the form of its name's ending; empty: none.
+  std::string html;      // The file of an HTML page; empty for none.
+  std::string output;    // A file in the format of its name's ending; empty for none.
   bool what_if = false;  // Also predict steps with one change each; an HTML page implies it.
   bool measure = false;  // Run and measure real steps.
-  // Optimizer steps to estimate, or batches; of a generation 1 unless given.
+  // The number of optimizer steps or batches to estimate. The default for a generation is 1.
   std::int64_t steps = 2;
   EstimateMode mode = EstimateMode::training;
   std::int64_t new_tokens = 200, beams = 1;  // for a generation
@@ -37,8 +36,8 @@ struct EstimateConfiguration {
   bool help = false;
 };
 
-// Parses the words after `estimate`. `describe_more` adds the options of a command that has those
-// of `estimate` too.
+// Parses the words after `estimate`. `describe_more` adds the options of another command that also
+// has the options of `estimate`.
 HASTEN_INTERNAL_API EstimateConfiguration
 parse_estimate(const std::vector<std::string>& words, const config::Environment& environment,
                const std::function<void(config::OptionTable&)>& describe_more = {});

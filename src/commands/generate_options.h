@@ -4,8 +4,8 @@
 //   const GenerateCommand run = parse_generate({argv + 2, argv + argc});
 //   run.prompt;        // the texts to continue
 //
-// Options of the search have the names of GenerationOptions (hasten/models/generation.h); unset
-// ones are those of the model's generation_config.json. Needs no torch. Throws ConfigError
+// Options of the search have the names of GenerationOptions (hasten/models/generation.h). Unset
+// options have the values in the model's generation_config.json. Needs no torch. Throws ConfigError
 // "config.*". Thread rule: values and a pure function.
 #pragma once
 
@@ -31,7 +31,7 @@ struct GenerateCommand {
   std::optional<std::int64_t> max_length, max_new_tokens, min_length, min_new_tokens;
   std::optional<std::int64_t> num_beams, num_return_sequences;
   std::optional<double> length_penalty;
-  std::string early_stopping;  // empty: unset
+  std::string early_stopping;  // empty if it is not set
   std::optional<bool> do_sample;
   std::optional<double> temperature, top_p, min_p, repetition_penalty;
   std::optional<std::int64_t> top_k, no_repeat_ngram_size, seed;

@@ -18,7 +18,7 @@ struct InspectCommand {
   bool help = false;
   std::string file;
   bool json = false;
-  std::vector<std::string> namespaces;  // those with operators in addition to LibTorch's
+  std::vector<std::string> namespaces;  // namespaces with operators in addition to LibTorch's
   std::vector<std::string> library;     // files that register such operators
 };
 

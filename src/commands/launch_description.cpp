@@ -1,5 +1,5 @@
-// Describes every option of `hasten launch`, and the names that are only known, for flags, files,
-// variables and help.
+// Describes every option of `hasten launch` for flags, files, variables and help. Also describes
+// names that have no effect or are not supported.
 #include "accelerate_file/accelerate_names.h"
 #include "hasten/options/launch_options.h"
 #include "options/describe.h"

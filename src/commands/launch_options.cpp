@@ -21,7 +21,7 @@
 namespace hasten {
 namespace {
 
-// Requires numbers with commas, each once.
+// Requires numbers that are separated by commas, without repetition.
 void check_numbers(const std::string& option, const std::string& text) {
   std::set<std::string> seen;
   const auto throw_invalid = [&](const char* expected) {
@@ -104,7 +104,7 @@ std::vector<std::string> with_long_names(std::vector<std::string> words) {
   return words;
 }
 
-// Slurm's machines may differ in GPUs and cores from the machine that writes the script.
+// Slurm's machines may have different GPUs and cores from the machine that writes the script.
 void check_counted(bool counted, const LaunchOptions& options) {
   if (!counted || !options.slurm) return;
   throw ConfigError(
@@ -116,10 +116,10 @@ void check_counted(bool counted, const LaunchOptions& options) {
 
 struct LaunchFiles {
   std::vector<std::string> names;
-  bool found = false;  // the file was found; the user named none
+  bool found = false;  // the file was found by default, not named by the user
 };
 
-// A flag is stronger than a variable, and the last flag counts. resolve() reports a wrong value.
+// A flag overrides a variable, and the last flag counts. resolve() reports a wrong value.
 bool forbids_files(const std::vector<config::Assignment>& flags,
                    const std::vector<config::Assignment>& variables) {
   for (const auto* source : {&flags, &variables}) {
@@ -192,7 +192,7 @@ LaunchConfiguration resolve_launch(const std::vector<config::Assignment>& flags,
   config::OptionTable table;
   describe(table, run.options);
   std::vector<std::string> others = config::internal_variables();
-  // These are options of launch.
+  // These two are options of `hasten launch`.
   for (const char* const option : {"HASTEN_NO_CONFIG_FILE", "HASTEN_ENCRYPT"})
     std::erase(others, option);
   const auto variables = config::read_environment(table, environment, others, run.notices);

@@ -66,8 +66,8 @@ void set_endpoint(Machines& machines, const LaunchOptions& options) {
   machines.port = endpoint.port;
 }
 
-// Throws ConfigError for options that contradict --slurm, whose script has a fixed number of
-// machines and sets their ranks and where they meet.
+// Throws ConfigError for options that contradict --slurm. Its script has a fixed number of
+// machines, and sets their ranks and their rendezvous.
 void check_script(const Machines& machines, const LaunchOptions& options) {
   if (machines.min_count != machines.max_count)
     throw_conflict("slurm with nnodes " + options.nnodes,

@@ -1,7 +1,7 @@
 // File: commands/observe_options.h (internal)
 // The options of `hasten anatomy PROGRAM` and `hasten estimate -- PROGRAM`, which run any unchanged
-// program that uses a hasten::Accelerator. The options reach the program through its environment,
-// where a library reads them that these commands inject; they have no effect on another program.
+// program that uses a hasten::Accelerator. The options reach the program through its environment. A
+// library that these commands inject reads them, so they have no effect on other programs.
 //
 //   $ hasten anatomy --steps 5 --html page.html ./train --epochs 3
 //   $ hasten estimate -- ./train --epochs 3                          # the same, as a dry run
@@ -23,7 +23,7 @@ struct Assignment;
 
 struct ObserveOptions {
   std::int64_t steps = 3;       // Optimizer steps, after which the program ends.
-  std::string output = "text";  // "text", "json", or a file in the form of its name's ending.
+  std::string output = "text";  // "text", "json", or a file in the format of its name's ending.
   // For `estimate` only: cpu, cuda:NAME (hasten/machine/gpus.h) or tpu:TOPOLOGY
   // (hasten/tpu/machine/tpus.h).
   std::string device = "cpu";
@@ -35,14 +35,14 @@ struct ObserveOptions {
 inline constexpr const char* kObserveVariable = "HASTEN_OBSERVE_OUTPUT";  // ObserveOptions::output
 // ObserveOptions::steps
 inline constexpr const char* kObserveStepsVariable = "HASTEN_OBSERVE_STEPS";
-inline constexpr const char* kDryRunVariable = "HASTEN_DRY_RUN";  // The device; unset: a real run.
+inline constexpr const char* kDryRunVariable = "HASTEN_DRY_RUN";  // Device; unset in a real run.
 
-// With a TPU: the JSON file of the anatomy that the same program had in a dry run on the CPU, which
-// the account shows next to its own figures.
+// For a TPU: the JSON file with the anatomy of the same program in a dry run on the CPU. The report
+// shows it next to its own figures.
 inline constexpr const char* kCpuPredictionVariable = "HASTEN_OBSERVE_CPU_PREDICTION";
 
-// For `hasten plan -- PROGRAM`: a folder. A Trainer of the program takes the settings of the plan
-// from kPlanSettings in it, a JSON object, and leaves its own arguments in kPlanProgram.
+// For `hasten plan -- PROGRAM`: a folder. A Trainer of the program reads the settings of the plan
+// from kPlanSettings in this folder, a JSON object, and writes its own arguments to kPlanProgram.
 inline constexpr const char* kPlanFolderVariable = "HASTEN_PLAN_FOLDER";
 inline constexpr const char* kPlanSettings = "settings.json";
 inline constexpr const char* kPlanProgram = "program.json";

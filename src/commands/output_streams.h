@@ -1,7 +1,7 @@
 // File: commands/output_streams.h (internal)
-// Selects output streams of processes, in torchrun's form: one digit for all processes, or one for
-// each local rank, "0:3,1:1". 0 is none, 1 output, 2 errors, 3 both; processes that are not in the
-// map have none.
+// Selects output streams of processes, in torchrun's form: one digit for all processes, or one
+// digit for each local rank, such as "0:3,1:1". 0 means none, 1 output, 2 errors, and 3 both.
+// Processes that are not in the map have no streams.
 //
 //   parse_streams("tee", "0:3,1:1").has(1, 2);      // local rank 1, errors: false
 //

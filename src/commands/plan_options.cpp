@@ -33,7 +33,7 @@ void describe_plan(config::OptionTable& table, PlanConfiguration& plan) {
   d("techniques", &PlanConfiguration::techniques, "List the techniques.");
 }
 
-// The options of `hasten estimate` that a plan for a program takes.
+// The options of `hasten estimate` that a plan for a program accepts.
 void describe_for_program(config::OptionTable& table, EstimateConfiguration& step) {
   config::Describer d(table, step);
   d("device", &EstimateConfiguration::device,
@@ -59,7 +59,8 @@ void refuse_options_of_estimate(const EstimateConfiguration& step) {
   refuse(starts_with(step.device, kTpuDevice), "--tpu");
 }
 
-// A report on each technique alone has no use for a choice among them.
+// A report on each technique alone includes all techniques, so options that choose techniques have
+// no meaning.
 void refuse_choices(const PlanConfiguration& plan) {
   constexpr const char* kCommand = "hasten plan --what_if, which reports all techniques";
   refuse(!plan.use.empty(), "--use", kCommand);

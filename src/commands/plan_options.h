@@ -22,16 +22,16 @@
 namespace hasten {
 
 struct PlanConfiguration {
-  // With a program only its device, json, what_if, devices and help are set.
+  // If there is a program, only its device, json, what_if, devices and help are set.
   EstimateConfiguration step;
-  std::string memory;             // As it was written: 16GiB.
-  std::int64_t memory_bytes = 0;  // 0: none, for what_if on the CPU.
+  std::string memory;             // As the user wrote it, such as 16GiB.
+  std::int64_t memory_bytes = 0;  // 0 means no limit, for what_if on the CPU.
   bool keep_effective_batch = false;
   Exactness exactness = Exactness::rounding;
   std::vector<std::string> use, avoid;
-  std::string yaml = "memory_plan.yaml";  // File of the training arguments; empty: none.
+  std::string yaml = "memory_plan.yaml";  // The file of the training arguments; empty for none.
   bool techniques = false;                // List the techniques.
-  std::vector<std::string> program;       // With its arguments; empty: a model.
+  std::vector<std::string> program;       // With its arguments; empty if a model is given.
 };
 
 // Parses the words after `plan`.

@@ -18,7 +18,7 @@ struct PlotCommand {
   bool help = false;
   std::vector<std::string> runs;  // Folders and files.
   std::string output = "plot.html";
-  std::vector<std::string> curves;  // The names to draw; empty: all.
+  std::vector<std::string> curves;  // The names to draw; empty for all.
   double smoothing = 0;
   bool log_scale = false;
 };

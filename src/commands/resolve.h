@@ -1,7 +1,7 @@
 // File: commands/resolve.h (internal)
-// Resolves the options of `hasten train` and `hasten launch` from flags that are read already, the
-// environment and configuration files. `hasten estimate` and `hasten test` have options of their
-// own besides and use these functions too.
+// Resolves the options of `hasten train` and `hasten launch` from flags that have been read, the
+// environment and configuration files. `hasten estimate` and `hasten test` use these functions too,
+// and have additional options.
 //
 //   const auto flags = config::read_flags(table, words);
 //   const TrainConfiguration run = resolve_train(flags, config::process_environment());

@@ -65,7 +65,7 @@ void describe_search(config::OptionTable& table, SearchCommand& command) {
   d("json", &SearchCommand::json, "Print the results as JSON instead of a table.");
 }
 
-// The file, or a place in the words, that sets an option.
+// The place of a parameter in the space file, as the origin of its option.
 config::Origin origin_in_space(const SearchDimension& dimension) {
   return {config::Origin::Source::file, dimension.place};
 }
@@ -103,7 +103,7 @@ void check_names(const config::OptionTable& table, const SearchSpace& space,
   }
 }
 
-// The flags of a run, where the parameters name their place in the space file.
+// Returns the flags of a run. The origin of each parameter is its place in the space file.
 std::vector<config::Assignment> flags_of_run(const SearchSpace& space,
                                              const std::vector<config::Assignment>& flags,
                                              const TrialParameters& parameters) {
@@ -161,13 +161,13 @@ SearchOptions options_of_search(const SearchCommand& command, const std::string&
   return options;
 }
 
-// The values between which those of all trials are, or all choices.
+// Returns the lowest and the highest value of a range, or all choices.
 std::vector<config::Value> outer_values(const SearchDimension& dimension) {
   if (dimension.kind == DimensionKind::choice) return dimension.choices;
   return {str(dimension.low), str(dimension.high)};
 }
 
-// Checks each parameter alone, also the choices that no trial gets.
+// Checks each parameter alone, including choices that no trial gets.
 void check_values(const SearchSpace& space) {
   for (const SearchDimension& dimension : space.dimensions()) {
     for (const config::Value& value : outer_values(dimension)) {
@@ -188,7 +188,7 @@ void check_runs(const SearchPlan& plan, const std::vector<config::Assignment>& f
     try {
       resolve_train(flags_of_run(plan.space, flags, parameters), environment);
     } catch (const ConfigError& error) {
-      if (trial == 0) throw;  // most likely every run has it, whatever its parameters
+      if (trial == 0) throw;  // most likely all runs have this error, whatever their parameters
       ErrorText text = error.text();
       text.what =
           str("trial ", trial, " (", join(flags_of_parameters(parameters), " "), "): ", text.what);
@@ -260,7 +260,7 @@ SearchPlan plan_search(const SearchCommand& command, const config::Environment& 
   const auto flags = config::read_flags(table, command.arguments);
   check_names(table, plan.space, flags);
   check_values(plan.space);
-  // The proposed values need the direction only as a part of the options.
+  // The proposed values do not depend on the metric or its direction, so no metric is needed here.
   plan.options = options_of_search(command, "");
   plan.proposed = proposed_parameters(plan.space, plan.options);
   check_runs(plan, flags, environment);

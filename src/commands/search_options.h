@@ -35,7 +35,7 @@ struct SearchCommand {
   std::string output_dir = "search";
   SearchMethod method = SearchMethod::random;
   std::optional<std::int64_t> n_trials;
-  std::string metric;  // Empty: metric_for_best_model, or eval_loss.
+  std::string metric;  // If it is empty, metric_for_best_model or eval_loss.
   std::optional<SearchDirection> direction;
   std::int64_t seed = 42;
   std::int64_t n_jobs = 1;
@@ -47,7 +47,7 @@ struct SearchCommand {
   bool json = false;
 };
 
-// A search whose runs are known and checked.
+// A search with all of its runs, which have been checked.
 struct SearchPlan {
   SearchSpace space;
   SearchOptions options;
@@ -67,12 +67,12 @@ HASTEN_INTERNAL_API std::string search_help(int width);
 HASTEN_INTERNAL_API SearchPlan plan_search(const SearchCommand& command,
                                            const config::Environment& environment);
 
-// The folder of a trial's run, which is its output_dir.
+// Returns the folder of a trial's run, which is its output_dir.
 HASTEN_INTERNAL_API std::filesystem::path run_folder(const SearchPlan& plan, std::int64_t trial);
-// The words of the run after `hasten`.
+// Returns the words of the run after `hasten`.
 HASTEN_INTERNAL_API std::vector<std::string> run_words(const SearchPlan& plan, std::int64_t trial,
                                                        const TrialParameters& parameters);
-// The parameters as flags, such as --learning_rate=3e-05.
+// Returns the parameters as flags, such as --learning_rate=3e-05.
 HASTEN_INTERNAL_API std::vector<std::string> flags_of_parameters(const TrialParameters& parameters);
 
 }  // namespace hasten

@@ -18,7 +18,7 @@ void describe_test(config::OptionTable& table, TestOptions& options) {
     "Print the results as JSON on standard output, and the lines on standard error.");
 }
 
-// Reads the words by one table with the options of both commands, in which those of `own` come
+// Reads the words with one table that has the options of both commands. The options of `own` come
 // first.
 LaunchWords read_test_words(const config::OptionTable& own, const std::vector<std::string>& words) {
   LaunchOptions described;
@@ -50,7 +50,7 @@ bool sets_process_count(const LaunchConfiguration& run) {
          (!options.use_cpu && config::installed_gpus().size() > 1);
 }
 
-// Nothing contradicts this number, since no option sets one.
+// Called only if no option sets the number of processes, so nothing contradicts this number.
 void set_process_count(LaunchConfiguration& run, std::int64_t count) {
   run.options.num_processes = count;
   for (config::ResolvedValue& value : run.values) {

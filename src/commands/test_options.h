@@ -1,13 +1,13 @@
 // File: commands/test_options.h (internal)
-// The options of `hasten test`: its own, and all of `hasten launch`, which configure what is
-// tested.
+// The options of `hasten test`: its own, and all options of `hasten launch`, which configure the
+// launch that is tested.
 //
 //   const TestCommand run = parse_test({argv + 2, argv + argc}, environment, {"hasten-torch"});
 //   run.words;      // options for `hasten launch`, "--", and the program
 //
-// If the options do not set the number of processes and the machine has at most one GPU, two are
-// started, since one would test nothing. Needs no torch. Throws ConfigError "config.*", IoError.
-// Thread rule: values, and functions that only read files.
+// If the options do not set the number of processes and the machine has at most one GPU, two
+// processes are started, because one would test nothing. Needs no torch. Throws ConfigError
+// "config.*", IoError.
 #pragma once
 
 #include <string>
@@ -27,7 +27,7 @@ struct TestCommand {
   bool help = false;
   TestOptions options;
   LaunchConfiguration launch;  // The result of these words.
-  // The words for `hasten launch` that starts the ranks.
+  // The words for the `hasten launch` that starts the ranks.
   std::vector<std::string> words;
 };
 

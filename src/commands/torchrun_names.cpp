@@ -20,8 +20,8 @@ using NameGroup = std::vector<std::string>;
 
 using Translation = std::pair<std::string_view, std::string_view>;
 
-// Names that differ from hasten's: those of torchrun, of which nnodes and the others are the same,
-// and those of Accelerate's flags that have another name in its files.
+// Names that differ from hasten's: names of torchrun (nnodes and its other names are the same), and
+// flags of Accelerate that have a different name in its files.
 constexpr Translation kLongNames[] = {
     {"node_rank", "machine_rank"},
     {"master_addr", "main_process_ip"},

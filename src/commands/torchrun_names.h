@@ -1,6 +1,7 @@
 // File: commands/torchrun_names.h (internal)
-// Translates torchrun's options, and the variables that Kubeflow sets for it, to those of hasten,
-// and so the short names of options and Accelerate's flags that have another name in its files.
+// Translates to hasten's options: torchrun's options, the variables that Kubeflow sets for
+// torchrun, short names of options, and flags of Accelerate that have a different name in its
+// files.
 //
 // Thread rule: pure functions, except that resolve_process_count inspects this machine. Throws
 // ConfigError.
@@ -26,7 +27,7 @@ void remove_overridden_synonyms(std::vector<Assignment>& weaker,
                                 const std::vector<Assignment>& stronger);
 
 // Replaces gpu, cpu or auto as the value of nproc_per_node by the number of processes that fits
-// this machine. Returns whether there was such a word.
+// this machine. Returns true if it has replaced a value.
 bool resolve_process_count(std::vector<Assignment>& assignments);
 
 }  // namespace hasten::config

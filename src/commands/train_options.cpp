@@ -75,7 +75,7 @@ void check_evaluation_has_data(const TrainOptions& options, const TrainingArgume
     throw_missing(std::string(option) + " needs rows to evaluate", "set --eval_data FILE");
 }
 
-// An exported program has its head, its dropout and its attention built in.
+// The head, the dropout and the attention of an exported program are fixed.
 void check_exported(const TrainOptions& options, const TrainingArguments& arguments,
                     const config::OptionTable& table) {
   if (!is_exported_model(options.model)) {
@@ -109,7 +109,8 @@ void check_dummy(const TrainOptions& options, const config::OptionTable& table) 
   }
 }
 
-// Refuses options of an adapter where none is trained, or one that has its own.
+// Refuses options of an adapter if no adapter is trained, or if the given adapter has its own
+// values.
 void check_adapter(const TrainOptions& options, const config::OptionTable& table) {
   if (!options.lora_adapter.empty() && options.lora_r > 0)
     throw_conflict("lora_r is set, and lora_adapter has its own rank", "remove one of them");

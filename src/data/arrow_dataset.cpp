@@ -14,7 +14,7 @@ namespace hasten {
 struct ArrowDataset::Impl {
   detail::ArrowFiles files;
   std::vector<std::string> names;
-  std::vector<detail::ArrowKind> columns;  // those of the names
+  std::vector<detail::ArrowKind> columns;  // the columns with these names
 };
 
 namespace {

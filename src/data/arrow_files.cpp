@@ -108,7 +108,7 @@ json member_of(const json& object, const char* key) {
   return found == object.end() ? json() : *found;
 }
 
-// Returns what the datasets library has written into a file about its columns.
+// Returns the description of its columns that the datasets library has written into a file.
 json features_in(const std::string& text) {
   return member_of(member_of(parse_json_or_discard(text), "info"), "features");
 }

@@ -1,6 +1,6 @@
 // File: data/arrow_files.h (internal)
-// The files of an Arrow or Parquet dataset as one table: a file, or a folder of the datasets
-// library with its shards and what dataset_info.json says of the columns.
+// Presents the files of an Arrow or Parquet dataset as one table. A dataset is a file, or a folder
+// of the datasets library with its shards and the description of the columns in dataset_info.json.
 //
 //   ArrowFiles files("tokenized", "train");
 //   const ArrowKind& ids = files.column("input_ids");
@@ -47,7 +47,7 @@ class ArrowFiles {
   };
 
  public:
-  // `split` is that of a folder with several; else empty.
+  // `split` selects one split of a folder with several. Otherwise it is empty.
   explicit ArrowFiles(const std::filesystem::path& path, const std::string& split = "");
 
   // A row of one of the files.
@@ -76,7 +76,7 @@ class ArrowFiles {
   const std::string& source() const { return source_; }
   std::int64_t rows() const { return rows_; }
   const std::vector<ArrowKind>& columns() const { return columns_; }
-  // The columns that set_format has chosen; empty if it has chosen none.
+  // The columns that set_format has selected; empty if it has selected none.
   const std::vector<std::string>& chosen() const { return chosen_; }
   bool has(const std::string& column) const;
   // Throws "data.arrow-column", which suggests the nearest name.

@@ -12,9 +12,9 @@
 //   std::vector<std::int64_t> values(static_cast<std::size_t>(cell.count));
 //   problem = file.table->copy(0, cell, values.data());
 //
-// Functions return a problem as the end of a sentence that names the file, or an empty text. What a
-// file says of itself is checked when it is used: a damaged file is a problem, never a read outside
-// of its bytes. Thread rule: open and read on one thread; then any thread.
+// Functions return a problem as the end of a sentence that names the file, or an empty text. The
+// contents of a file are checked when they are used: a damaged file is a problem, and never leads
+// to a read outside of its bytes. Thread rule: open and read on one thread; then any thread.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +33,7 @@ struct ArrowColumn {
   std::string type;  // as Arrow writes it
   ArrowValue value =
       ArrowValue::other;  // the kind of the values of the column, or of the innermost of its lists
-  std::size_t lists = 0;  // the number of lists in each other
+  std::size_t lists = 0;  // the number of nested lists
   bool is_dictionary = false;  // integers that stand for texts
 };
 
@@ -57,26 +57,26 @@ class ArrowTable {
   virtual std::string read(std::size_t column) = 0;
   // The texts that the integers of a dictionary stand for. The column must have been read.
   virtual std::string texts_of(std::size_t column, std::vector<std::string>& texts) const = 0;
-  // True if the row as a whole is a null; those in its lists do not count.
+  // True if the row as a whole is null. Nulls inside its lists do not count.
   virtual bool is_null(std::size_t column, std::int64_t row) const = 0;
   // Sets `row` to the first row with a null, or to -1.
   virtual std::string first_null(std::size_t column, std::int64_t& row) const = 0;
 
-  // The place of a row's values. A null is a problem, and so are inner lists of different lengths.
+  // Finds the values of a row. A null is a problem, and so are inner lists of different lengths.
   virtual std::string find(std::size_t column, std::int64_t row, ArrowCell& cell) const = 0;
-  // Copy the values of a cell to `count` values: those of integers and dictionaries, of numbers, of
-  // booleans.
+  // Copy the values of a cell to an array of `count` values. There is one overload for integers and
+  // dictionaries, one for other numbers, and one for booleans.
   virtual std::string copy(std::size_t column, const ArrowCell& cell, std::int64_t* to) const = 0;
   virtual std::string copy(std::size_t column, const ArrowCell& cell, float* to) const = 0;
   virtual std::string copy(std::size_t column, const ArrowCell& cell, bool* to) const = 0;
-  // Views of the texts of a cell. They are valid as long as the table.
+  // Returns views of the texts of a cell. They are valid as long as the table exists.
   virtual std::string texts(std::size_t column, const ArrowCell& cell,
                             std::vector<std::string_view>& to) const = 0;
 };
 
 struct ArrowFile {
   std::unique_ptr<ArrowTable> table;
-  std::string problem;  // why there is no table; else empty
+  std::string problem;  // why there is no table; empty if there is one
 };
 
 using ArrowOpener = void(std::string_view bytes, ArrowFile& file);

@@ -85,7 +85,7 @@ std::string field_of(const ArrowFiles::Row& row, const ArrowKind& column) {
   return text;
 }
 
-// Returns the column with its names, which reading it may find.
+// Returns the column with the names of its integers, which may be known only after reading it.
 const ArrowKind& read_column(ArrowFiles& files, const std::string& name, ArrowNulls nulls) {
   files.read(files.column(name), nulls);
   return files.column(name);
@@ -95,7 +95,7 @@ void check_has_rows(const ArrowFiles& files) {
   if (files.rows() == 0) fail_text("text.empty", files.source(), 1, "there are no rows");
 }
 
-// A list of texts, or of what becomes texts.
+// Returns a column of lists. Their values are texts, or can be converted to texts.
 const ArrowKind& list_column(ArrowFiles& files, const std::string& name) {
   const ArrowKind& column = read_column(files, name, ArrowNulls::refused);
   if (column.lists == 1 && column.value != ArrowValue::other) return column;

@@ -15,13 +15,13 @@
 
 namespace hasten::detail {
 
-// Texts stay as they are; numbers and booleans become their text and a null an empty one, as in
-// JSON lines; a class becomes its name, and the classes keep their order; a class of -1 becomes an
-// empty text, no label. Lists are JSON texts if options.structured is true. Other columns are left
-// out.
+// Texts are not changed. Numbers and booleans are converted to text, and a null to an empty text,
+// as for JSON lines. A class becomes its name, and the classes keep their order. A class of -1
+// becomes an empty text, which means that there is no label. Lists become JSON texts if
+// options.structured is true. Other columns are left out.
 TextTable read_arrow_texts(const std::filesystem::path& path, const TextOptions& options);
 
-// Lists of texts with lists of tags, which are texts, classes or whole numbers.
+// Reads lists of texts with lists of tags. Tags are texts, classes or whole numbers.
 TaggedWords read_arrow_words(const std::filesystem::path& path, const TaggedWordsOptions& options);
 
 }  // namespace hasten::detail

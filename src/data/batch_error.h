@@ -11,7 +11,8 @@ namespace hasten::detail {
 // Call it in a catch block: rethrows the current exception with the batch and epoch in front of its
 // text. DataError, IoError, UsageError and ConfigError keep their type and code. Other
 // std::exceptions become DataError "data.batch" with the original nested in it. Other errors of
-// hasten, running out of memory, and what is not a std::exception pass unchanged.
+// hasten, out-of-memory errors, and exceptions that are not a std::exception are rethrown
+// unchanged.
 [[noreturn]] void rethrow_with_batch(const BatchContext& context,
                                      std::span<const std::int64_t> rows);
 

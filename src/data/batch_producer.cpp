@@ -43,10 +43,10 @@ class InlineProducer : public BatchProducer {
   std::int64_t next_, end_;
 };
 
-// Each worker uses one LibTorch thread, like a worker process of PyTorch's DataLoader: N workers
-// times all cores would slow down the training that they feed. LibTorch's own setter would change
-// MKL for the whole process, so this calls OpenMP's, which is per thread; OpenMP is in the process
-// because LibTorch is built on it.
+// Each worker uses one LibTorch thread, like a worker process of PyTorch's DataLoader: if each
+// worker used all cores, they would slow down the training that they feed. LibTorch's own setter
+// would change MKL for the whole process, so this calls OpenMP's setter, which is per thread.
+// OpenMP is in the process because LibTorch is built on it.
 void use_one_thread() {
   at::get_num_threads();  // a thread's first call sets the number; ours must come after it
   using SetThreads = void (*)(int);

@@ -13,7 +13,7 @@ namespace hasten::detail {
 
 // This process's part of a step, or the exception thrown instead, or the end.
 struct BatchResult {
-  AnyBatch batch;  // null: all rows of the step are other processes'
+  AnyBatch batch;  // null if all rows of the step belong to other processes
   std::exception_ptr error;
   std::int64_t step_rows =
       0;                // the rows of all processes in a step, without repeated rows (even_batches)
@@ -38,8 +38,8 @@ using BatchMaker = std::function<BatchResult(std::int64_t number)>;
 std::unique_ptr<BatchProducer> make_producer(BatchMaker make, std::int64_t first, std::int64_t end,
                                              std::int64_t threads, std::int64_t ahead);
 
-// The same with one thread, which makes those `ahead` batches even if the producer is destroyed
-// before, because other processes wait for each of them.
+// The same with one thread. It makes the `ahead` batches even if the producer is destroyed earlier,
+// because other processes wait for each of them.
 std::unique_ptr<BatchProducer> make_draining_producer(BatchMaker make, std::int64_t first,
                                                       std::int64_t ahead);
 

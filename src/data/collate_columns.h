@@ -27,9 +27,9 @@ void require_rows(std::size_t rows);
 // Refuses rows that have a column that row 0 lacks.
 void require_same_columns(std::span<const TensorDict> rows);
 
-// The name of a column in the batch: "label" and "label_ids" become "labels".
+// Returns the name of a column in the batch: "label" and "label_ids" become "labels".
 std::string name_in_batch(const std::string& column);
-// The column of the labels, whichever of its names the row uses.
+// Returns the name of the row's label column, or nothing if it has none.
 std::optional<std::string> label_column_of(const TensorDict& row);
 // Returns the column of every row, and refuses a row that lacks it.
 std::vector<at::Tensor> column_of(std::span<const TensorDict> rows, const std::string& name);

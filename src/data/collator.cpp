@@ -40,7 +40,7 @@ at::Tensor padded(std::size_t rows, std::int64_t length, std::int64_t padding, O
   return out;
 }
 
-// True if every row has one whole number per token, so that the labels are those of tokens.
+// True if every row has one whole number per token, so that these are labels of tokens.
 bool are_token_labels(const std::vector<at::Tensor>& labels,
                       const std::vector<std::int64_t>& lengths) {
   for (std::size_t row = 0; row < labels.size(); ++row) {
@@ -61,7 +61,8 @@ std::vector<at::Tensor> detail::stack_places(const std::vector<std::vector<at::T
     std::vector<at::Tensor> column;
     for (std::size_t row = 0; row < rows.size(); ++row) {
       if (rows[row].size() != rows[0].size()) {
-        fail_collate(row, "", str(rows[row].size(), " tensors"), str(rows[0].size(), ", as in row 0"));
+        fail_collate(row, "", str(rows[row].size(), " tensors"),
+                     str(rows[0].size(), ", as in row 0"));
       }
       column.push_back(rows[row][place]);
     }

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kHeaderTag = 0, kBodyTag = 1;  // message tags
 
-// The first message of a step. The second has `bytes` bytes; 0 means that there is none.
+// The first message of a step. The second message has `bytes` bytes; 0 means that there is none.
 struct MessageHeader {
   BatchPosition position;
   std::int64_t step_rows = 0, rows = 0, real_rows = 0;
@@ -113,7 +113,7 @@ BatchResult Dispatch::receive(const BatchPosition& position) const {
       body = at::empty({header.bytes}, at::kByte);
       receive_into(group_, body, kBodyTag);
     }
-    if (header.position.pass < position.pass) continue;  // this process has left that pass earlier
+    if (header.position.pass < position.pass) continue;  // this process left that pass early
     if (header.failed != 0) return {.error = exception_from(body)};
     if (header.position != position) {
       throw UsageError(

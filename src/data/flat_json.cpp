@@ -19,7 +19,7 @@ class FlatObjectReader {
     skip_blanks();
     return at_ == end_;
   }
-  // A key is compared as it is written; one with an escape differs from every name.
+  // Compares a key as it is written. A key with an escape matches no name.
   bool key(std::string_view name) {
     if (!accept('"') || static_cast<std::size_t>(end_ - at_) <= name.size()) return false;
     if (std::string_view(at_, name.size()) != name || at_[name.size()] != '"') return false;
@@ -58,7 +58,7 @@ class FlatObjectReader {
   }
   bool escape(std::string& field) {
     constexpr std::string_view names = "\"\\/bfnrt", values = "\"\\/\b\f\n\r\t";
-    const std::size_t found = names.find(*at_++);  // \u is left to the general way
+    const std::size_t found = names.find(*at_++);  // the general parser handles \u
     if (found == std::string_view::npos) return false;
     field += values[found];
     return true;
@@ -71,7 +71,7 @@ class FlatObjectReader {
     field = expected;
     return true;
   }
-  // Numbers of up to 18 digits are their own text.
+  // Accepts numbers of up to 18 digits. The field is the number as it is written.
   bool whole_number(std::string& field) {
     const char* const from = at_;
     if (*at_ == '-') ++at_;

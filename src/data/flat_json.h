@@ -5,8 +5,9 @@
 //   if (!read_flat_object(line, {"text", "label"}, fields)) parse_line(line);   // the general way
 //
 // Reads only the usual form: the keys of the table in its order, and strings, whole numbers,
-// booleans and null. What it accepts is valid JSON, and its fields are those of the general way,
-// which also finds out what is wrong with a line. Thread rule: pure function.
+// booleans and null. Every line that it accepts is valid JSON, and its fields are the same as from
+// the general parser. The general parser also reports what is wrong with a line. Thread rule: pure
+// function.
 #pragma once
 
 #include <string>

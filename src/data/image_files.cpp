@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Larger files are not read: an image within the limit of pixels is smaller.
+// Larger files are not read, because an image within the limit of pixels is smaller.
 constexpr std::uintmax_t kMostFileBytes = 1 << 30;
 
 const Module<ImageDecoder>& decoder() {

@@ -15,9 +15,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Makes the random numbers of images independent of others that follow from the same row.
+// Makes the random numbers of images independent of others that are derived from the same row.
 constexpr std::uint64_t kImageStream = 0x96c4a1d3b52e870full;
-// Larger sides cannot be meant, and their products must not overflow.
+// A larger side is a mistake. The limit also keeps the product of two sides from overflowing.
 constexpr std::int64_t kLargestSide = 65536;
 
 [[noreturn]] void refuse_options(const std::string& where, const std::string& key, std::string got,
@@ -105,7 +105,7 @@ Part random_part(std::int64_t height, std::int64_t width, RowRandom& random) {
     if (w < 1 || h < 1 || w > width || h > height) continue;
     return {random.below(height - h + 1), random.below(width - w + 1), h, w};
   }
-  // The largest part in the middle whose proportions are allowed.
+  // Returns the largest part around the center that has allowed proportions.
   const double ratio = static_cast<double>(width) / static_cast<double>(height);
   const std::int64_t w =
       ratio > 4.0 / 3.0 ? std::llround(static_cast<double>(height) * 4.0 / 3.0) : width;
@@ -120,7 +120,7 @@ at::Tensor resized_as_asked(const at::Tensor& image, const ImageProcessing& proc
   if (processing.shortest_edge == 0) return image;
   const std::int64_t height = image.size(1), width = image.size(2), edge = processing.shortest_edge;
   const std::int64_t longer = edge * std::max(height, width) / std::min(height, width);
-  // A thin image would become as long as memory allows.
+  // The longer side of a thin image could otherwise exhaust the memory.
   if (longer > kLargestSide) {
     throw DataError("data.image", {.what = "the shorter side of an image",
                                    .got = str(height, " x ", width, " pixels, resized to ", longer),
@@ -157,7 +157,7 @@ at::Tensor center_crop(const at::Tensor& image, std::int64_t height, std::int64_
           ? image
           : at::constant_pad_nd(image, {more_width / 2, (more_width + 1) / 2, more_height / 2,
                                         (more_height + 1) / 2});
-  // Halves are rounded to even, as Python does.
+  // Rounds halves to even, as Python does.
   const auto start = [](std::int64_t free) {
     return static_cast<std::int64_t>(std::nearbyint(static_cast<double>(free) / 2));
   };
@@ -177,7 +177,8 @@ ImageProcessing ImageProcessing::from_json(const std::string& text, const std::s
   }
   if (keys.has("crop_size") && keys.has("do_center_crop") && keys.enabled("do_center_crop"))
     keys.read_size("crop_size", out.crop_height, out.crop_width, nullptr);
-  // A ConvNextImageProcessor resizes to more than it keeps, unless the images are large.
+  // A ConvNextImageProcessor resizes images to more than `size` and crops them. If `size` is 384 or
+  // more, it does not crop.
   if (keys.has("crop_pct") && out.shortest_edge > 0) {
     const std::int64_t edge = out.shortest_edge;
     const double share = keys.number("crop_pct");

@@ -29,7 +29,7 @@ void check_interleaving(std::size_t sources, const InterleaveOptions& options) {
   if (std::abs(sum - 1) > 1e-6) fail("a sum of " + str(sum), "a sum of 1");
 }
 
-// Every dataset in turn, `rounds` times; shorter ones begin again.
+// Returns a row of each dataset in turn, `rounds` times. Shorter datasets begin again.
 std::vector<std::int64_t> full_rounds(const std::vector<std::int64_t>& sizes, std::int64_t rounds) {
   std::vector<std::int64_t> rows;
   for (std::int64_t round = 0; round < rounds; ++round) {
@@ -71,7 +71,7 @@ std::size_t SourceChooser::next() {
     if (options_.probabilities.empty()) {
       turn_ = (turn_ + 1) % exhausted_.size();
     } else {
-      // The last dataset that can be drawn, in case rounding leaves something above it.
+      // If rounding leaves a remainder, the last dataset that can be drawn is chosen.
       double left = random_.uniform();
       for (std::size_t i = 0; i < exhausted_.size(); ++i) {
         if (options_.probabilities[i] <= 0) continue;

@@ -3,7 +3,7 @@
 //
 //   const nlohmann::ordered_json object = parse_json_object(line, "train.jsonl", 3);
 //
-// Throws DataError "text.json" for invalid JSON, another value than an object, and a key that
+// Throws DataError "text.json" for invalid JSON, a value that is not an object, and a key that
 // occurs twice in it. Thread rule: pure function.
 #pragma once
 

@@ -15,7 +15,7 @@
 namespace hasten {
 namespace {
 
-// Distinguishes the collator's numbers from those that a dataset draws with the same key.
+// Distinguishes the collator's random numbers from those that a dataset draws with the same key.
 constexpr std::uint64_t kMaskingStream = 0x6d61736b696e67;
 
 [[noreturn]] void fail_masking(const std::string& what, std::string got, std::string expected,

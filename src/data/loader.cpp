@@ -94,8 +94,8 @@ std::optional<std::int64_t> LoaderCore::rows() const { return impl_->dataset_row
 bool LoaderCore::reads_part() const { return impl_->reads_part; }
 const LoaderOptions& LoaderCore::options() const { return impl_->options; }
 
-// The processes compare what may differ between them before they check what is the same in all of
-// them, so either all throw or none does.
+// The processes first compare the properties that may differ between them. Then each checks the
+// properties that are the same in all of them, so either all throw or none does.
 void LoaderCore::share(const LoaderShare& share) {
   if (share.group.size() == 1 && share.elastic.ranks == 0) return;
   Impl& own = *impl_;

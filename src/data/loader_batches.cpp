@@ -40,7 +40,7 @@ std::int64_t LoaderCore::Impl::rows_of_step(std::int64_t number) {
 }
 
 // Returns a process's rows of a step if the rows of an optimizer step are divided by cost. The
-// steps of this pass begin with an optimizer step.
+// first step of this pass is the first of an optimizer step.
 LoaderCore::Impl::PartRows LoaderCore::Impl::rebalanced_rows(std::int64_t number,
                                                              std::int64_t of_rank) const {
   const std::int64_t since = number - pass_start.batch, window = since / options.rebalance->steps,
@@ -83,8 +83,8 @@ BatchResult LoaderCore::Impl::make_rebalanced(std::int64_t number, std::int64_t 
   return part;
 }
 
-// Makes a process's part of a step, on worker threads, for map datasets on several at once: it
-// reads only members that a running pass does not change.
+// Makes a process's part of a step. It runs on worker threads, for map datasets on several at once,
+// so it reads only members that a running pass does not change.
 BatchResult LoaderCore::Impl::make_part(std::int64_t number, std::int64_t of_rank,
                                         std::int64_t rows_of_step) {
   if (options.rebalance && rows_of_step > 0) return make_rebalanced(number, of_rank, rows_of_step);
@@ -125,9 +125,9 @@ std::unique_ptr<BatchProducer> LoaderCore::Impl::own_producer() {
                        options.num_workers * options.prefetch_factor);
 }
 
-// Makes a batch of this process's part of a stream. When the part has ended, rows from its start
-// follow, which do not count: the processes end the pass together. step_rows is that of a full step
-// until they have agreed on it.
+// Makes a batch of this process's part of a stream. After the end of the part, batches repeat rows
+// from its start, which do not count, because the processes end the pass together. step_rows is the
+// number of rows of a full step until the processes have agreed on it.
 BatchResult LoaderCore::Impl::make_own_part(std::int64_t number) {
   const BatchContext context = context_of(number, rank());
   try {
@@ -143,8 +143,8 @@ BatchResult LoaderCore::Impl::make_own_part(std::int64_t number) {
   }
 }
 
-// Makes a batch of this process in a pass that is divided between virtual ranks: for each optimizer
-// step the batches of its first virtual rank, then those of the next.
+// Makes a batch of this process in a pass that is divided between virtual ranks. For each optimizer
+// step the batches of its first virtual rank come first, then those of the next.
 BatchResult LoaderCore::Impl::make_turn(std::int64_t batch) {
   const std::int64_t in_full = share.elastic.steps * turns(), position = batch % in_full,
                      first = pass_start.batch + batch / in_full * share.elastic.steps,

@@ -151,7 +151,7 @@ void check_same_step(BatchResult& own, const std::string& name, const Group& gro
   if (own.error) return;
   std::vector<std::string> found;
   for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
-    // Many ranks may agree: each answer is shown once, with its first rank.
+    // Many ranks may give the same answer, so each answer is shown once, with its first rank.
     if (std::find(of_ranks.begin(), of_ranks.begin() + static_cast<std::ptrdiff_t>(rank),
                   of_ranks[rank]) == of_ranks.begin() + static_cast<std::ptrdiff_t>(rank))
       found.push_back(str(of_ranks[rank], " on rank ", rank));

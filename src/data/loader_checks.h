@@ -15,23 +15,25 @@ void check_divisible(const LoaderOptions& options, const LoaderShare& share);
 void check_packable(const BatchSource& source);
 // Throws for a stream: its rows cannot be read once for each virtual rank.
 void check_elastic(bool stream);
-// A collective. Throws unless all processes describe the loader alike.
+// A collective. Throws unless the descriptions of all processes are the same.
 void check_same_loader(const std::string& description, const std::string& hint, const Group& group);
-// Replaces the batch by DataError "data.streams-differ" in every process, except in those that have
-// an error of their own, unless all have read as many rows of the step. A collective.
+// Checks that all processes have read the same number of rows of the step. Otherwise replaces the
+// batch by DataError "data.streams-differ" in every process that has no error of its own. A
+// collective.
 void check_same_step(BatchResult& own, const std::string& name, const Group& group);
-// Sets the rows of a step, of which each process has read those of its own part of a stream; if no
-// process has any, the batch becomes the end. If a process has an error, all get one. A collective.
+// For a step in which each process reads its own part of a stream: sets the step's rows to the sum
+// over all processes. If no process has any rows, the batch becomes the end. If a process has an
+// error, all processes get one. A collective.
 void agree_on_step(BatchResult& own, const std::string& name, const Group& group);
 [[noreturn]] void throw_uneven_parts();
-// LoaderState::rows of a loader of which each process reads its own part of a stream: only the
-// number of batches is known of a position in parts.
+// The value of LoaderState::rows if each process reads its own part of a stream: only the number of
+// batches is known for such a position.
 inline constexpr std::int64_t kUnknownRowsOfParts = -1;
 
-// The parts in which a stream is read, one by each process; 0 if no process reads a part.
+// Returns the number of parts of a stream, one for each process; 0 if no process reads a part.
 std::int64_t parts_of(const LoaderState& state, std::int64_t processes);
-// Returns "a stream in 3 parts, one for each process", or "rows of which no process has a part" for
-// 0.
+// Returns, for example, "a stream in 3 parts, one for each process". For 0, returns a text which
+// says that no process has a part of its own.
 std::string parts_text(std::int64_t parts);
 // True if a position lies inside a pass.
 bool is_inside_pass(const LoaderState& state);

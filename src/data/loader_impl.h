@@ -1,7 +1,7 @@
 // File: data/loader_impl.h (internal)
 // The state of a loader (hasten/data/loader.h) and of its current pass. loader_passes.cpp starts,
-// advances and ends passes, and knows their positions; loader_batches.cpp makes the batches of a
-// pass; loader.cpp has the calls of the user.
+// advances and ends passes, and computes their positions; loader_batches.cpp makes the batches of a
+// pass; loader.cpp has the functions that the user calls.
 //
 // Thread rule: one thread, apart from the functions that make batches, which worker threads call.
 #pragma once
@@ -32,9 +32,9 @@ struct LoaderCore::Impl {
   // True if each process reads its own part of a stream, and whether that part has ended in this
   // pass.
   bool reads_part = false, part_has_ended = false;
-  // The rows of the dataset, as rank 0 broadcast them. Unset: unknown.
+  // The rows of the dataset, as rank 0 broadcast them. Unset if they are unknown.
   std::optional<std::int64_t> broadcast_rows;
-  // The steps that rank 0 reads ahead, and that all others receive ahead.
+  // The number of steps that rank 0 reads ahead and all other ranks receive ahead.
   std::int64_t broadcast_prefetch = 0;
 
   std::optional<LoaderState> pending;  // start of the next pass, if the user has set it
@@ -42,11 +42,11 @@ struct LoaderCore::Impl {
   std::int64_t epoch = 0;              // epoch of that pass
   std::int64_t batches_returned = 0;   // its batches, including skipped ones and the current one
   std::int64_t rows_returned = 0;      // rows of all processes in these batches
-  bool finished = false;               // its last batch has been handed out
+  bool finished = false;               // its last batch has been returned
 
   std::int64_t pass = 0;  // number of the pass; detects iterators of earlier ones
   bool running = false;
-  // Whether the pass, or between two passes the next one, is divided between virtual ranks.
+  // True if the current pass, or between two passes the next one, is divided between virtual ranks.
   bool is_elastic = false;
   // For map datasets, one past the last batch number of the pass: in this process, and in any.
   std::int64_t own_end = 0, end = 0;

@@ -22,7 +22,7 @@ void LoaderCore::Impl::check_not_empty() const {
                      .hint = "set drop_last = false, or a smaller batch_size"});
 }
 
-// Makes `batch` and `rows` agree; `rows` decides if it is known (not -1).
+// Makes `batch` and `rows` agree. If `rows` is known (not -1), it decides.
 LoaderState LoaderCore::Impl::resolved(LoaderState state) const {
   if (state.rows < 0) {
     state.rows = state.batch * step_rows();
@@ -32,14 +32,15 @@ LoaderState LoaderCore::Impl::resolved(LoaderState state) const {
   return state;
 }
 
-// Parts of a stream have different lengths, so only the number of batches is known of a position in
-// them.
+// Parts of a stream have different lengths, so only the number of batches is known for a position
+// in them.
 LoaderState LoaderCore::Impl::saved(LoaderState state) const {
   if (reads_part) state.rows = kUnknownRowsOfParts;
   return state;
 }
 
-// Unless the user has set it: the next epoch after a finished pass, else the current epoch again.
+// Returns the start that the user has set. Otherwise returns the next epoch if the pass has
+// finished, or else the start of the current epoch.
 LoaderState LoaderCore::Impl::next_start() const {
   if (pending) return resolved(*pending);
   return {.seed = options.seed, .epoch = finished ? epoch + 1 : epoch, .batch = 0, .rows = 0};

@@ -1,6 +1,6 @@
 // File: data/problem_type.h (internal)
-// The problem types of text classification. Their names are those of Transformers, and so is the
-// rule that picks one if config.json does not.
+// The problem types of text classification. The names are the same as in Transformers, and so is
+// the rule that picks one if config.json does not.
 //
 //   problem_type_of("", 3, labels.is_floating_point());   // "single_label_classification"
 //

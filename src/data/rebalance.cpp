@@ -83,7 +83,7 @@ class GroupBalancer {
     return active;
   }
 
-  // Returns the group with the highest cost; the first one, if several have it.
+  // Returns the group with the highest cost; the first one if several have it.
   static std::size_t dearest_of(const std::vector<std::size_t>& by_cost,
                                 const std::vector<double>& costs) {
     std::size_t dearest = by_cost.back();
@@ -93,8 +93,8 @@ class GroupBalancer {
     return dearest;
   }
 
-  // A group of one row cannot become cheaper. The groups of the same micro-batch get rows until
-  // they cost as much, and none of them changes afterwards.
+  // A group of one row cannot become cheaper. The other groups of its micro-batch get rows until
+  // they cost nearly as much. None of these groups changes afterwards.
   void freeze_slot_of(std::size_t pivot, const std::vector<double>& costs) {
     std::vector<std::size_t> ranking(counts_.size());
     std::iota(ranking.begin(), ranking.end(), 0);

@@ -33,8 +33,8 @@ std::int64_t length_of(const TensorDict& batch) {
   return ids != batch.end() && ids->second.dim() == 2 ? ids->second.size(1) : 0;
 }
 
-// Returns by name the value that fills up each column with one entry per token. Returns nothing if
-// one of these columns is unknown: it may hold labels, or weights of a loss.
+// Returns, by name, the padding value of each column that has one entry per token. Returns nothing
+// if one of these columns is unknown, because it may hold labels, or weights of a loss.
 std::optional<std::map<std::string, std::int64_t>> padding_values(const TensorDict& batch,
                                                                   std::int64_t length,
                                                                   const StaticShapes& shapes) {
@@ -44,7 +44,7 @@ std::optional<std::map<std::string, std::int64_t>> padding_values(const TensorDi
     const bool known =
         std::find(shapes.tokens.begin(), shapes.tokens.end(), name) != shapes.tokens.end();
     if (is_labels(name, shapes)) {
-      if (tensor.is_floating_point()) continue;  // one per class, and as many classes as tokens
+      if (tensor.is_floating_point()) continue;  // one entry per class, not per token
       padding_values[name] = kIgnoredLabel;
     } else if (known && tensor.dim() == 2) {
       padding_values[name] = 0;

@@ -34,7 +34,7 @@ struct TaggedLine {
     return *found;
   }
 
-  // The texts of a list; its whole numbers too, if they are allowed.
+  // Returns the texts of a list, including its whole numbers if they are allowed.
   Texts texts(const std::string& key, bool numbers_allowed) const {
     Texts out;
     for (const ordered_json& item : list(key)) {
@@ -51,7 +51,7 @@ struct TaggedLine {
   }
 };
 
-// Requires a key of the first object. The error names the keys that there are.
+// Requires a key of the first object. The error lists the keys that exist.
 void require_key(const TaggedLine& first, const std::string& key) {
   Texts keys;
   for (const auto& [name, value] : first.object.items()) keys.push_back(name);

@@ -23,7 +23,7 @@ struct Record {
   std::int64_t line = 0;  // on which the record begins, from 1
 };
 
-// Returns one record after the other, then nothing.
+// Returns the records one by one, then nothing.
 class RecordReader {
  public:
   virtual ~RecordReader() = default;

@@ -13,7 +13,7 @@
 namespace hasten {
 namespace {
 
-// A device of LibTorch that hasten does not know, with the defaults.
+// A device of LibTorch that hasten does not know. It has the default traits.
 struct OtherDevice final : Device {
   OtherDevice() : Device(at::kMeta, {}) {}
 };

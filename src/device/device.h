@@ -1,6 +1,6 @@
 // File: device/device.h (internal)
-// The differences between the devices that a model is trained on. The rest of the library asks the
-// Device of a tensor or of a process, and never which kind of device it is.
+// The differences between the devices that a model is trained on. The rest of the library uses the
+// Device of a tensor or of a process, and never checks which kind of device it is.
 //
 //   if (device_of(parameter.device()).traits().reads_scalars_late) ...
 //   const Device& device = choose_device({.environment = config::whole_environment()});
@@ -34,11 +34,11 @@ struct GraphSupport;
 enum class AdamWKernel {
   hasten,                   // hasten's own, which runs on the CPU
   fused,                    // LibTorch's fused kernel, which also scales the gradients
-  fused_without_gradscale,  // the same; hasten scales the gradients before
+  fused_without_gradscale,  // the same kernel; hasten scales the gradients first
 };
 
 struct DeviceTraits {
-  // LibTorch's own modules, threads and builds know the device. False: a library adds it to
+  // LibTorch's own modules, threads and builds know the device. If false, a library adds it to
   // LibTorch while the program runs, and opening it takes seconds.
   bool is_built_in = true;
 
@@ -53,65 +53,68 @@ struct DeviceTraits {
   // Gloo cannot read the device's tensors, so they are copied to host memory first.
   bool needs_host_staging = false;
 
-  // Has numbers of 64 bits, in which sums on the device are kept, as on the host.
+  // Has 64-bit floating-point numbers, in which sums on the device are kept, as on the host.
   bool has_double = true;
   bool has_sparse_tensors = true;
-  // data_ptr() tells where a tensor is. False: only storages and offsets tell tensors apart.
+  // data_ptr() identifies the place of a tensor. If false, only storages and offsets distinguish
+  // tensors.
   bool has_addresses = true;
   // Has a kernel for aten::linear, which other devices compose of other operators.
   bool has_linear_kernel = false;
   AdamWKernel adamw = AdamWKernel::fused;
 
-  // Has no fp16. Accelerate takes this name for the device's 16-bit type, bfloat16.
+  // Has no fp16. Accelerate uses this name for the device's 16-bit type, bfloat16.
   bool takes_fp16_as_bf16 = false;
   // With bf16, double numbers become bfloat16, or float with downcast_bf16.
   bool narrows_doubles_with_bf16 = false;
   // Metrics in bfloat16 are gathered in float, because its 8 bits are too few for a metric.
   bool gathers_bf16_as_float = false;
 
-  // Products are fastest if each row of their matrices begins at a multiple of this number of bytes.
+  // Products are fastest if each row of their matrices begins at a multiple of this number of
+  // bytes.
   std::int64_t product_alignment = 1;
-  // The logits of ops::linear_cross_entropy that exist at a time take about so many bytes.
+  // The approximate number of bytes of the logits that ops::linear_cross_entropy holds at a time.
   std::int64_t bytes_of_logits = 64 << 20;
 
   // The allocator reports every allocation to LibTorch's observers.
   bool reports_allocations = true;
-  // A caching allocator reserves the device's memory, next to a context.
+  // A caching allocator reserves the device's memory, in addition to a context.
   bool has_reserved_memory = false;
-  // The allocator rounds sizes up to multiples of this number of bytes, or to more.
+  // The allocator rounds sizes up to multiples of this number of bytes, or further.
   std::int64_t allocation_unit = 1;
   // Copies from pinned host memory are faster.
   bool copies_from_pinned_memory = false;
-  // Has streams, so that copies to host memory run beside the computation.
+  // Has streams, so that copies to host memory run while the device computes.
   bool copies_in_background = false;
-  // A compiler merges operations that compute the same, so that recomputation saves no memory.
+  // A compiler merges operations that compute the same result, so recomputation saves no memory.
   bool merges_equal_operations = false;
 };
 
 // The settings that determine the device of a process.
 struct DeviceRequest {
   bool cpu = false;
-  // The name of the device that is required, such as "tpu". Empty: the best that there is.
+  // The name of the required device, such as "tpu". If it is empty, the best available device is
+  // chosen.
   std::string required = "";
   // Considers only devices that LibTorch itself has, which need not be opened.
   bool only_built_in = false;
   config::Environment environment = {};
 };
 
-// How the tensors of a device travel between ranks: `own` is over the device's own links, `host` is
-// with Gloo through host memory.
+// How tensors of a device travel between ranks: `own` uses the device's own links, `host` uses Gloo
+// through host memory.
 enum class CollectiveChoice { automatic, own, host };
 
 struct Placement {
   at::Device device = at::kCPU;
-  // `automatic` may be left to the group, whose ranks then decide together.
+  // If this is `automatic`, the ranks of the group decide together.
   CollectiveChoice collectives = CollectiveChoice::automatic;
 };
 
-// Figures of a device's memory, in bytes, of all processes together.
+// Figures of a device's memory, in bytes. They include all processes.
 struct MemoryFigures {
   std::optional<std::int64_t> used = {}, total = {};
-  std::string missing = "";  // why there are none, as a note of a report; empty: nothing to note
+  std::string missing = "";  // why there are no figures, for a note in a report; may be empty
 };
 
 // The bytes of this process's tensors on a device, as LibTorch's allocator counts them.
@@ -135,7 +138,7 @@ class Device {
 
   // Returns whether this process can use the device. Opens nothing.
   virtual bool is_available() const { return false; }
-  // Returns whether the program uses the device that it has added to LibTorch. False for others.
+  // Returns whether the program uses a device that was added to LibTorch. False for other devices.
   virtual bool is_open() const { return false; }
   // Returns whether the device serves the request. Devices are asked in order of preference.
   virtual bool is_chosen(const DeviceRequest&) const { return is_available(); }
@@ -150,25 +153,27 @@ class Device {
   // Returns how many programs have been compiled for this process so far.
   virtual std::int64_t compiled_programs() const { return 0; }
 
-  // Returns whether the device has kernels of hasten's own for numbers of this type, which the operators
-  // of ops/ use instead of LibTorch's.
+  // Returns whether the device has kernels of hasten's own for numbers of this type, which the
+  // operators of ops/ use instead of LibTorch's.
   virtual bool has_kernels(at::ScalarType) const { return false; }
 
   // Returns a recorder of graphs of operations (device/graph_recorder.h), or why there is none.
   virtual GraphSupport graphs(int index) const;
 
-  // Sets for this process whether products of float numbers on the device may round their factors to
-  // TF32, which has 10 bits after the point. Returns false if the device has no TF32.
+  // Sets for this process whether products of float numbers on the device may round their factors
+  // to TF32, which has 10 bits after the point. Returns false if the device has no TF32.
   virtual bool set_tf32(int /*index*/, bool /*is_on*/) const { return false; }
 
   virtual MemoryFigures memory(int) const { return {}; }
-  // Returns whether LibTorch's profiler records the kernels of the device and the calls of its runtime.
+  // Returns whether LibTorch's profiler records the kernels of the device and the calls of its
+  // runtime.
   virtual bool is_profiled() const { return false; }
   // Returns cached, unused memory to the driver.
   virtual void empty_cache() const {}
-  // Returns nothing for a device whose allocator does not count.
+  // Returns the bytes of this process's tensors, or nothing if the device's allocator does not
+  // count.
   virtual std::optional<AllocatedBytes> allocated(int) const { return std::nullopt; }
-  // Begins a new peak.
+  // Begins a new peak for allocated().
   virtual void reset_allocated_peak(int) const {}
 
   // Returns the generators of random numbers that a checkpoint keeps.
@@ -189,8 +194,8 @@ class Device {
 const std::vector<const Device*>& all_devices();
 // Returns the Device of a tensor's device. Devices that hasten does not know have the defaults.
 const Device& device_of(at::Device device);
-// Makes device_of() return another Device for its type while it lives, for tests of what devices change.
-// Thread rule: while no other thread uses a device of this type.
+// While it exists, device_of() returns another Device for its type. It is for tests of behaviour
+// that depends on the device. Thread rule: while no other thread uses a device of this type.
 class [[nodiscard]] DeviceReplacement {
  public:
   explicit DeviceReplacement(const Device& device);
@@ -204,9 +209,9 @@ class [[nodiscard]] DeviceReplacement {
 // Returns the Device that serves the request; the CPU serves every request.
 const Device& choose_device(const DeviceRequest& request);
 
-// Blocks until the device has done all that this process has requested.
+// Blocks until the device has completed everything that this process has submitted.
 void synchronize(at::Device device);
-// Returns whether a device is open that LibTorch does not have itself.
+// Returns whether a device is open that a library has added to LibTorch.
 bool is_added_device_open();
 // Returns whether an available device copies faster from pinned host memory.
 bool is_pinning_useful();

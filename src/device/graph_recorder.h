@@ -1,5 +1,5 @@
 // File: device/graph_recorder.h (internal)
-// Records the operations that a device is asked for, and starts them again with one call. A GPU's
+// Records the operations that are submitted to a device, and replays them with one call. A GPU's
 // graph costs the host one call instead of one for each kernel.
 //
 //   const GraphSupport support = device_of(device).graphs(device.index());
@@ -7,12 +7,12 @@
 //   if (step.graph) step.graph->replay();
 //   else log(step.failure);
 //
-// While it records, the device runs nothing: tensors keep what they hold, and results have no values.
-// A replay runs the recorded operations on the addresses and with the numbers that they were given. So
-// whatever changes from replay to replay must be in a tensor that was there before, and that is written
-// before each replay. Memory that operations allocate while they are recorded belongs to the graphs of
-// the recorder, which share it: a replay may overwrite the results of another graph, except tensors that
-// the caller still holds.
+// While it records, the device runs nothing: tensors keep their contents, and results have no
+// values. A replay runs the recorded operations on the same addresses and with the same numbers. So
+// a value that changes between replays must be in a tensor that existed before the recording, and
+// must be written there before each replay. Memory that operations allocate while they are recorded
+// belongs to the graphs of the recorder, which share it: a replay may overwrite the results of
+// another graph, except tensors that the caller still holds.
 //
 // Thread rule: no other thread may use the device while a graph is recorded.
 #pragma once
@@ -26,24 +26,24 @@ namespace hasten {
 class RecordedGraph {
  public:
   virtual ~RecordedGraph() = default;
-  // Starts the operations, in the current stream of the device.
+  // Replays the operations in the current stream of the device.
   virtual void replay() = 0;
 };
 
 class GraphRecorder {
  public:
   struct Recording {
-    std::unique_ptr<RecordedGraph> graph = nullptr;  // null: it failed
-    std::string failure = "";                        // why
+    std::unique_ptr<RecordedGraph> graph = nullptr;  // null if the recording failed
+    std::string failure = "";                        // why it failed
   };
 
   virtual ~GraphRecorder() = default;
-  // Records the operations that `work` asks for. An exception of `work`, or an operation that a graph
-  // cannot repeat, such as reading a number, is a failure. Graphs must not outlive the recorder.
+  // Records the operations that `work` submits. The recording fails if `work` throws, or if a graph
+  // cannot repeat an operation, such as reading a number. Graphs must not outlive the recorder.
   virtual Recording record(const std::function<void()>& work) = 0;
 };
 
-// The recorder of a device, or why it has none.
+// The recorder of a device, or the reason why it has none.
 struct GraphSupport {
   std::unique_ptr<GraphRecorder> recorder = nullptr;
   std::string missing = "";

@@ -9,7 +9,7 @@
 namespace hasten {
 namespace {
 
-// Works through LibTorch's interface for the streams of any device.
+// Copies with LibTorch's interface for the streams of any device.
 class StreamedCopies final : public HostCopies {
  public:
   explicit StreamedCopies(at::Device device)
@@ -31,7 +31,7 @@ class StreamedCopies final : public HostCopies {
   Returned to_device(const at::Tensor& host, at::Device device) override {
     const at::Tensor tensor = at::empty_strided(host.sizes(), host.strides(),
                                                 host.options().device(device).pinned_memory(false));
-    // The memory may have served a computation that is not done yet.
+    // An earlier computation that has not finished may still use the memory.
     wait_for(guard_.getStream(device_), side_);
     copy_beside(tensor, host);
     guard_.recordDataPtrOnStream(tensor.storage().data_ptr(), side_);
@@ -46,7 +46,7 @@ class StreamedCopies final : public HostCopies {
     event->record(side_);
     return event;
   }
-  // Lets `waiting` wait for what has been submitted to `stream`.
+  // Makes `waiting` wait for everything that has been submitted to `stream`.
   void wait_for(const c10::Stream& stream, const c10::Stream& waiting) {
     c10::Event event(device_.type());
     event.record(stream);
@@ -69,7 +69,7 @@ class StreamedCopies final : public HostCopies {
   bool pins_;
 };
 
-// Copies at once.
+// Copies before the call returns.
 class DirectCopies final : public HostCopies {
  public:
   Sent to_host(const at::Tensor& tensor) override {

@@ -1,12 +1,12 @@
 // File: device/host_traffic.h (internal)
-// Counts the bytes that techniques copy between a device and host memory while an object lives, so
-// that a prediction knows how long its copies take. Copies of batches are not counted.
+// While an object exists, counts the bytes that techniques copy between a device and host memory,
+// so that a prediction knows how long its copies take. Copies of batches are not counted.
 //
 //   const HostTraffic traffic;
 //   estimate(options);                                    // a dry run
 //   traffic.bytes(HostTraffic::Purpose::activations).to_host;
 //
-// Thread rule: one object at a time in a process; copies may be made by any thread.
+// Thread rule: one object at a time in a process; any thread may copy.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -31,7 +31,7 @@ class HostTraffic {
 
   Bytes bytes(Purpose purpose) const;
 
-  // Each counts a tensor that is copied, if an object lives.
+  // Both count a tensor that is copied, if an object exists.
   static void count_to_host(Purpose purpose, const at::Tensor& copied);
   static void count_to_device(Purpose purpose, const at::Tensor& copied);
 

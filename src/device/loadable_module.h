@@ -1,6 +1,6 @@
 // File: device/loadable_module.h (internal)
-// Loads a part of hasten that is a separate library next to libhasten, because not every machine
-// has the libraries that it links. It is never unloaded, because objects that it makes remain in
+// Loads a part of hasten that is a separate library next to libhasten, because some machines do not
+// have the libraries that it links. It is never unloaded, because objects that it makes remain in
 // use.
 #pragma once
 
@@ -11,7 +11,7 @@ namespace hasten {
 template <class Function>
 struct Module {
   Function* function = nullptr;
-  std::string missing;  // why it is not available; else empty
+  std::string missing;  // why it is not available; empty if it is
 };
 
 struct LoadedSymbol {

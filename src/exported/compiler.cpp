@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::string_view kControlFlowPrefix = "torch.ops.higher_order.";
 
-// The control flow that the interpreter knows, with its numbers of graphs and of operands, which
-// are conditions and lists of values. A region has any number of operands.
+// The control flow that the interpreter knows, with its number of graphs and its number of
+// operands. Operands are conditions and lists of values. A region has any number of operands.
 struct ControlFlow {
   std::string_view name;
   Action action;
@@ -165,8 +165,8 @@ void Compiler::compile_node(const JsonCursor& node, Scope& scope) {
   } else if (const auto reason = reason_for_refusal(*name, namespaces_)) {
     refused_[instruction.target + ": " + *reason].insert(instruction.module_path);
   } else if (name->base == "_assert_tensor_metadata") {
-    // The check of the inputs has the same effect, and under autocast or after to() the types
-    // differ.
+    // The check of the inputs has the same effect. Under autocast or after to() the types differ
+    // from those in the file, so this check would fail.
     return;
   } else {
     compile_call(node, *name, instruction, scope);
@@ -183,7 +183,7 @@ void Compiler::compile_symbol(const JsonCursor& node, Instruction& instruction,
   const OperandReader reader(scope.slots, scope.kinds);
   for (const JsonCursor& input : node["inputs"].items()) {
     instruction.operands.push_back(reader.read(input["arg"]));
-    // Some exports write a number's name like that of a tensor.
+    // In some exports the names of a number and of a tensor have the same form.
     instruction.operands.back().wraps_number = false;
   }
   if (instruction.operands.size() != symbol_arity(instruction.target))
@@ -277,11 +277,11 @@ void Compiler::set_mode(const OperatorName& name, Instruction& instruction) {
   }
   if (name.base == "instance_norm") {
     const auto statistics = instruction.op->schema().argumentIndexWithName("running_mean");
-    // Without running statistics evaluation uses those of the batch, too.
+    // Without running statistics, evaluation uses the statistics of the batch too.
     if (instruction.operands[static_cast<std::size_t>(*statistics)].kind == Operand::Kind::constant)
       return;
   }
-  // Nothing is given for native_dropout that always trains.
+  // The argument is None for a native_dropout that always trains.
   const bool is_boolean = !operand.constant.isDouble();
   something_trains_ |= is_constant_bool(operand, true) || operand.constant.isNone() ||
                        (!is_boolean && operand.constant.toDouble() > 0);

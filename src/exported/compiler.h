@@ -28,7 +28,7 @@ namespace hasten::exported {
 struct GraphInput {
   std::string name;
   ValueKind kind = ValueKind::tensor;
-  std::string parameter, buffer;  // Python's name, if it is one
+  std::string parameter, buffer;  // Python's name, if the input is a parameter or a buffer
 };
 
 class Compiler {
@@ -36,7 +36,7 @@ class Compiler {
   Compiler(std::string file, std::vector<std::string> namespaces)
       : file_(std::move(file)), namespaces_(std::move(namespaces)) {}
 
-  // Fills the program's graph, and what it says about evaluation.
+  // Fills in the program's graph, and the properties that concern evaluation.
   void compile(const JsonCursor& graph, const std::vector<GraphInput>& inputs, Program& program);
 
  private:
@@ -50,7 +50,7 @@ class Compiler {
   };
 
   void add_graph_inputs(const std::vector<GraphInput>& inputs, Scope& scope);
-  // Reads the inputs of a graph inside a graph. `operands` are the values that it gets.
+  // Reads the inputs of a nested graph. `operands` are the values that are passed to it.
   std::vector<GraphInput> inputs_of(const JsonCursor& graph, const std::vector<int>& operands,
                                     const Scope& outer) const;
   Graph compile_graph(const JsonCursor& graph, const std::vector<GraphInput>& inputs);

@@ -1,7 +1,7 @@
 // File: exported/exported_binding.h (internal)
 // A program of an exported module with the module's tensors in the order of its inputs.
 //
-// Thread rule: that of the module.
+// Thread rule: the same as for the module.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace hasten {
 
 struct ExportedModule::Binding {
   std::shared_ptr<const exported::Program> program;
-  // The graph with the regions that are recomputed; null: nothing is.
+  // The graph with the regions that are recomputed; null if nothing is recomputed.
   std::shared_ptr<const exported::Graph> recomputed = nullptr;
   std::vector<at::Tensor> state = {};
   // The type that floating-point tensors had in the file.

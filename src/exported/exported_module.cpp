@@ -41,7 +41,7 @@ bool can_require_grad(const at::Tensor& tensor) {
   return tensor.is_floating_point() || tensor.is_complex();
 }
 
-// The operators were exported for the shapes of the program, so kernels may rely on them.
+// The operators were exported for the shapes in the program, so kernels may depend on them.
 void check_shape(const StateInput& input, const at::Tensor& tensor, const std::string& file) {
   const auto fits = [&](std::int64_t i) {
     const exported::Size& size = input.meta.sizes[static_cast<std::size_t>(i)];
@@ -206,7 +206,7 @@ TensorDict ExportedModule::call(const std::vector<IValue>& inputs) {
     values[static_cast<std::size_t>(program.state_position[i])] = binding.state[i];
   for (std::size_t i = 0; i < inputs.size(); ++i)
     values[static_cast<std::size_t>(program.user_position[i])] = inputs[i];
-  // A program for evaluation alone has nothing to be switched.
+  // With two programs nothing is switched: the one for evaluation was exported in evaluation mode.
   const bool training = is_training() || bindings_.size() > 1;
   const exported::Interpreter interpreter({training, device});
   const bool recomputes = binding.recomputed != nullptr && at::GradMode::is_enabled();
@@ -232,7 +232,7 @@ const std::vector<std::string>& ExportedModule::output_names() const {
 std::optional<std::vector<std::string>> ExportedModule::set_recomputation(
     const std::optional<Recomputation>& wanted) {
   std::vector<std::string> chosen;
-  // A refusal leaves every program as it was.
+  // If a program cannot be recomputed, all programs stay as they were.
   std::vector<std::shared_ptr<const exported::Graph>> recomputed(bindings_.size());
   for (std::size_t i = 0; wanted && i < bindings_.size(); ++i) {
     const Binding& binding = bindings_[i];

@@ -27,7 +27,7 @@ struct ExportedModule::Parts {
   at::Device device;
   // One program, or one for training and one for evaluation.
   std::vector<std::shared_ptr<const exported::Program>> programs;
-  // For each program, the tensors that state_dict() contains, and the other ones.
+  // For each program, the tensors that state_dict() contains, and the other tensors.
   std::vector<std::vector<exported::Payload>> weights, constants;
 
  private:

@@ -1,4 +1,4 @@
-// The answers of an exported module to the questions of the Trainer (TrainingTraits).
+// Implements the functions of an exported module that the Trainer calls (TrainingTraits).
 #include <algorithm>
 
 #include "exported/exported_parts.h"
@@ -25,7 +25,7 @@ std::int64_t ExportedModule::row_length(const TensorDict& batch) const {
   return row_length_in(batch);
 }
 
-// Six for each token and each parameter outside the embedding tables.
+// Counts six operations for each token and each parameter outside of the embedding tables.
 std::optional<double> ExportedModule::floating_point_ops(const TensorDict& batch) const {
   const std::optional<std::int64_t> tokens = tokens_in(batch);
   if (!tokens) return std::nullopt;
@@ -36,7 +36,7 @@ std::optional<double> ExportedModule::floating_point_ops(const TensorDict& batch
   return 6.0 * static_cast<double>(multiplied) * static_cast<double>(*tokens);
 }
 
-// The Hugging Face Trainer asks for torch.nn.LayerNorm, whose operator shows it here.
+// The Hugging Face Trainer looks for modules torch.nn.LayerNorm. Here the operator identifies them.
 std::optional<std::set<std::string>> ExportedModule::undecayed_parameters() const {
   const std::set<std::string>& norms = parts_->programs.front()->layer_norm_parameters;
   std::set<std::string> names;
@@ -67,7 +67,7 @@ std::vector<std::string> ExportedModule::copy_weights(const std::filesystem::pat
                                                       bool strict) {
   const TensorDict file = hasten::load_weights(file_or_folder);
   const auto in_file = [&](const auto& each) { return file.contains(each); };
-  // The names of each tensor. One that is shared has the registered name first.
+  // The names of each tensor. A shared tensor has its registered name first.
   std::map<const void*, std::vector<std::string>> names;
   for (const auto& item : named_parameters())
     names[item.value().unsafeGetTensorImpl()] = {item.key()};

@@ -65,8 +65,8 @@ std::vector<std::vector<std::int64_t>> InputChecks::choose_sizes(std::int64_t ro
   return all;
 }
 
-// Gives the only symbol of the expression that has no value yet the largest value with which the
-// expression is at most `most`.
+// Does nothing unless exactly one symbol of the expression has no value. Gives this symbol the
+// largest value for which the expression is at most `most`.
 void InputChecks::choose_symbol(const SizeExpression& size, std::int64_t most, SizeValues& chosen) {
   std::set<std::string> symbols;
   size.collect_symbols(symbols);

@@ -6,9 +6,9 @@
 //   checks.add_guard("L['x'].size()[0] % 2 == 0", place);
 //   checks.check(values, /*any_float=*/false);
 //
-// A program has the sizes of the export built in, so with others it would compute something wrong
-// or fail in the middle. check() throws UsageError "exported.inputs" that names the input and what
-// the export allows. Thread rule: immutable after it is filled.
+// The sizes of the export are built into a program, so with other sizes it would compute something
+// wrong or fail in the middle. check() throws UsageError "exported.inputs" that names the input and
+// what the export allows. Thread rule: immutable after it is filled.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -29,7 +29,7 @@ struct UserInput {
   enum class Kind { tensor, integer, constant };
   Kind kind = Kind::tensor;
   std::string name;
-  TensorMeta meta;       // that of a tensor
+  TensorMeta meta;       // only for a tensor
   c10::IValue constant;  // the value at the export; the caller does not give it
 };
 
@@ -50,14 +50,15 @@ class InputChecks {
   // dimension of dynamic size, or the largest below them that the expressions of the export allow.
   // Sizes that the export has fixed stay. Empty for inputs that are not tensors.
   std::vector<std::vector<std::int64_t>> choose_sizes(std::int64_t rows, std::int64_t length) const;
-  // The largest size of a dimension; nothing if it has no limit or there is no such dimension.
+  // Returns the largest size of a dimension, or nothing if it has no limit or does not exist.
   std::optional<std::int64_t> largest_size(const std::string& input, std::size_t dimension) const;
-  // True if the first dimension of an input (or else another one) may vary.
+  // True if the first dimension (has_dynamic_length: another dimension) of an input may vary.
   bool has_dynamic_rows() const;
   bool has_dynamic_length() const;
 
-  // Checks one value for each input. `any_float` accepts every floating-point type where the export
-  // has one, because the module was converted or computes under autocast.
+  // Checks one value for each input. If `any_float` is true, every floating-point type is accepted
+  // for an input that has one in the export, because the module was converted or computes under
+  // autocast.
   void check(const std::vector<c10::IValue>& values, bool any_float) const;
 
  private:
@@ -82,7 +83,7 @@ class InputChecks {
   std::string file_;
   std::vector<UserInput> inputs_;
   std::vector<std::string> names_;
-  std::vector<std::vector<SizeExpression>> sizes_;  // those of each input
+  std::vector<std::vector<SizeExpression>> sizes_;  // by input
   std::map<std::string, Range> ranges_;
   std::vector<Guard> guards_;
 };

@@ -40,7 +40,7 @@ ExportedValue value_of(const std::string& name, const JsonCursor& json) {
   return value;
 }
 
-// Counts the operators of a graph and of the graphs in it.
+// Counts the operators of a graph and of its nested graphs.
 void count_operators(const JsonCursor& graph, std::map<std::string, std::int64_t>& counts) {
   for (const JsonCursor& node : graph["nodes"].items()) {
     ++counts[node["target"].text()];

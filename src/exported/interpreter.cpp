@@ -54,7 +54,7 @@ bool is_true(const IValue& condition) {
 }
 
 // Moves results to their slots. Control flow returns all of its results one by one, even if the
-// instruction has one list of them.
+// instruction has a single list for them.
 void store_results(const Instruction& instruction, torch::jit::Stack& stack,
                    std::vector<IValue>& slots) {
   const auto store = [&](int slot, IValue value) {
@@ -110,8 +110,9 @@ class AutocastRegion {
   at::ScalarType dtype_;
 };
 
-// Gives each tensor that passes through it a gradient: zeros if nothing has used the tensor. Python
-// does so for the branch of a condition that did not run, and an optimizer with momentum needs it.
+// Gives each tensor that passes through it a gradient, which is zeros if nothing has used the
+// tensor. Python does the same for the branch of a condition that did not run, and an optimizer
+// with momentum needs it.
 struct GradientForEach : torch::autograd::Node {
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
     for (std::size_t i = 0; i < gradients.size(); ++i)
@@ -139,7 +140,7 @@ std::vector<IValue> with_gradient_for_each(std::vector<IValue> values) {
   return values;
 }
 
-// The results of a region, whose tensors checkpoint() finds.
+// The results of a region. checkpoint() finds the tensors in them.
 struct RegionResults {
   std::vector<IValue> values;
 };
@@ -168,7 +169,7 @@ std::vector<IValue> Interpreter::run(const Graph& graph, std::vector<IValue> inp
       const RunningModule running(instruction.module_path);
       execute(instruction, slots, stack);
     } catch (c10::Error& error) {
-      // The instruction inside of a region has said where it is.
+      // The instruction inside the region has already added its place.
       if (instruction.action == Action::recompute) throw;
       error.add_context(place_of(instruction));
       throw;
@@ -185,7 +186,7 @@ void Interpreter::execute(const Instruction& instruction, Values& slots,
   for (const Operand& operand : instruction.operands) stack.push_back(value_of(operand, slots));
   if (instruction.mode && !context_.training)
     stack[instruction.mode->index] = instruction.mode->in_evaluation;
-  // The stack has the last reference to a value that nothing reads later.
+  // The stack now has the last reference to each value that is not read again.
   for (const int slot : instruction.frees) slots[static_cast<std::size_t>(slot)] = IValue();
   if (instruction.is_skipped_in_evaluation && !context_.training) {
     stack.resize(1);  // The result of a change in place is its first operand.
@@ -199,7 +200,7 @@ void Interpreter::execute(const Instruction& instruction, Values& slots,
     run_control_flow(instruction, stack);
   }
   store_results(instruction, stack, slots);
-  // Results that nothing reads.
+  // Clears results that nothing reads.
   for (const int slot : instruction.frees) slots[static_cast<std::size_t>(slot)] = IValue();
 }
 
@@ -220,7 +221,7 @@ void Interpreter::run_control_flow(const Instruction& instruction, torch::jit::S
                     with_gradient_for_each(flatten(stack, 1)));
       break;
     case Action::recompute:
-      // The region's results are values of their own, also where they are lists.
+      // A region returns one value for each output, and a list stays a list.
       stack = run_recomputed(instruction, std::exchange(stack, {}));
       return;
     case Action::loop:
@@ -290,7 +291,7 @@ std::vector<IValue> Interpreter::run_loop(const Instruction& instruction, Values
 
 std::vector<IValue> Interpreter::run_rows(const Instruction& instruction, Values carried,
                                           const Values& mapped, const Values& extra) const {
-  std::vector<std::vector<at::Tensor>> rows;  // those of each result that is not carried
+  std::vector<std::vector<at::Tensor>> rows;  // the rows of each result that is not carried
   const std::int64_t count = mapped.empty() ? 0 : mapped[0].toTensor().size(0);
   for (std::int64_t row = 0; row < count; ++row) {
     Values inputs = carried;

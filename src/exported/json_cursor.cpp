@@ -9,7 +9,7 @@
 namespace hasten::exported {
 namespace {
 
-// A graph in a graph adds seven levels.
+// Each nested graph adds seven levels.
 constexpr std::size_t kDeepestGraph = 256;
 
 [[noreturn]] void fail_at(const std::string& place, const std::string& got,
@@ -17,7 +17,7 @@ constexpr std::size_t kDeepestGraph = 256;
   throw DataError("exported.graph", {.what = place, .got = got, .expected = expected});
 }
 
-// A value of an untrusted file may be long.
+// Shortens a value, because a value of an untrusted file may be long.
 std::string excerpt(const nlohmann::json& value) {
   const std::string text = value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
   return text.size() <= 80 ? text : text.substr(0, 80) + "...";

@@ -5,9 +5,9 @@
 //   const JsonCursor graph = document.root()["graph_module"]["graph"];
 //   for (const JsonCursor& node : graph["nodes"].items()) compile(node["target"].text());
 //
-// Strict: a missing field, another type, a key that is there twice and nesting deeper than 256 are
-// errors. Throws DataError "exported.graph". A cursor refers to its document, which must outlive
-// it. Thread rule: immutable.
+// The reader is strict: a missing field, a wrong type, a repeated key and nesting deeper than 256
+// are errors. Throws DataError "exported.graph". A cursor refers to its document, which must
+// outlive it. Thread rule: immutable.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ class JsonCursor {
 
   // Returns the field of an object.
   JsonCursor operator[](const char* key) const;
-  // Returns the field of an object, or nothing if it is missing or null.
+  // Returns the field of an object, or nullopt if it is missing or null.
   std::optional<JsonCursor> find(const std::string& key) const;
   std::vector<JsonCursor> items() const;
   std::vector<std::pair<std::string, JsonCursor>> members() const;
@@ -37,7 +37,7 @@ class JsonCursor {
 
   std::string text() const;
   std::int64_t integer() const;
-  // Also reads "Infinity", "-Infinity" and "NaN", as JSON has no such numbers.
+  // Also reads the texts "Infinity", "-Infinity" and "NaN", because JSON has no such numbers.
   double number() const;
   bool boolean() const;
 

@@ -14,7 +14,7 @@ namespace {
 
 using Shape = std::vector<std::int64_t>;
 
-// The operands of a call by the names of the schema.
+// The operands of a call, by their names in the schema.
 class Operands {
  public:
   Operands(const c10::FunctionSchema& schema, const torch::jit::Stack& stack)
@@ -45,15 +45,17 @@ class Operands {
   const torch::jit::Stack& stack_;
 };
 
-// Returns the numbers of a tensor of integers on the CPU.
+// Returns the elements of an integer tensor on the CPU.
 std::vector<std::int64_t> numbers_of(const at::Tensor& tensor) {
   const at::Tensor numbers = tensor.to(at::kLong).contiguous();
-  // clang 19 gives the pointer's template another symbol than g++, which built LibTorch.
+  // clang 19 gives the template const_data_ptr<T>() a different symbol than g++, which built
+  // LibTorch. This overload is not a template.
   const auto* const data = static_cast<const std::int64_t*>(numbers.const_data_ptr());
   return {data, data + numbers.numel()};
 }
 
-// The number of rows of each time step must not grow, and all of them must be in the data.
+// Checks that the number of rows does not grow from one time step to the next, and that the data
+// contains all of these rows.
 void check_batch_sizes(const Operands& operands) {
   const at::Tensor sizes = operands.tensor("batch_sizes"), data = operands.tensor("data");
   operands.require(sizes.device().is_cpu() && sizes.dim() == 1 && sizes.numel() > 0 &&
@@ -107,7 +109,7 @@ void check_layers(const c10::FunctionSchema& schema, const torch::jit::Stack& st
   if (is_packed) check_batch_sizes(operands);
 }
 
-// One step of a recurrent layer.
+// Checks one step of a recurrent layer.
 template <std::int64_t gates>
 void check_cell(const c10::FunctionSchema& schema, const torch::jit::Stack& stack) {
   const Operands operands(schema, stack);
@@ -145,7 +147,7 @@ void check_pack_padded(const c10::FunctionSchema& schema, const torch::jit::Stac
     operands.require(length >= 0 && length <= input.size(batch_first ? 1 : 0), "the lengths");
 }
 
-// Only the first and the last dimension have a kernel of their own.
+// LibTorch has a dedicated kernel only for the first and the last dimension.
 void check_weight_norm(const c10::FunctionSchema& schema, const torch::jit::Stack& stack) {
   const Operands operands(schema, stack);
   const at::Tensor v = operands.tensor("v"), g = operands.tensor("g");

@@ -1,12 +1,12 @@
 // File: exported/kernel_checks.h (internal)
-// Checks the operands of operators whose kernels in LibTorch trust them: LSTM, GRU and RNN read
-// past the end of weights of wrong shapes, and so do attention with keys and values of other
-// lengths and weight normalization. Packed sequences and the CTC loss use numbers of a tensor as
-// indices. A file may contain such tensors.
+// Checks the operands of operators whose kernels in LibTorch do not check them. LSTM, GRU, RNN and
+// weight normalization read past the end of weights that have wrong shapes, and attention reads
+// past the end of keys and values that have different lengths. Packed sequences and the CTC loss
+// use the numbers of a tensor as indices. A file may contain such tensors.
 //
 //   if (const KernelCheck check = kernel_check("lstm")) check(schema, stack);
 //
-// Numbers inside of tensors are checked on the CPU only, as reading them elsewhere would wait for
+// Numbers inside tensors are checked on the CPU only, because reading them elsewhere would wait for
 // the device. Throws DataError "exported.graph". Thread rule: pure functions.
 #pragma once
 

@@ -162,7 +162,7 @@ std::optional<Operand> OperandReader::read_list(const std::string& tag, const Js
   const c10::TypeKind type = (optional != nullptr ? *optional->getElementType() : element).kind();
   const bool is_integer = type == c10::TypeKind::IntType || type == c10::TypeKind::SymIntType;
   if (tag == "as_tensors") {
-    // An empty list of anything has this tag.
+    // Empty lists of every type have this tag.
     if (is_integer && value.items().empty()) return constant(c10::List<std::int64_t>());
     if (type != c10::TypeKind::TensorType) return std::nullopt;
     std::vector<Operand> items;
@@ -218,7 +218,7 @@ Operand OperandReader::slot_of(const JsonCursor& name) const {
 
 Operand OperandReader::tensor_slot(const JsonCursor& argument) const {
   Operand operand = slot_of(argument["name"]);
-  // Export writes some sizes like tensors.
+  // torch.export writes some sizes as if they were tensors.
   operand.wraps_number = kind_of(operand) != ValueKind::tensor;
   return operand;
 }

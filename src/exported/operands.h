@@ -7,7 +7,7 @@
 // As in Python's argument parser, a number for a tensor becomes a tensor that does not take part in
 // type promotion, an integer for a float becomes a double, and a number for a list becomes a list.
 // Everything else must have the type of the schema. Throws DataError "exported.graph". Thread rule:
-// immutable; refers to the maps that it was given.
+// immutable; refers to the maps that the constructor receives.
 #pragma once
 
 #include <ATen/core/function_schema.h>
@@ -30,7 +30,7 @@ class OperandReader {
 
   // Reads an argument for a parameter of an operator.
   Operand read(const JsonCursor& argument, const c10::Argument& expected) const;
-  // Reads an argument of any type but lists of numbers: an operand of control flow or an output.
+  // Reads an operand of control flow or an output. It may have any type except a list of numbers.
   Operand read(const JsonCursor& argument) const;
 
  private:

@@ -32,11 +32,11 @@ std::set<std::string> known_namespaces() {
 }
 
 void* open_library(const std::filesystem::path& file) {
-  // Without an absolute path the system would search its own folders.
+  // dlopen would search the system folders for a name that is not an absolute path.
   const std::string path = std::filesystem::absolute(file).string();
   try {
     if (void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
-  } catch (const std::exception& error) {  // from its registrations
+  } catch (const std::exception& error) {  // thrown by its registrations
     fail_library(file, error.what());
   }
   const char* const reason = dlerror();

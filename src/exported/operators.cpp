@@ -55,13 +55,13 @@ const std::set<std::string>& refused_operators() {
   return names;
 }
 
-// The beginnings of names of kernels that public operators choose, or that take tensors in a form
-// that training does not have. They trust the operator that calls them.
+// The prefixes of the names of kernels that public operators select, or that take tensors in a form
+// that training does not use. These kernels trust the operator that calls them.
 constexpr std::string_view kRefusedBeginnings[] = {
     "mkldnn_", "cudnn_", "miopen_",   "fbgemm_",     "quantized_", "quantize_",
     "sparse_", "q_per_", "to_sparse", "batch_norm_", "slow_conv",  "thnn_"};
 
-// Gradients are autograd's: no program for training names them.
+// Autograd computes derivatives, so no program for training calls them.
 bool is_derivative(const std::string& base) {
   return base.find("_backward") != std::string::npos || ends_with(base, "_jvp");
 }

@@ -49,7 +49,7 @@ Payload read_payload(const std::string& name, const JsonCursor& entry, const std
   return payload;
 }
 
-// Returns the number of bytes from the beginning of the record that the tensor reads.
+// Returns the number of bytes that the record must have for the tensor.
 std::uint64_t bytes_needed(const Payload& payload, const std::string& file) {
   const auto too_large = [&] { fail_payload(file, payload.name, "sizes beyond 64 bits", "less"); };
   std::uint64_t last = static_cast<std::uint64_t>(payload.offset), part = 0;
@@ -92,7 +92,7 @@ TensorDict load_payloads(const ZipArchive& archive, const std::vector<Payload>& 
       const std::string_view record = archive.record(payload.record);
       const auto size = static_cast<std::int64_t>(record.size());
       bytes = at::empty({size}, at::device(device).dtype(at::kByte));
-      // An operator copies nothing in a dry run, which thus takes no memory for the weights.
+      // A dry run copies nothing, so the weights take no memory.
       if (size > 0 && !bytes.is_meta())
         bytes.copy_(at::from_blob(const_cast<char*>(record.data()), {size}, at::kByte));
     }

@@ -1,12 +1,12 @@
 // File: exported/payloads.h (internal)
-// The tensors of an exported archive: the bytes of a storage in a record each, and a JSON that says
-// which tensor views them.
+// Reads the tensors of an exported archive. Each record has the bytes of one storage, and a JSON
+// text lists the tensors that view the storages.
 //
 //   std::vector<Payload> payloads = read_payloads(archive, "data/weights/", "model");
 //   TensorDict tensors = load_payloads(archive, payloads);
 //
-// Tensors of one record share their memory, as they did in Python. Tensors that export has pickled
-// are refused: reading a pickle may run any code. Throws DataError "exported.payload" and what the
+// Tensors of one record share their memory, as they did in Python. Pickled tensors are refused,
+// because reading a pickle may run any code. Throws DataError "exported.payload" and what the
 // archive throws. Thread rule: pure functions.
 #pragma once
 
@@ -32,12 +32,12 @@ struct Payload {
 std::vector<Payload> read_payloads(const ZipArchive& archive, const std::string& folder,
                                    const std::string& program);
 
-// Returns copies of the tensors, so that the file is not needed for them any more. On the Meta
-// device they have no numbers and take no memory; the records are checked all the same.
+// Returns copies of the tensors, which do not depend on the file. On the Meta device they have no
+// values and take no memory, but the records are still checked.
 TensorDict load_payloads(const ZipArchive& archive, const std::vector<Payload>& payloads,
                          at::Device device = at::kCPU);
 
-// Returns the tensor of a payload as a view of `bytes`, a tensor of bytes with the whole record.
+// Returns the tensor of a payload as a view of `bytes`, which holds the whole record.
 at::Tensor view_payload(const Payload& payload, const at::Tensor& bytes, const std::string& file);
 
 }  // namespace hasten::exported

@@ -5,8 +5,8 @@
 //   const Program program = read_program(archive, "model");      // exported/program_reader.h
 //   Interpreter(program, context).run(program.graph, inputs);    // exported/interpreter.h
 //
-// Values are in numbered slots. Operators, their handles and constant arguments are resolved.
-// Thread rule: immutable.
+// Values are in numbered slots. Operators, their handles and constant arguments are resolved when
+// the program is made. Thread rule: immutable.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -36,8 +36,8 @@ struct Operand {
     constant,
     slot,
     tensors,           // a list of slots
-    optional_tensors,  // a list of slots and of nothing
-    integers,          // a list of slots and of constants
+    optional_tensors,  // a list of slots and of missing tensors
+    integers,          // a list of slots and constants
     device,            // the device of the module at the time of the call
     cudnn_flag,        // whether the process allows cuDNN
   };
@@ -45,10 +45,10 @@ struct Operand {
   c10::IValue constant;
   int slot = kNoSlot;
   std::vector<Operand> items;
-  // A number in the slot becomes a tensor that does not take part in type promotion, as Python's
-  // argument parser makes it.
+  // True if a number in the slot becomes a tensor that does not take part in type promotion, as in
+  // Python's argument parser.
   bool wraps_number = false;
-  // An integer in the slot becomes a double.
+  // True if an integer in the slot becomes a double.
   bool to_double = false;
 };
 
@@ -60,11 +60,11 @@ enum class Action {
   branch,         // runs graphs[0] or graphs[1]
   loop,           // runs graphs[1] while graphs[0] returns true
   map,            // runs graphs[0] for each row
-  scan,           // the same, and passes values from one row to the next
+  scan,           // like map, but also passes values from one row to the next
   recompute,      // runs graphs[0], and runs it again in the backward pass
 };
 
-// One output of an instruction: a value, or a list whose entries have a slot each.
+// One output of an instruction: a value, or a list with one slot for each entry.
 struct Output {
   std::vector<int> slots;
   bool is_list = false;
@@ -86,21 +86,22 @@ struct Graph;
 struct Instruction {
   Action action = Action::call_operator;
   std::string target, name;
-  // The path of the module whose forward() made the node: "encoder.layer.0". For messages.
+  // The path of the module that made the node in its forward(), such as "encoder.layer.0". It is
+  // used in messages.
   std::string module_path;
   std::optional<c10::OperatorHandle> op;
   SymbolFunction symbol = nullptr;
   std::vector<Operand> operands;
   std::vector<Output> outputs;
-  std::vector<int> frees;       // slots whose last use this is
+  std::vector<int> frees;       // slots that are not used after this
   KernelCheck check = nullptr;  // checks operands that the kernel trusts
   std::optional<ModeArgument> mode;
-  // The instruction counts batches, so evaluation leaves it out.
+  // True if the instruction counts batches, so that evaluation skips it.
   bool is_skipped_in_evaluation = false;
   std::vector<std::shared_ptr<const Graph>> graphs;
   bool grad_enabled = true;
   AutocastSettings autocast;
-  // For recompute: how, and the places among the operands of the tensors that graphs[0] changes.
+  // The options of recompute, and the indices of the operands that graphs[0] changes.
   CheckpointOptions checkpoint;
   std::vector<std::size_t> changed;
 };
@@ -112,7 +113,7 @@ struct Graph {
   std::vector<Operand> outputs;
 };
 
-// A tensor that the module owns, as an input of a program.
+// An input of a program that is a tensor of the module.
 struct StateInput {
   enum class Kind { parameter, buffer, constant };
   Kind kind = Kind::parameter;
@@ -128,16 +129,16 @@ struct Program {
   std::vector<int> user_position, state_position;  // positions among the graph's inputs
   std::vector<std::string> output_names;
   std::vector<TensorMeta> outputs;  // with the names of output_names
-  // The parameters that an embedding looks up, and those of layer norms.
+  // The tables of embeddings, and the parameters of layer norms.
   std::set<std::string> embedding_tables, layer_norm_parameters;
-  // The parameters by which inputs are multiplied, and whether they are [in, out].
+  // The parameters by which inputs are multiplied; true if the shape is [in, out].
   std::map<std::string, bool> linear_weights;
-  // For each input that is looked up in an embedding, the number of its ids.
+  // The number of rows of the embedding table for each input that is looked up in one.
   std::map<std::string, std::int64_t> vocabularies;
   Graph graph;
-  // Why evaluation mode would be wrong; empty: it is not.
+  // The reasons why evaluation mode would be wrong; empty if there are none.
   std::vector<std::string> evaluation_problems;
-  // Dropout is in the program and was off when the program was exported.
+  // True if the program has dropout that was off when the program was exported.
   bool was_exported_for_evaluation = false;
 };
 

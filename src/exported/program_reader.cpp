@@ -111,7 +111,8 @@ struct SignatureReader {
   }
 };
 
-// Appends the name of each leaf of a tree of outputs: the keys and indices on the way to it.
+// Appends the name of each leaf of a tree of outputs. It consists of the keys and indices on the
+// path to the leaf.
 void append_output_names(const JsonCursor& tree, const std::string& path, int depth,
                          std::vector<std::string>& names) {
   if (depth > kMaxOutputDepth) tree.fail("more than 32 levels", "at most 32");
@@ -120,7 +121,7 @@ void append_output_names(const JsonCursor& tree, const std::string& path, int de
     return;
   }
   const std::vector<JsonCursor> children = tree["children_spec"].items();
-  // The context of a dictionary or of a class has the keys, that of a tuple has none.
+  // The context of a dictionary or a class has the keys. The context of a tuple has none.
   std::vector<std::string> keys;
   if (const auto context = tree.find("context")) {
     const auto json = parse_json_or_discard(context->text());
@@ -139,7 +140,7 @@ void append_output_names(const JsonCursor& tree, const std::string& path, int de
   }
 }
 
-// Returns the type and the sizes of each output; those of a float without sizes for a number.
+// Returns the type and the sizes of each output. A number gets the type float and no sizes.
 std::vector<TensorMeta> read_outputs(const JsonCursor& graph_module) {
   const JsonCursor tensors = graph_module["graph"]["tensor_values"];
   std::vector<TensorMeta> outputs;
@@ -152,10 +153,10 @@ std::vector<TensorMeta> read_outputs(const JsonCursor& graph_module) {
   return outputs;
 }
 
-// Finds the parameters by which a graph multiplies its inputs: as they are, or transposed.
+// Finds the parameters by which a graph multiplies its inputs, either directly or transposed.
 class ProductFinder {
  public:
-  // The parameters by the slots of the graph.
+  // Maps a slot of the graph to its parameter.
   using Parameters = std::map<int, const StateInput*>;
 
   explicit ProductFinder(std::map<std::string, bool>& found) : found_(found) {}
@@ -203,7 +204,7 @@ class ProductFinder {
       found_.emplace(weight->name, true);
   }
 
-  // The operands of these instructions are the inputs of their graph.
+  // Continues in the inner graph, which gets the operands of the instruction as inputs.
   void run_inner(const Instruction& instruction, const Parameters& parameters) {
     const Graph& inner = *instruction.graphs.front();
     Parameters passed;
@@ -216,8 +217,8 @@ class ProductFinder {
   std::map<std::string, bool>& found_;
 };
 
-// Finds the parameters that operators use as tables of an embedding, in a layer norm or in
-// products, and the inputs that are looked up.
+// Finds the parameters that operators use as embedding tables, in a layer norm or in products, and
+// the inputs that are looked up in the tables.
 class UseFinder {
  public:
   explicit UseFinder(Program& program) : program_(program) {

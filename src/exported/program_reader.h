@@ -5,7 +5,7 @@
 //   for (const std::string& name : program_names(archive))
 //     std::shared_ptr<const Program> program = read_program(archive, name, {});
 //
-// Read are archives of schema 8 with programs for training, as torch.export.export makes them.
+// Supports archives of schema 8 with programs for training, as torch.export.export makes them.
 // Throws DataError "exported.version", "exported.program", "exported.graph", "exported.operator".
 // Thread rule: pure functions.
 #pragma once
@@ -23,10 +23,11 @@ namespace hasten::exported {
 // Checks the format of the archive, and returns the names of its programs.
 std::vector<std::string> program_names(const ZipArchive& archive);
 
-// Returns the names of the outputs of the field "graph_module": the keys and indices of each.
+// Returns the names of the outputs in the field "graph_module". A name consists of keys and
+// indices.
 std::vector<std::string> read_output_names(const JsonCursor& graph_module);
 
-// `namespaces` are those of operators that may be called in addition to aten's.
+// Reads a program, which may call operators of aten and of `namespaces`.
 std::shared_ptr<const Program> read_program(const ZipArchive& archive, const std::string& name,
                                             const std::vector<std::string>& namespaces);
 

@@ -28,7 +28,7 @@ std::vector<std::string> paths_to(const std::string& path) {
 
 std::string last_part(const std::string& path) { return path.substr(path.rfind('.') + 1); }
 
-// True if the instruction only changes how those of its graph run.
+// True if the instruction only changes how the instructions of its graph run.
 bool is_wrapper(const Instruction& instruction) {
   return (instruction.action == Action::set_grad_mode && instruction.grad_enabled) ||
          instruction.action == Action::autocast;
@@ -41,7 +41,8 @@ void for_each_path(const Graph& graph, const std::function<void(const std::strin
   }
 }
 
-// Returns for each path of the graph the shortest path to it that `is_wanted`, without repetition.
+// Checks each path of the graph together with the paths above it, and returns the shortest one for
+// which `is_wanted` is true. Each result occurs once.
 template <class Predicate>
 std::vector<std::string> shortest_paths(const Graph& graph, Predicate is_wanted) {
   std::vector<std::string> found;
@@ -61,7 +62,7 @@ void add_slots(const Operand& operand, std::vector<int>& slots) {
 
 std::vector<int> changed_slots(const Instruction& instruction);
 
-// Returns the places among the inputs of a graph of the tensors that it changes.
+// Returns the indices of the inputs that a graph changes.
 std::vector<std::size_t> changed_inputs(const Graph& graph) {
   std::set<int> changed;
   for (const Instruction& instruction : graph.code) {
@@ -74,8 +75,8 @@ std::vector<std::size_t> changed_inputs(const Graph& graph) {
   return places;
 }
 
-// Returns the slots of the values that an instruction passes to its graphs, in their order; kNoSlot
-// for other values.
+// Returns the slots of the values that an instruction passes to its graphs, in order. A value
+// without a slot has kNoSlot.
 std::vector<int> passed_slots(const Instruction& instruction) {
   const auto slot_of = [](const Operand& operand) {
     return operand.kind == Operand::Kind::slot ? operand.slot : kNoSlot;
@@ -94,8 +95,8 @@ std::vector<int> passed_slots(const Instruction& instruction) {
   return slots;
 }
 
-// Returns the slots that an instruction, or one of the graphs that it runs, changes although they
-// are its operands.
+// Returns the slots of the operands that an instruction, or one of the graphs that it runs,
+// changes.
 std::vector<int> changed_slots(const Instruction& instruction) {
   std::vector<int> slots;
   const std::vector<int> passed = passed_slots(instruction);

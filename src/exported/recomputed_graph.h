@@ -14,11 +14,11 @@
 
 namespace hasten::exported {
 
-// The modules that a program repeats: the shortest paths that end in a number, in the order in
-// which they run.
+// Returns the paths of the modules that a program repeats: the shortest paths that end in a number,
+// in the order in which the modules run.
 std::vector<std::string> layer_paths(const Graph& graph);
-// The shortest paths that a pattern matches, in that order. Throws UsageError
-// "models.recomputed-modules" for a pattern without a match.
+// Returns the shortest paths that match a pattern, in the same order. Throws UsageError
+// "models.recomputed-modules" for a pattern that matches nothing.
 std::vector<std::string> matching_paths(const Graph& graph,
                                         const std::vector<std::string>& patterns);
 

@@ -1,11 +1,11 @@
 // File: exported/schema_types.h (internal)
-// The values of export's schema that are not graphs: data types, layouts, devices, sizes, and what
-// is known of a tensor.
+// The values of export's schema that are not graphs: data types, layouts, devices, sizes, and the
+// metadata of a tensor.
 //
 //   const TensorMeta meta = read_tensor_meta(graph["tensor_values"].find("x").value());
 //
-// Throws DataError "exported.graph" for values that are unknown. Thread rule: pure functions.
-// Source: torch/_export/serde/schema.py of LibTorch 2.11, schema 8.17.
+// Throws DataError "exported.graph" for unknown values. Thread rule: pure functions. Source:
+// torch/_export/serde/schema.py of LibTorch 2.11, schema 8.17.
 #pragma once
 
 #include <c10/core/Device.h>

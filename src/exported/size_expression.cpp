@@ -13,7 +13,7 @@ namespace {
 using Number = std::optional<std::int64_t>;
 
 constexpr int kMaxExpressionDepth = 64;
-// A chain such as a + b + c becomes as many levels of operands, and evaluation is recursive.
+// Each operation of a chain such as a + b + c adds a level, and evaluation is recursive.
 constexpr int kMaxOperations = 1000;
 
 Number add(std::int64_t a, std::int64_t b) {
@@ -56,7 +56,7 @@ struct NamedOperation {
 
 }  // namespace
 
-// Reads characters of a text and reports what it cannot read.
+// Reads the characters of a text, and reports characters that it cannot read.
 class ExpressionReader {
  public:
   ExpressionReader(const std::string& text, const std::string& place)
@@ -69,7 +69,7 @@ class ExpressionReader {
     at_ += word.size();
     return true;
   }
-  // Takes a word that no letter or digit follows.
+  // Reads `word`, unless a letter or a digit follows it.
   bool take_word(std::string_view word) {
     const std::size_t before = at_;
     if (!take(word)) return false;

@@ -7,8 +7,8 @@
 //   const auto size = SizeExpression::parse_srepr("Mul(Integer(2), Symbol('s0', integer=True))");
 //
 // A small parser reads the text; Python never runs. Throws DataError "exported.graph" for a text
-// that it does not know or that nests deeper than 64. Thread rule: immutable.
-// Source: torch/_export/utils.py and SymPy's srepr.
+// that it cannot read or that is nested more than 64 levels deep. Thread rule: immutable. Source:
+// torch/_export/utils.py and SymPy's srepr.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ namespace hasten::exported {
 
 // The values that an expression refers to.
 struct SizeValues {
-  // Returns the size of a dimension of an input; nothing if the input has no such dimension.
+  // Returns the size of a dimension of an input, or nullopt if there is no such dimension.
   std::function<std::optional<std::int64_t>(std::size_t input, std::int64_t dimension)> size;
   std::map<std::string, std::int64_t> symbols;
 };
@@ -35,10 +35,10 @@ class SizeExpression {
                                     const std::string& place);
   static SizeExpression parse_srepr(const std::string& text, const std::string& place);
 
-  // Returns the value; comparisons are 0 or 1. Returns nothing if a symbol or a size has no value
+  // Returns the value; comparisons are 0 or 1. Returns nullopt if a symbol or a size has no value
   // or the expression divides by zero.
   std::optional<std::int64_t> evaluate(const SizeValues& values) const;
-  // The symbol, if the expression is nothing else; empty otherwise.
+  // Returns the symbol if the expression is a single symbol, otherwise an empty string.
   const std::string& symbol() const { return symbol_; }
   // Adds all symbols of the expression to the set.
   void collect_symbols(std::set<std::string>& symbols) const;
@@ -50,8 +50,8 @@ class SizeExpression {
 
   std::int64_t constant_ = 0;
   std::string symbol_;
-  std::optional<std::size_t> input_;  // together with constant_ as the dimension
-  Operation operation_ = nullptr;     // joins the operands from the left
+  std::optional<std::size_t> input_;  // constant_ is then the dimension
+  Operation operation_ = nullptr;     // joins the operands from left to right
   std::vector<SizeExpression> operands_;
 };
 

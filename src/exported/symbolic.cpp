@@ -37,7 +37,7 @@ std::int64_t floor_quotient(std::int64_t a, std::int64_t b) {
   return a / b - (a % b != 0 && (a < 0) != (b < 0));
 }
 
-// Applies `integers` if both numbers are integers, else `doubles`.
+// Applies `integers` if both numbers are integers, otherwise `doubles`.
 template <class Integers, class Doubles>
 IValue arithmetic(const Values& v, Integers integers, Doubles doubles) {
   if (is_integral(v[0]) && is_integral(v[1]))
@@ -51,7 +51,7 @@ IValue compare(const Values& v, Compare ordered) {
   return ordered(double_of(v[0]), double_of(v[1]));
 }
 
-// Integers wrap around: a hostile file must not cause undefined behaviour.
+// Makes integers wrap around, because a hostile file must not cause undefined behaviour.
 std::int64_t wrap(std::uint64_t value) { return static_cast<std::int64_t>(value); }
 std::uint64_t bits(std::int64_t value) { return static_cast<std::uint64_t>(value); }
 

@@ -16,9 +16,9 @@ namespace hasten::exported {
 
 using SymbolFunction = c10::IValue (*)(const std::vector<c10::IValue>& arguments);
 
-// Returns the function of that target, or null if there is none.
+// Returns the function with this name, or null if there is none.
 SymbolFunction symbol_function(const std::string& target);
-// The number of arguments that it takes.
+// Returns the number of arguments of the function.
 std::size_t symbol_arity(const std::string& target);
 
 }  // namespace hasten::exported

@@ -1,6 +1,6 @@
 // File: formats/deferred_writes.h (internal)
-// Safetensors files whose tensors are copied now and written later, by another thread: the snapshot
-// of an asynchronous save.
+// Takes the snapshot of an asynchronous save: copies the tensors of safetensors files now, and lets
+// another thread write them later.
 //
 //   DeferredWrites writes;
 //   {
@@ -9,10 +9,10 @@
 //   }
 //   writes.run();                                                // writes the copies
 //
-// Everything that calls save_safetensors on the thread of the scope takes part, such as the files
-// that a model writes itself. The folder must be one that is being staged (hasten/base/files.h),
-// because its files are incomplete until run() has returned. run() throws IoError "io.*". Thread
-// rule: an object belongs to one thread at a time.
+// A scope defers every call of save_safetensors on its thread, including the calls of a model that
+// writes files itself. The folder must be one that is being staged (hasten/base/files.h), because
+// its files are incomplete until run() has returned. run() throws IoError "io.*". Thread rule: an
+// object belongs to one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -34,11 +34,11 @@ class DeferredWrites {
    private:
     DeferredWrites* before_;
   };
-  // Returns the writes of the calling thread's scope; null outside of one.
+  // Returns the writes of the calling thread's scope, or null outside a scope.
   static DeferredWrites* active();
 
   void add(std::function<void()> write) { writes_.push_back(std::move(write)); }
-  // Writes the files in the order of the calls, and frees the copy of each one after that.
+  // Writes the files in the order of the calls, and frees the copy of each file after writing it.
   void run();
 
  private:

@@ -16,8 +16,8 @@ namespace {
 
 using safetensors::quoted;
 
-// The start of a tensor's memory. On a device without addresses, storage and offset stand in for
-// them.
+// The start of a tensor's memory. On a device without addresses, the storage and the offset
+// replace the address.
 struct Begin {
   const void* memory;  // The storage, or null if `at` is an address.
   const char* at;
@@ -56,8 +56,8 @@ Extent extent_of(const std::string& name, const at::Tensor& tensor) {
 
 }  // namespace
 
-// Overlapping extents count as shared memory, unless two views interleave (columns of one matrix,
-// say): those begin at different addresses and are both non-contiguous.
+// Overlapping extents count as shared memory, unless two views interleave, such as columns of one
+// matrix. Interleaved views begin at different addresses and are both non-contiguous.
 void detail::check_no_shared_memory(const TensorDict& tensors, const std::string& file) {
   std::vector<Extent> extents;
   for (const auto& [name, tensor] : tensors) {
@@ -67,7 +67,7 @@ void detail::check_no_shared_memory(const TensorDict& tensors, const std::string
     return std::tie(a.device_type, a.device_index, a.memory, a.begin) <
            std::tie(b.device_type, b.device_index, b.memory, b.begin);
   });
-  const Extent* widest = nullptr;  // The earlier one that reaches furthest.
+  const Extent* widest = nullptr;  // The previous extent with the largest end.
   for (const Extent& extent : extents) {
     const bool same_memory = widest != nullptr && widest->device_type == extent.device_type &&
                              widest->device_index == extent.device_index &&

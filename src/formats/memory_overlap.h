@@ -7,8 +7,8 @@
 
 namespace hasten::detail {
 
-// Throws UsageError "safetensors.shared" that names two overlapping tensors. `file` is for the
-// message.
+// Throws UsageError "safetensors.shared" if two tensors overlap. The error names both. `file` is
+// used in the message.
 void check_no_shared_memory(const TensorDict& tensors, const std::string& file);
 
 }  // namespace hasten::detail

@@ -33,7 +33,7 @@ ModuleTensors tensors_of(const torch::nn::Module& module,
   const NamedTensors all = registered_tensors(module);
   const TensorDict registered(all.begin(), all.end());
   ModuleTensors out{.tensors = {}, .aliases = tied, .order = {}};
-  // A name declared as tied that has a tensor of its own keeps it.
+  // A name that is declared as tied keeps its own tensor if it has one.
   std::erase_if(out.aliases, [&](const auto& alias) {
     const auto own = registered.find(alias.first), saved = registered.find(alias.second);
     return own != registered.end() &&

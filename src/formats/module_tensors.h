@@ -1,10 +1,10 @@
 // File: formats/module_tensors.h (internal)
-// The tensors of a module as a file holds them: parameters and buffers by name, each tensor once.
+// The tensors of a module as a file stores them: parameters and buffers by name, each tensor once.
 //
 //   const ModuleTensors own = tensors_of(*module);
 //   own.tensors.at(own.saved_name("decoder.weight"));   // the tied "embedding.weight"
 //
-// Thread rule: that of the module. Only lack of memory makes the functions throw.
+// Thread rule: the same as for the module. The functions throw only if memory runs out.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -21,7 +21,7 @@ namespace hasten {
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
 // Returns the parameters and then the buffers of a module, as they are registered. A tensor with
-// several names occurs under each of them. LibTorch leaves out undefined ones, such as the
+// several names occurs under each name. LibTorch leaves out undefined tensors, such as the
 // statistics of a norm that has none.
 NamedTensors registered_tensors(const torch::nn::Module& module);
 
@@ -37,12 +37,12 @@ struct ModuleTensors {
   }
 };
 
-// A tensor that is registered under several names is saved under the first of them. `tied` adds
-// names, each with the name under which the tensor is saved, and takes precedence over the order.
+// A tensor that is registered under several names is saved under the first one. `tied` maps further
+// names to the name under which their tensor is saved, and takes precedence over the order.
 ModuleTensors tensors_of(const torch::nn::Module& module,
                          const std::map<std::string, std::string>& tied = {});
 
-// Returns "[2, 3]".
+// Returns the sizes as text, such as "[2, 3]".
 std::string shape_text(at::IntArrayRef sizes);
 
 }  // namespace hasten

@@ -19,13 +19,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// True if `ending` is the whole name or its last parts.
+// True if `ending` is the whole name or consists of its last parts.
 bool ends_in_parts(const std::string& name, const std::string& ending) {
   return name == ending || ends_with(name, "." + ending);
 }
 
-// Removes the buffers that are not part of the file. Their entries are usually misspelt if no
-// buffer has the name.
+// Removes the buffers that are not part of the file. Throws if an entry matches no buffer, because
+// it is probably misspelt.
 void remove_buffers(ModuleTensors& own, const torch::nn::Module& module,
                     const std::vector<std::string>& non_persistent) {
   const auto buffers = module.named_buffers();
@@ -75,11 +75,11 @@ bool is_equal(const at::Tensor& a, const at::Tensor& b) {
   return a.is_same(b) || (a.scalar_type() == b.scalar_type() && at::equal(a, b));
 }
 
-// Suggests a rename if one side's names are those of the other side with a prefix.
+// Suggests a rename if the names of one side are the names of the other side with a prefix.
 std::string hint_for(const Misfits& misfits) {
   const std::vector<std::string>&missing = misfits.missing, &unexpected = misfits.unexpected;
   if (!missing.empty() && missing.size() == unexpected.size()) {
-    // Both lists have the order of their names, which a common prefix does not change.
+    // Both lists are sorted by name, and a common prefix does not change the order.
     const auto prefix_of = [](std::string longer, const std::string& shorter) {
       if (!ends_with(longer, "." + shorter)) return std::string();
       longer.resize(longer.size() - shorter.size());
@@ -193,8 +193,8 @@ class Matching {
   const ModuleTensors& own_;
   const TensorDict& file_;
   const LoadModuleOptions& options_;
-  std::map<std::string, std::string> renamed_;               // the new name -> that in the file
-  std::map<std::string, std::vector<std::string>> sources_;  // the saved name -> names in the file
+  std::map<std::string, std::string> renamed_;               // new name -> name in the file
+  std::map<std::string, std::vector<std::string>> sources_;  // saved name -> names in the file
   Misfits misfits_;
 };
 

@@ -12,10 +12,10 @@
 namespace hasten::pickle {
 namespace {
 
-// The memory that values take: so much, and a multiple of the size of the file. A tensor of one
-// number takes about 280 bytes of a file of torch.save, and 1900 bytes here.
+// Values may take kMemory bytes, and kMemoryPerByte more for each byte of the file. A tensor of one
+// number takes about 280 bytes in a file of torch.save, and 1900 bytes here.
 constexpr std::size_t kMemory = std::size_t{12} << 20, kMemoryPerByte = 8;
-// A vector that grows has its old and its new memory for a moment.
+// A vector that grows briefly holds its old and its new memory.
 constexpr std::size_t kGrowth = 3;
 constexpr std::size_t kMostDimensions = 64;
 // A module of an archive of LibTorch has a class of this name, or a name that begins with it.
@@ -27,7 +27,7 @@ constexpr ElementType kTypes[] = {
     {"ShortStorage", "I16", 2},     {"CharStorage", "I8", 1},         {"ByteStorage", "U8", 1},
     {"BoolStorage", "BOOL", 1},     {"ComplexFloatStorage", "C64", 8}};
 
-// The names of a pickle that stand for something. A value of Kind::name has this number.
+// The known names in a pickle. A value of Kind::name stores this number.
 enum Name : std::int64_t { kOrderedDict, kTensor, kParameter, kStorageType, kModuleClass };
 
 const ElementType* storage_type(std::string_view name) {
@@ -41,7 +41,7 @@ std::string shown(std::string_view text) { return repair_utf8(std::string(text.s
 
 }  // namespace
 
-// Carries out the instructions.
+// Executes the instructions.
 class Program::Machine {
  public:
   Machine(Program& program, std::string_view pickle, const StorageSize& storage_size,
@@ -199,7 +199,7 @@ class Program::Machine {
     spend(kGrowth * sizeof(std::size_t));
     marks_.push_back(stack_.size());
   }
-  // The values above the top mark or, without one, none may be taken below a mark.
+  // Returns the number of values below the top mark, or 0 without a mark. These cannot be popped.
   std::size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
   std::vector<Value*> popped(std::size_t count) {
     if (stack_.size() - floor() < count) fail("an instruction without its values");
@@ -241,7 +241,7 @@ class Program::Machine {
   }
 
   void remember(std::uint64_t place) {
-    // PyTorch's writers number what they remember in order, so the memo has no gaps.
+    // PyTorch's writers number the remembered values in order, so the memo has no gaps.
     if (place > memo_.size()) fail("a memo with gaps");
     Value& value = top();
     if (place == memo_.size()) {
@@ -338,8 +338,8 @@ class Program::Machine {
     if (!is_empty) forbid("a tensor with hooks");
   }
 
-  // No element may lie outside of the storage, and there may be no more elements than it has, so
-  // that no small file becomes a large tensor.
+  // Checks that all elements lie inside the storage and that the tensor has no more elements than
+  // the storage, so that a small file cannot become a large tensor.
   void check_place(const Value& storage, std::int64_t offset,
                    const std::vector<const Value*>& sizes,
                    const std::vector<const Value*>& strides) const {
@@ -388,8 +388,8 @@ class Program::Machine {
     push(Kind::object);
   }
 
-  // An object of LibTorch gets its attributes. An OrderedDict has them in addition to its items:
-  // PyTorch keeps the versions of modules there, which hasten does not use.
+  // Sets the attributes of an object of LibTorch. An OrderedDict may have attributes in addition to
+  // its items: PyTorch stores the versions of modules there, which hasten does not use.
   void set_state() {
     const Value& state = *popped(1).front();
     Value& to = top();

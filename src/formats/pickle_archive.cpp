@@ -13,10 +13,10 @@ using PickledTensors = std::vector<std::pair<std::string, const pickle::Value*>>
 
 constexpr int kDeepestModule = 64;
 
-// Returns the path, unless the file was written by a PyTorch before 1.6, which did not use
+// Returns the path. Throws if the file was written by a PyTorch before 1.6, which did not use
 // archives.
 const std::filesystem::path& checked_path(const std::filesystem::path& path) {
-  const detail::MappedFile file(path);  // refuses what is not a regular file
+  const detail::MappedFile file(path);  // throws unless it is a regular file
   if (!file.bytes().starts_with('\x80')) return path;
   throw DataError("pickle.archive", {.what = path.string(),
                                      .got = "a pickle that is in no archive",
@@ -24,8 +24,9 @@ const std::filesystem::path& checked_path(const std::filesystem::path& path) {
                                      .hint = "load it in Python and save it again"});
 }
 
-// Collects the tensors of a module of LibTorch, whose modules are attributes of it. Every full name
-// repeats those of the modules around it, so all names share the memory that the values have left.
+// Collects the tensors of a module of LibTorch, which stores its modules as attributes. Every full
+// name repeats the names of the outer modules, so all names share the memory that further values
+// may take.
 class TensorsOfModules {
  public:
   TensorsOfModules(const pickle::Program& program, PickledTensors& found)

@@ -26,15 +26,15 @@ class PickleArchive {
 
   const std::string& file() const { return archive_.file(); }
   const pickle::Program& program() const { return program_; }
-  // The tensors of a state_dict by its keys, or those of a module of LibTorch by their full names.
-  // Everything else is refused.
+  // Returns the tensors of a state_dict by its keys, or the tensors of a module of LibTorch by
+  // their full names. Everything else is refused.
   std::vector<std::pair<std::string, const pickle::Value*>> tensors() const;
-  // The bytes of the storage of a tensor. Writing to them changes memory only.
+  // Returns the bytes of the tensor's storage. Writing to them changes only memory.
   char* bytes_of(const pickle::Value& tensor) const;
   std::size_t storage_size(const pickle::Value& tensor) const;
 
  private:
-  // Returns a storage, whose checksum is compared once.
+  // Returns a storage. Its checksum is compared only once.
   std::string_view storage(std::string_view key) const;
   std::string_view checked_pickle() const;
 

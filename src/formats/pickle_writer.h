@@ -10,7 +10,7 @@
 //   out.end_dict();
 //   const std::string file = std::move(out).finish();
 //
-// A text that occurs again refers to the first one. remember() and recall() do the same for whole
+// A repeated text refers to its first occurrence. remember() and recall() do the same for whole
 // values, such as lists that many elements share. Throws nothing. Thread rule: one thread at a
 // time. Source: Python's Lib/pickletools.py.
 #pragma once
@@ -30,16 +30,16 @@ class PickleWriter {
   void end_dict() { out_ += 'u'; }
   void begin_list() { out_ += "]("; }
   void end_list() { out_ += 'e'; }
-  // A key of a dictionary; its value follows.
+  // Writes a key of a dictionary. Its value must follow.
   void key(std::string_view name) { text(name); }
-  // Has to be UTF-8.
+  // The value must be UTF-8.
   void text(std::string_view value);
   void integer(std::int64_t value);
   void boolean(bool value) { out_ += value ? '\x88' : '\x89'; }
-  // The two numbers as a tuple.
+  // Writes two numbers as a tuple.
   void pair(std::int64_t first, std::int64_t second);
 
-  // Gives the value that was just written a number, with which recall() writes it again.
+  // Assigns a number to the value that was just written. recall() writes that value again.
   std::uint32_t remember();
   void recall(std::uint32_t number);
 

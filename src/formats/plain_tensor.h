@@ -11,8 +11,8 @@
 
 namespace hasten {
 
-// Returns the values without gradient on the CPU, one after another in the order of the dimensions.
-// The result shares the tensor's memory if that already holds them so.
+// Returns the values as a contiguous tensor on the CPU without gradient. The result shares the
+// memory of a tensor that already has this form.
 inline at::Tensor plain_tensor(const at::Tensor& tensor) {
   return tensor.detach().to(at::kCPU).resolve_conj().resolve_neg().contiguous();
 }

@@ -25,7 +25,7 @@ TensorDict load_pickle(const fs::path& path) {
   PyTorchTensors tensors(archive);
   TensorDict weights;
   for (const auto& [name, value] : archive->tensors()) {
-    // The name of an attribute may have a dot, so "a.b" may be two tensors.
+    // The name of an attribute may have a dot, so two tensors may have the full name "a.b".
     if (!weights.emplace(name, tensors.tensor(*value)).second)
       archive->program().damaged("two tensors of one full name");
   }
@@ -50,8 +50,8 @@ TensorDict load_pickles(const fs::path& index) {
   return weights;
 }
 
-// Throws if the views of a storage have more bytes than it. They overlap then, and a small file
-// would become a large one.
+// Throws if the views of a storage together have more bytes than the storage. Such views overlap,
+// and a small file would become a large one.
 void check_views(const TensorDict& weights, const fs::path& file) {
   std::map<const c10::StorageImpl*, std::size_t> bytes_of_views;
   for (const auto& [name, tensor] : weights) {

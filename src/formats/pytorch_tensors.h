@@ -1,5 +1,5 @@
 // File: formats/pytorch_tensors.h (internal)
-// Makes tensors of what an archive of torch.save holds.
+// Makes tensors from the values in an archive of torch.save.
 //
 //   require_pickle_allowed(options, "model.bin");
 //   PyTorchTensors tensors(std::make_shared<PickleArchive>("model.bin"));

@@ -15,7 +15,7 @@ namespace hasten::safetensors {
 struct Dtype {
   std::string_view name;
   at::ScalarType type;
-  // Bits of an element of the format's shape: F4 counts values, LibTorch pairs.
+  // The bits of an element. F4 counts values in the format's shape; LibTorch counts pairs.
   int bits;
 };
 
@@ -48,7 +48,7 @@ std::string compose_header(const std::vector<Entry>& entries,
                            const std::map<std::string, std::string>& metadata,
                            const std::string& file);
 
-// Returns a name for messages: quoted, control characters escaped, at most 100 bytes of it.
+// Returns a name for messages: quoted, with escaped control characters, cut to 100 bytes.
 std::string quoted(const std::string& name);
 
 }  // namespace hasten::safetensors

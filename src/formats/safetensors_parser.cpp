@@ -226,8 +226,8 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   std::unordered_set<std::string> names_;
 };
 
-// Returns a tensor's bytes, or nothing from 2^57 elements on. Empty dimensions count as 1 there,
-// because LibTorch multiplies them into its strides.
+// Returns a tensor's number of bytes, or nullopt for 2^57 elements and more. Empty dimensions count
+// as 1 in this limit, as in LibTorch's strides.
 std::optional<std::uint64_t> bytes_of(const Entry& entry) {
   std::uint64_t elements = 1;
   bool empty = false;
@@ -246,7 +246,7 @@ std::optional<std::uint64_t> bytes_of(const Entry& entry) {
 }
 
 // Checks that the entries, sorted by offset, follow each other without gaps or overlaps, and that
-// each has the size of its dtype and shape. Returns the end of the last.
+// each has the size of its dtype and shape. Returns the end of the last entry.
 std::uint64_t check_layout(const Header& header, const std::string& file) {
   std::uint64_t end = 0;
   for (const Entry& entry : header.entries) {
@@ -312,8 +312,9 @@ std::uint64_t header_length(std::string_view bytes, const std::string& file) {
   return length;
 }
 
-// Rejects what the JSON parser accepts: anything but an object in front (a byte order mark,
-// blanks), padding other than spaces, and a NUL, at which it stops as if the text ended there.
+// Rejects texts that the JSON parser accepts but the format does not: a text that begins with a
+// byte order mark or blanks instead of an object, padding other than spaces, and a NUL, which the
+// parser treats as the end of the text.
 void check_json_bounds(std::string_view json, const std::string& file) {
   const bool begins = !json.empty() && json.front() == '{';
   const std::size_t last = json.find_last_not_of(' ');

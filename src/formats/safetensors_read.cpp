@@ -66,7 +66,7 @@ at::Tensor SafetensorsFile::tensor(const std::string& name) const {
   char* data = state_->file->data() + state_->header.data_begin + entry.begin;
   if (entry.dtype->type == at::kBool &&
       !std::all_of(data, data + bytes, [](unsigned char byte) { return byte <= 1; })) {
-    // Reading such a bool is undefined in C++.
+    // Reading such a bool is undefined behaviour in C++.
     throw DataError("safetensors.bool",
                     {.what = state_->path + ": tensor " + safetensors::quoted(name),
                      .got = "a BOOL that is neither 0 nor 1",

@@ -73,7 +73,7 @@ struct PlainFile {
   std::vector<at::Tensor> tensors;
 };
 
-// Returns a tensor of its own memory.
+// Returns a copy with its own memory.
 at::Tensor copy_of(const at::Tensor& tensor) {
   const at::Tensor plain = plain_tensor(tensor);
   return plain.storage().is_alias_of(tensor.storage()) ? plain.clone(at::MemoryFormat::Contiguous)
@@ -84,7 +84,7 @@ void write_file(const PlainFile& file) {
   AtomicFile out(file.path);
   out.write(file.header);
   for (const at::Tensor& tensor : file.tensors) {
-    // One at a time, so that a copy made for writing is freed before the next.
+    // Converts one tensor at a time, so that a copy made for writing is freed before the next.
     const at::Tensor plain = plain_tensor(tensor);
     if (plain.numel() > 0) out.write(plain.const_data_ptr(), plain.nbytes());
   }

@@ -38,8 +38,8 @@ std::vector<std::string> fill_order(const TensorDict& weights,
   return names;
 }
 
-// Fills shards in order: a tensor that no longer fits begins the next. One that is larger than a
-// shard gets its own, numbered before the one being filled.
+// Fills shards in order. A tensor that does not fit begins the next shard. A tensor that is larger
+// than a shard gets its own shard, which is numbered before the one being filled.
 std::vector<TensorDict> split_into_shards(const TensorDict& weights,
                                           const std::vector<std::string>& order,
                                           std::int64_t max_bytes) {
@@ -72,7 +72,7 @@ std::string shard_name(std::size_t shard, std::size_t of) {
   return "model-" + five_digits(shard + 1) + "-of-" + five_digits(of) + ".safetensors";
 }
 
-// model-<5 digits>-of-<5 digits>.safetensors
+// True for names such as model-00001-of-00002.safetensors.
 bool is_shard(const std::string& name) {
   static constexpr std::string_view pattern = "model-00000-of-00000.safetensors";
   if (name.size() != pattern.size()) return false;
@@ -110,8 +110,8 @@ std::string index_text(const std::map<std::string, std::string>& weight_map,
 
 namespace {
 
-// Returns whether readers of the folder's current model would find another file under this name.
-// Shards are large and differ after each step, so they are not compared.
+// Returns whether readers of the folder's current model would find a different file under this
+// name. Shards are large and differ after each step, so they are not compared.
 bool file_changes(const fs::path& staged, const fs::path& folder, const std::string& name) {
   if (!fs::exists(folder / name)) return false;
   return is_shard(name) || read_file(folder / name) != read_file(staged / name);
@@ -125,11 +125,11 @@ bool has_weights(const fs::path& folder) {
 }
 
 void move_model_files(const fs::path& staged, const fs::path& folder) {
-  sync_tree(staged);  // Before anything of the old model is deleted.
+  sync_tree(staged);  // Before any file of the old model is deleted.
   std::set<std::string> names;
   for (const fs::directory_entry& entry : fs::directory_iterator(staged))
     names.insert(entry.path().filename().string());
-  // Readers open this one first, so it is moved last.
+  // Readers open this file first, so it is moved last.
   const std::string entry_file = names.contains(kSingleFileName)    ? kSingleFileName
                                  : names.contains(kAdapterFileName) ? kAdapterFileName
                                                                     : kIndexFileName;

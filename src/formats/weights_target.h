@@ -4,9 +4,9 @@
 //   check_weights_target("merged", max_shard_size);     // before anything is read
 //   write_weights("merged", weights, max_shard_size, {{"format", "pt"}});
 //
-// Throws UsageError "weights.merge-target" if the target is a checkpoint, whose manifest would no
-// longer be true, and "weights.shard-size" for a largest file if the target is one file. Thread
-// rule: any thread, on different targets.
+// Throws UsageError "weights.merge-target" if the target is a checkpoint, because its manifest
+// would become wrong, and "weights.shard-size" if max_shard_size is set for a target that is one
+// file. Thread rule: any thread, on different targets.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,11 @@
 
 namespace hasten {
 
-// The file by which a folder is a checkpoint (hasten/checkpoint/manifest.h).
+// A folder with this file is a checkpoint (hasten/checkpoint/manifest.h).
 inline constexpr const char* kFileOfCheckpoints = "hasten_manifest.json";
 
-// `max_shard_size` is the most bytes of tensors per file of a folder; unset: one file.
+// `max_shard_size` limits the bytes of tensors in each file of a folder. If it is unset, there is
+// one file.
 void check_weights_target(const std::filesystem::path& target,
                           std::optional<std::int64_t> max_shard_size);
 void write_weights(const std::filesystem::path& target, const TensorDict& weights,

@@ -15,11 +15,11 @@ constexpr std::uint32_t kEndSignature = 0x06054b50, kEnd64Signature = 0x06064b50
                         kHeaderSignature = 0x04034b50;
 constexpr std::size_t kEndSize = 22, kEnd64Size = 56, kLocatorSize = 20, kEntrySize = 46,
                       kHeaderSize = 30;
-// A size or an offset of this value is in the entry's 64-bit extension.
+// A size or an offset with this value is stored in the entry's 64-bit extension.
 constexpr std::uint64_t kIn64BitExtension = 0xFFFFFFFF;
 constexpr std::uint64_t kEncryptedFlag = 1, kStored = 0, kExtensionId = 1;
 
-// A relative path without "", ".", ".." and backslashes.
+// True for a relative path without "", ".", ".." and backslashes.
 bool is_plain_name(const std::string& name) {
   if (!is_utf8(name) || name.find('\\') != std::string::npos ||
       name.find('\0') != std::string::npos)
@@ -32,7 +32,7 @@ bool is_plain_name(const std::string& name) {
 
 }  // namespace
 
-// The list of all entries: its place in the file and their number.
+// The position and size of the list of all entries, and their number.
 struct ZipArchive::Directory {
   std::uint64_t begin = 0, size = 0, entries = 0;
 };

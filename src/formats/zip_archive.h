@@ -6,10 +6,10 @@
 //   std::string_view graph = archive.record("models/model.json");  // without the common folder
 //
 // The file is mapped, and records are views of it. The whole directory is checked when the archive
-// is opened: compressed (of torch.save, when it is read), encrypted, overlapping and repeated
-// records, sizes that reach past the end, and names such as "../x" are refused, so no record can
-// inflate or lie outside of the file. Throws DataError with the code of the kind, IoError "io.*".
-// Thread rule: immutable, safe on any thread.
+// is opened. Encrypted, overlapping and repeated records, sizes that reach past the end, and names
+// such as "../x" are refused. Compressed records are refused, too, but in archives of torch.save
+// only when they are read. So no record can inflate or lie outside the file. Throws DataError with
+// the code of the kind, IoError "io.*". Thread rule: immutable, safe on any thread.
 #pragma once
 
 #include <cstdint>
@@ -23,11 +23,11 @@
 
 namespace hasten {
 
-// The function whose files are read, for messages.
+// The function that writes such archives, and how its archives are checked.
 struct ArchiveKind {
   const char* code;  // the code of the errors
   const char* writer;
-  // The archive may have compressed records, such as LibTorch's code, which cannot be read.
+  // True if the archive may have compressed records, such as LibTorch's code, which cannot be read.
   bool may_compress;
 };
 inline constexpr ArchiveKind kExportedArchive{"exported.archive", "torch.export.save", false};
@@ -38,7 +38,7 @@ class ZipArchive {
   explicit ZipArchive(const std::filesystem::path& path,
                       const ArchiveKind& kind = kExportedArchive);
 
-  // The path as it was given, for messages.
+  // The path as the caller gave it, for messages.
   const std::string& file() const noexcept { return file_; }
   // The size of the file.
   std::size_t bytes() const noexcept { return mapped_.bytes().size(); }
@@ -49,7 +49,7 @@ class ZipArchive {
   bool contains(const std::string& name) const { return records_.contains(name); }
   // Returns the bytes of a record, which must exist. Checks them against the record's checksum.
   std::string_view record(const std::string& name) const;
-  // The same bytes for tensors, which may write to them: the mapping is copied on write.
+  // Returns the same bytes for tensors that may write to them: the mapping is copied on write.
   char* mutable_record(const std::string& name) const;
 
  private:

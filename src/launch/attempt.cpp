@@ -55,7 +55,7 @@ int Attempt::longest_wait() const {
   return longest < 0 ? until : std::min(longest, until);
 }
 
-// Waits until something happens, but never for the reader of the launcher's output.
+// Waits until something happens, but never waits for the reader of the launcher's output.
 void Attempt::wait() {
   JobController& controller = context_.controller;
   std::vector<pollfd> files = {
@@ -74,7 +74,7 @@ void Attempt::wait() {
     }
   }
   if (poll(files.data(), files.size(), longest_wait()) < 0 && errno != EINTR) {
-    // Without memory, or with a lower limit on files. None of the files blocks a reader.
+    // poll() fails if memory is short or the limit on files is lower now. Reading never blocks.
     std::this_thread::sleep_for(kPauseWithoutPoll);
     for (pollfd& file : files) file.revents = POLLIN;
   }
@@ -83,7 +83,7 @@ void Attempt::wait() {
     const auto& [rank, stream] = owners[i - others];
     if (files[i].revents != 0) read_from(rank, files[i].fd, stream);
   }
-  // Ends are handled before orders, so that a failure here is reported as this machine's.
+  // Handles ends before orders, so that a failure here is reported as a failure of this machine.
   handle_signals();
   if (const auto order = controller.stop_order(); order && !stop_is_ordered_) {
     stop_is_ordered_ = true;
@@ -93,7 +93,7 @@ void Attempt::wait() {
   }
 }
 
-// Returns the number of bytes read; 0 if there are none now, or no more.
+// Returns the number of bytes read. It is 0 at the end, or if there are no bytes now.
 std::size_t Attempt::read_from(std::size_t local_rank, int file, int stream) {
   char buffer[16 << 10];
   const ssize_t got = read(file, buffer, sizeof buffer);
@@ -106,9 +106,9 @@ std::size_t Attempt::read_from(std::size_t local_rank, int file, int stream) {
   return 0;
 }
 
-// Reads what is now in the pipes of a rank that has ended, and no more, because a process that the
-// rank left behind may write for ever. Reads even if the console is full, since the failure report
-// contains the last lines.
+// Reads only the bytes that are now in the pipes of a rank that has ended, because a process that
+// the rank left behind may write forever. Reads even if the console is full, because the failure
+// report contains the last lines.
 void Attempt::drain_pipes(std::size_t local_rank) {
   for (const int stream : {1, 2}) {
     const int file = stream == 1 ? ranks_[local_rank].output() : ranks_[local_rank].errors();
@@ -153,8 +153,8 @@ void Attempt::handle_ended_ranks() {
   });
 }
 
-// All local ranks: first those that have just ended, in the order that the kernel reports, then the
-// others.
+// Returns all local ranks: first the ranks that have just ended, in the order that the kernel
+// reports, then the others.
 std::vector<std::size_t> Attempt::ranks_in_order_of_end() {
   std::vector<std::size_t> order = end_order_.next();
   const std::size_t ended = order.size();
@@ -167,8 +167,8 @@ std::vector<std::size_t> Attempt::ranks_in_order_of_end() {
 
 void Attempt::handle_failure(std::size_t local_rank) {
   first_failed_ = local_rank;
-  // A rank that ends by a signal that was passed on has done what it was asked to do, and a restart
-  // would undo that. The others received the signal too, and get the grace period to react.
+  // A rank that ends because of a forwarded signal has done what it was asked to do, and a restart
+  // would undo that. The other ranks received the signal too, and get the grace period to react.
   const int signal = ranks_[local_rank].code() - 128;
   if (end_signal_ == 0 && was_forwarded(signal)) {
     end_job_with(signal);
@@ -177,14 +177,14 @@ void Attempt::handle_failure(std::size_t local_rank) {
   const std::string text = failure_text(local_rank);
   if (end_signal_ == 0) {
     context_.controller.report_failure(ranks_[local_rank].code(), text);
-    // The others may wait for the failed rank for ever.
+    // The others may wait for the failed rank forever.
     send_end_signal_once(SIGTERM);
     set_kill_deadline(std::min(options_.grace_period, kGraceAfterFailure));
   }
   context_.console.print_message(text);
 }
 
-// A stopped rank looks like one that hangs, so it is reported, once.
+// A stopped rank looks like one that hangs, so each stop is reported once.
 void Attempt::report_stop(std::size_t local_rank) {
   const auto signal = ranks_[local_rank].has_just_stopped();
   if (!signal || stop_is_reported_[local_rank]) return;
@@ -222,8 +222,8 @@ void Attempt::end_job_with(int signal) {
   end_signal_ = signal;
 }
 
-// Many programs end at once when they receive a second signal, so ranks get only one, whether a
-// failure, an order of the coordinator or a signal to this launcher comes first.
+// Many programs end at once when they receive a second signal, so ranks get only one. It may come
+// from a failure, an order of the coordinator or a signal to this launcher.
 void Attempt::send_end_signal_once(int signal) {
   if (end_signal_is_sent_) return;
   send_end_signal(signal);
@@ -235,7 +235,7 @@ void Attempt::send_end_signal(int signal) {
   send(SIGCONT);  // a stopped process handles the signal only when it continues
 }
 
-// Ranks that are still alive after `grace` seconds are killed then, unless an earlier limit is set.
+// Ranks that are still alive after `grace` seconds are killed, unless an earlier limit is set.
 void Attempt::set_kill_deadline(double grace) {
   const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                       std::chrono::duration<double>(grace));
@@ -254,7 +254,7 @@ void Attempt::kill_all() {
   kill_job(context_.processes);
 }
 
-// For example "rank 3 on node1 (pid 4711)".
+// Returns a text such as "rank 3 on node1 (pid 4711)".
 std::string Attempt::rank_text(std::size_t local_rank) const {
   return str("rank ", round_.first_rank + static_cast<std::int64_t>(local_rank), " on ",
              host_name(), " (pid ", ranks_[local_rank].process(), ")");

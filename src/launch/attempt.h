@@ -5,8 +5,8 @@
 //                                         orphans});
 //   attempt.run();                                 // returns when all ranks have ended
 //
-// However an attempt ends, it kills what is left of the job here. Thread rule: the launcher's own
-// thread.
+// An attempt kills the remaining processes of the job on this machine, however it ends. Thread
+// rule: the launcher's own thread.
 #pragma once
 
 #include <chrono>
@@ -39,13 +39,13 @@ class Attempt {
   // Starts the ranks. Throws IoError "launch.start", or "io.write" for a log file.
   Attempt(const LaunchConfiguration& run, const Round& round, const AttemptContext& context);
 
-  // Returns when all ranks have ended. Reports the first failure, a signal that ends the job, or a
-  // good end to the controller as soon as it happens.
+  // Returns when all ranks have ended. Reports the first failure, a signal that ends the job, or
+  // success to the controller as soon as it happens.
   void run();
 
  private:
   void wait();
-  int longest_wait() const;  // milliseconds; -1: no limit
+  int longest_wait() const;  // in milliseconds; -1 means no limit
   std::size_t read_from(std::size_t local_rank, int file, int stream);
   void drain_pipes(std::size_t local_rank);
   void handle_signals();

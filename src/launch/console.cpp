@@ -39,7 +39,7 @@ int new_event() {
   return event;
 }
 
-// How long output is lost after a write has failed with `error`.
+// Returns for how long output is lost after a write has failed with `error`.
 const char* loss_duration(int error) {
   const bool may_recover = error == ENOSPC || error == EDQUOT;
   return may_recover ? "until writing succeeds again" : "from now on";
@@ -50,7 +50,7 @@ const char* loss_duration(int error) {
 void open_closed_streams() {
   for (const int file : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(file, F_GETFD) >= 0) continue;
-    [[maybe_unused]] const int lowest = open("/dev/null", O_RDWR);  // has the number `file`
+    [[maybe_unused]] const int lowest = open("/dev/null", O_RDWR);  // gets the number `file`
   }
 }
 
@@ -60,7 +60,7 @@ Console::Console() : event_(new_event()) {
     writers_[1] = std::make_unique<OutputWriter>(STDERR_FILENO, event_.get());
 }
 
-Console::~Console() { wait_briefly(); }  // has work only if an exception has skipped finish()
+Console::~Console() { wait_briefly(); }  // waits only if an exception skipped finish()
 
 OutputWriter& Console::writer_for(int stream) {
   return stream == 2 && writers_[1] ? *writers_[1] : *writers_[0];
@@ -167,8 +167,8 @@ void Console::drop_logs() {
   logs_.clear();
 }
 
-// Drops what is not written. Reports the loss on one stream on the other one, and the loss of logs
-// on standard error.
+// Drops the unwritten output. Reports the loss of one stream on the other stream, and the loss of
+// logs on standard error.
 void Console::drop_unwritten() {
   const int streams = is_one_file() ? 1 : 2;
   bool lost[2] = {};

@@ -1,6 +1,6 @@
 // File: launch/console.h (internal)
 // Writes all output of the launcher: the ranks' output and its own messages to standard output and
-// standard error, and the ranks' log files. Only finish() waits for a reader, and the destructor
+// standard error, and the ranks' log files. Only finish() waits for a reader. The destructor waits
 // for half a second.
 //
 //   open_closed_streams();                      // before the first file is opened
@@ -30,10 +30,10 @@
 
 namespace hasten {
 
-// How long finish() waits for a reader.
+// The time for which finish() waits for a reader.
 enum class FinishPolicy {
   brief,       // 2 seconds without progress, 5 at most: the job has failed or was stopped
-  until_read,  // until a signal asks to end, like any program in a pipeline
+  until_read,  // until a signal asks the launcher to end, as in any pipeline
 };
 
 // Opens /dev/null for each closed standard stream, so that no other file gets its number.
@@ -54,19 +54,20 @@ class Console {
   // Writes a message of the launcher to standard error.
   void print_message(std::string_view message);
 
-  // Opens a log file, for which finish() waits, too. If that fails, throws what LogFile throws, or
-  // with LogFailure::is_reported reports it and returns null.
+  // Opens a log file. finish() waits for it, too. If the file cannot be opened, throws what LogFile
+  // throws, or, with LogFailure::is_reported, reports the error and returns null.
   std::shared_ptr<LogFile> open_log(const std::filesystem::path& path, LogFailure failure);
 
   // True if the caller should write no more lines for now.
   bool is_full(int stream);
-  // Readable when is_full() has changed, or when a stream or log can no longer be written.
+  // Becomes readable when is_full() changes, or when a stream or log can no longer be written.
   int descriptor() const { return event_.get(); }
-  // Resets descriptor(), and reports each stream and log that can no longer be written, once.
+  // Resets descriptor(), and reports once each stream and log that can no longer be written.
   void handle_event();
 
-  // Waits for the readers and the logs, then drops the rest and reports its size. Returns the
-  // signal that has asked to end meanwhile, if any. Nothing is shown afterwards.
+  // Waits for the readers and the logs, then drops the remaining output and reports its size.
+  // Returns the signal that asked the launcher to end during the wait, if there was one. Shows
+  // nothing afterwards.
   std::optional<int> finish(Signals& signals, FinishPolicy policy);
 
  private:

@@ -20,7 +20,8 @@ using nlohmann::json;
 using namespace std::chrono_literals;
 
 constexpr auto kKeepAlive = 1s;
-// In milliseconds. A RunningClock must be asked regularly, and a silent server wakes no poll.
+// In milliseconds. A RunningClock must be read regularly, and poll() sleeps while the server is
+// silent.
 constexpr int kLongestWait = 1000;
 
 double seconds_of(rendezvous::Clock::duration time) {
@@ -50,7 +51,7 @@ CoordinatorConnection::~CoordinatorConnection() {
   if (keep_alive_thread_.joinable()) keep_alive_thread_.join();
 }
 
-// Tries again at each call, as a system without a free thread may have one later.
+// Tries again at each call, because a system without a free thread may have one later.
 void CoordinatorConnection::start_keep_alive_thread() {
   if (!keep_alive_thread_.joinable())
     keep_alive_thread_ = start_thread([this] { send_keep_alives(); });
@@ -116,8 +117,8 @@ void CoordinatorConnection::reconnect_if_silent_or_closed(Time now) {
     if (!connection_->is_open()) why = connection_->why_closed();
     if (connection_->is_open() && silent) {
       why = "it sends no messages";
-      // A server that was suspended must not take the end of this connection for the launcher's
-      // end.
+      // Otherwise a server that was suspended would treat the end of this connection as the end of
+      // the launcher.
       connection_->send(R"({"kind": "reconnecting"})");
     }
   }
@@ -181,8 +182,8 @@ void CoordinatorConnection::check_first_attempt(Time now) const {
                          "connect to its port"});
 }
 
-// If nobody listens on the machine any more, the coordinator has ended. Other problems may pass: a
-// cut cable, a suspended process, a full firewall table.
+// If no process listens on the machine any more, the coordinator has ended. Other problems may be
+// temporary: a disconnected cable, a suspended process, a full firewall table.
 void CoordinatorConnection::check_attempt(Time now) {
   using Failure = Dialer::Failure;
   const Failure failure = dialer_->failure();

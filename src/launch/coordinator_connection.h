@@ -8,9 +8,9 @@
 //   while (auto message = coordinator.next()) ...
 //   if (coordinator.loss_reason()) ...                     // there will be no other connection
 //
-// A thread sends the keep-alive messages, so that a launcher whose own thread waits, for example
-// for the reader of its output, does not look dead. Silence counts only while this process runs:
-// after a suspension it first reads what has come meanwhile.
+// A thread sends the keep-alive messages, so that a launcher does not look dead while its own
+// thread waits, for example for the reader of its output. Silence counts only while this process
+// runs: after a suspension it first reads the messages that have arrived.
 //
 // next() throws IoError "rendezvous.host", "rendezvous.connect" and ConfigError
 // "rendezvous.refused", but only before the first connection. Thread rule: one thread.
@@ -35,12 +35,12 @@ namespace hasten {
 class CoordinatorConnection {
  public:
   struct Endpoints {
-    Endpoint displayed;   // as the user has given it, for messages
+    Endpoint displayed;   // as the user gave it, for messages
     Endpoint connect_to;  // to connect to
   };
   struct Timeouts {
-    double keep_alive_timeout;  // seconds without a message, after which a new connection is made
-    double join_timeout;        // seconds within which a connection must be made
+    double keep_alive_timeout;  // seconds without a message before a new connection is made
+    double join_timeout;        // seconds in which a connection must be made
   };
   // Returns the messages that begin each new connection.
   using OpeningMessages = std::function<std::vector<nlohmann::json>()>;
@@ -60,12 +60,13 @@ class CoordinatorConnection {
   // include it.
   void send(const nlohmann::json& message);
   bool is_connected() const { return !dialer_; }
-  // Why the coordinator is lost for good; null if it is not.
+  // The reason why the coordinator is lost permanently; null if it is not lost.
   const std::optional<std::string>& loss_reason() const { return loss_reason_; }
 
-  // Why there is no connection yet.
+  // Returns why there is no connection yet.
   std::string waiting_reason() const;
-  // The same for people, with this machine's address on the way there and the seconds left.
+  // Returns the same reason for users, with this machine's address on the route and the seconds
+  // left.
   std::string waiting_text() const;
   // Returns a line about a connection that was lost or made again, once.
   std::optional<std::string> take_notice();
@@ -92,8 +93,8 @@ class CoordinatorConnection {
   Time last_message_;              // when the last message came
   Time disconnected_since_;        // when the connection was lost
   std::optional<Dialer> dialer_;   // empty while there is a connection
-  bool was_connected_ = false;     // there was a connection
-  bool loss_is_reported_ = false;  // the loss of the connection was reported
+  bool was_connected_ = false;     // true if there was a connection
+  bool loss_is_reported_ = false;  // true if the loss of the connection was reported
   std::string disconnect_reason_;  // why the connection was lost
   std::optional<std::string> loss_reason_, notice_;
 

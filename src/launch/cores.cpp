@@ -40,7 +40,8 @@ std::vector<int> nodes_by_gpu(const Topology& topology, const std::map<int, Core
   return found;
 }
 
-// With all cores in one row, cut into equal shares: the node in the middle of each share.
+// Lines up all cores, cuts them into equal shares, and returns the node in the middle of each
+// share.
 std::vector<int> nodes_by_size(const Topology& topology, std::size_t shares) {
   std::vector<int> nodes;
   for (std::size_t share = 0; share < shares; ++share)

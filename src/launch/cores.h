@@ -12,16 +12,16 @@
 namespace hasten {
 
 // Returns the CPUs of each share. No core is split between two shares and no share has cores of two
-// NUMA nodes. But with more shares than cores several get the same core, and with fewer shares than
-// nodes each gets whole nodes.
+// NUMA nodes, with two exceptions: if there are more shares than cores, several shares get the same
+// core, and if there are fewer shares than nodes, each share gets whole nodes.
 //
 // `gpus` has the GPU of each share, or is empty. Each share gets cores of its GPU's node, unless
 // the node of one of these GPUs is unknown or has no usable cores.
 std::vector<std::vector<int>> shares_of_cores(const Topology& topology, std::size_t shares,
                                               const std::vector<int>& gpus = {});
 
-// Returns the threads for each process: the cores (not hyperthreads) within the quota, divided by
-// the number of processes, at least 1.
+// Returns the number of threads for each process: the cores (not hyperthreads) within the quota,
+// divided by the number of processes, at least 1.
 HASTEN_INTERNAL_API std::int64_t threads_each(const Topology& topology, std::int64_t processes);
 
 }  // namespace hasten

@@ -22,7 +22,7 @@ namespace hasten {
 
 class Dialer {
  public:
-  // Why an attempt failed; `none`: for another reason, such as no answer.
+  // Why an attempt failed. `none` means another reason, such as no answer.
   enum class Failure { none, unknown_host, connection_refused, wrong_token };
 
   Dialer(Endpoint endpoint, const rendezvous::SecureContext& context, std::string greeting);
@@ -30,14 +30,14 @@ class Dialer {
   int descriptor() const;
   short events() const;
   int longest_wait() const;  // milliseconds
-  // Returns the connection once there is one; the greeting has been sent on it.
+  // Returns the connection once there is one, after sending the greeting on it.
   std::unique_ptr<rendezvous::Connection> advance();
 
   // Why the last failed attempt failed, as a text.
   const std::string& failure_text() const { return failure_text_; }
   // The kind of that failure.
   Failure failure() const { return failure_; }
-  // This machine's address and interface on the way there, "10.0.0.2 (eth0)"; empty if unknown.
+  // This machine's address and interface for the connection, "10.0.0.2 (eth0)"; empty if unknown.
   std::string local_address_text() const;
 
  private:
@@ -51,7 +51,7 @@ class Dialer {
   rendezvous::Clock::time_point wait_until_;  // the end of the pause, or the handshake's deadline
   std::optional<rendezvous::ConnectAttempt> attempt_;
   std::unique_ptr<rendezvous::Connection> connection_;  // during the handshake
-  std::optional<rendezvous::SocketAddress> address_;    // the last that was tried
+  std::optional<rendezvous::SocketAddress> address_;    // the last one that was tried
   std::string failure_text_;
   Failure failure_ = Failure::none;
 };

@@ -7,8 +7,8 @@
 
 namespace hasten {
 
-// SHA-256 of the program's file, in hexadecimal digits. Throws IoError "launch.program", "io.open"
-// and "io.read".
+// Returns the SHA-256 of the program's file in hexadecimal digits. Throws IoError "launch.program",
+// "io.open" and "io.read".
 std::string digest_of_program(const std::vector<std::string>& program);
 
 }  // namespace hasten

@@ -10,7 +10,7 @@ namespace hasten {
 namespace {
 
 // True if the user has said how many machines there are. A 1 in a configuration file does not
-// count: Accelerate writes num_machines: 1 into each.
+// count, because Accelerate writes num_machines: 1 into each file.
 bool number_of_machines_is_given(const LaunchConfiguration& run) {
   if (run.machines.has_several() || run.options.standalone) return true;
   return std::any_of(run.values.begin(), run.values.end(), [](const config::ResolvedValue& value) {
@@ -22,7 +22,7 @@ bool number_of_machines_is_given(const LaunchConfiguration& run) {
 }
 
 Worker worker_in(config::Environment environment) {
-  // The meeting place does not matter here.
+  // The address at which the processes meet does not matter here.
   environment["MASTER_ADDR"] = "127.0.0.1";
   environment["MASTER_PORT"] = "29500";
   try {

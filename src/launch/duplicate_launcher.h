@@ -8,7 +8,7 @@
 namespace hasten {
 
 // Throws ConfigError "launch.one-of-many" if the variables of MPI, srun or Kubernetes say that this
-// launcher is one of several, and the user has not said how many machines there are: each launcher
+// launcher is one of several, and the user has not said how many machines there are. Each launcher
 // would start the same job on its own.
 void check_not_duplicate_launcher(const LaunchConfiguration& run, config::Environment environment);
 

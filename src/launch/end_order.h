@@ -1,6 +1,6 @@
 // File: launch/end_order.h (internal)
-// The order in which processes have ended. SIGCHLD does not show it, since several ends may become
-// one signal.
+// The order in which processes have ended. SIGCHLD does not show it, because one signal may report
+// several ends.
 //
 //   EndOrder order;
 //   order.add(0, first); order.add(1, second);
@@ -24,7 +24,7 @@ class EndOrder {
   EndOrder& operator=(const EndOrder&) = delete;
   ~EndOrder();
 
-  // The process must not have been waited for; next() reports it as `index`.
+  // Adds a process that nobody has waited for yet. next() reports it as `index`.
   void add(std::size_t index, pid_t process);
   // Returns the processes that have ended since the last call, in order.
   std::vector<std::size_t> next();

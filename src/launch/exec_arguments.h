@@ -1,6 +1,6 @@
 // File: launch/exec_arguments.h (internal)
-// The arguments and the environment of execve(2). Thread rule: any thread, while none changes the
-// environment of this process.
+// The arguments and the environment of execve(2). Thread rule: any thread, while no thread changes
+// the environment of this process.
 #pragma once
 
 #include <unistd.h>
@@ -14,8 +14,8 @@
 
 namespace hasten {
 
-// Returns the arguments as execve takes them, with a null at the end. The pointers point into
-// `arguments`.
+// Returns the arguments in the form that execve needs, with a null at the end. The pointers point
+// into `arguments`.
 inline std::vector<char*> exec_arguments(const std::vector<std::string>& arguments) {
   std::vector<char*> out;
   for (const std::string& argument : arguments) out.push_back(const_cast<char*>(argument.c_str()));
@@ -23,8 +23,8 @@ inline std::vector<char*> exec_arguments(const std::vector<std::string>& argumen
   return out;
 }
 
-// Returns `own` (NAME=value) and the variables of this process that `own` does not replace, without
-// those whose names begin with `dropped_prefix`.
+// Returns `own` (NAME=value) and the variables of this process that `own` does not replace, except
+// variables with names that begin with `dropped_prefix`.
 inline std::vector<std::string> exec_environment(const std::vector<std::string>& own,
                                                  std::string_view dropped_prefix = {}) {
   std::vector<std::string> all = own;

@@ -1,5 +1,5 @@
 // File: launch/exit_codes.h (internal)
-// Exit codes of a rank that its launcher recognizes, besides those of hasten::Error.
+// Exit codes of a rank that its launcher recognizes, in addition to the codes of hasten::Error.
 #pragma once
 
 namespace hasten {

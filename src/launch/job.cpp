@@ -47,17 +47,17 @@ std::vector<pid_t> descendants_of(pid_t top, const std::vector<ProcessEntry>& ta
   return found;
 }
 
-// Kills the process, unless its number belongs to another one by now.
+// Kills the process, unless its number now belongs to another process.
 bool kill_if_same_process(const ProcessEntry& entry) {
   const ProcessHandle handle(entry.pid);
   const auto now = entry_of(entry.proc_pid);
   return now && now->start == entry.start && handle.send(SIGKILL);
 }
 
-// Processes by their number and their start.
+// Processes, identified by number and start time.
 using Killed = std::set<std::pair<pid_t, std::uint64_t>>;
 
-// Returns whether there was a process to kill. One that was killed before may take long to end.
+// Returns whether there was a process to kill. A killed process may take a long time to end.
 bool kill_processes_once(const JobProcesses& processes, const ProcessEntry& self, Killed& killed) {
   const std::vector<ProcessEntry> table = process_table();
   std::vector<pid_t> descendants;
@@ -110,7 +110,7 @@ int kill_job(const JobProcesses& processes) {
   const auto self = own_entry();
   if (!self) return 0;  // a /proc that does not show this process
   Killed killed;
-  // A process may start another one between the look and the kill.
+  // A process may start another one between the scan and the kill.
   for (int round = 0; round < 50 && kill_processes_once(processes, *self, killed); ++round)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   return static_cast<int>(killed.size());
@@ -118,8 +118,8 @@ int kill_job(const JobProcesses& processes) {
 
 namespace {
 
-// Closes all files but one. The limit on open files may have been raised, so they are not closed
-// one by one if the kernel (5.9) can close a range.
+// Closes all files except `kept`. The limit on open files may have been raised, so kernels from 5.9
+// on close the files as a range instead of one by one.
 void close_all_but(int kept) {
 #ifdef SYS_close_range
   const auto first = static_cast<unsigned>(kept);
@@ -132,8 +132,8 @@ void close_all_but(int kept) {
   }
 }
 
-// The guardian's main function. `pipe_end` is the end of a pipe whose other end only the launcher
-// holds.
+// The guardian's main function. `pipe_end` is one end of a pipe. Only the launcher holds the other
+// end.
 [[noreturn]] void guard(int pipe_end, const JobProcesses& processes) {
   setsid();  // out of reach of signals to the terminal or to the launcher's group
   prctl(PR_SET_NAME, "hasten-guardian");
@@ -161,8 +161,8 @@ Guardian::Guardian(JobProcesses& processes) : processes_(processes) {
 Guardian::~Guardian() { end(); }
 
 // A guardian that replaces another one is forked from a process with threads. It does not call
-// exec, as the launcher may be part of any program; the C library keeps its allocator usable after
-// fork.
+// exec, because the launcher may be part of any program. The C library keeps its allocator usable
+// after fork.
 int Guardian::start() {
   auto pipe = ChildPipe::open();
   if (!pipe) return errno;
@@ -175,8 +175,8 @@ int Guardian::start() {
   return 0;
 }
 
-// ChildProcess uses SIGKILL, since a guardian that somebody has stopped reacts to nothing else and
-// would be waited for for ever.
+// ChildProcess uses SIGKILL, because a stopped guardian reacts to no other signal, and the launcher
+// would wait for it forever.
 void Guardian::end() {
   process_.reset();
   pipe_.close();

@@ -1,6 +1,6 @@
 // File: launch/job.h (internal)
-// Finds all processes of one launch by a variable in their environment, which children of ranks
-// inherit, whatever their group or session.
+// Finds all processes of one launch by a variable in their environment. Children of ranks inherit
+// it, even in a different process group or session.
 //
 //   JobProcesses processes{.job = new_inner_job_name(std::getenv(kJobVariable))};
 //   Guardian guardian(processes);
@@ -28,25 +28,25 @@ inline constexpr const char* kStoreVariable = "HASTEN_STORE";
 
 // Returns a random name that no other job on any machine has.
 HASTEN_INTERNAL_API std::string new_job_name();
-// Returns the name of a job inside a rank of `outer`: OUTER.NEW, so that the end of the outer job
-// is the end of the inner one, too. Returns new_job_name() if `outer` is null or empty.
+// Returns the name of a job inside a rank of `outer`: OUTER.NEW, so that ending the outer job also
+// ends the inner one. Returns new_job_name() if `outer` is null or empty.
 std::string new_inner_job_name(const char* outer);
 
 // Determines which processes belong to a job.
 struct JobProcesses {
-  std::string job;           // those with its name, or that of a job inside it
+  std::string job;           // processes with its name, or the name of a job inside it
   bool descendants = false;  // and all descendants of this process
   pid_t guardian_pid = -1;   // the guardian, which is not killed
-  // The launcher's start in clock ticks; older processes do not belong to the job. Empty: the start
-  // of the calling process.
+  // The launcher's start in clock ticks; older processes do not belong to the job. If unset, the
+  // start of the calling process is used.
   std::optional<std::uint64_t> launcher_start{};
 };
 
-// Kills every process of the job but this one, and looks again every 10 ms until there is none, at
-// most 50 times. Returns how many it has killed. Throws nothing.
+// Kills every process of the job except this one. Looks again every 10 ms until there is none, at
+// most 50 times. Returns the number of processes that it has killed. Throws nothing.
 int kill_job(const JobProcesses& processes);
 
-// Kills what is left of a job when it goes out of scope, by an exception too.
+// Kills the remaining processes of a job when it goes out of scope, also because of an exception.
 class JobCleanup {
  public:
   explicit JobCleanup(const JobProcesses& processes) : processes_(processes) {}
@@ -66,21 +66,23 @@ class JobCleanup {
   bool done_ = false;
 };
 
-// A process that waits for the launcher's end, however it comes, and then kills what is left of the
-// job. It lives as long as the object, which is constructed before the first rank.
+// A process that waits until the launcher ends for any reason, and then kills the remaining
+// processes of the job. It lives as long as the object, which must be constructed before the first
+// rank.
 class Guardian {
  public:
   // Sets `guardian_pid` and `launcher_start` in `processes`, which must live longer. Throws IoError
-  // "launch.start" if the system refuses a process or a pipe, as nothing would then end what a
-  // killed launcher leaves behind.
+  // "launch.start" if the system refuses a process or a pipe, because then nothing would end the
+  // processes that a killed launcher leaves behind.
   explicit Guardian(JobProcesses& processes);
   Guardian(const Guardian&) = delete;
   Guardian& operator=(const Guardian&) = delete;
   ~Guardian();
 
   pid_t process() const { return processes_.guardian_pid; }
-  // Starts another guardian if somebody has killed this one. Returns a message for the user; empty
-  // if there is nothing new. Throws nothing: the next call repeats a start that fails.
+  // Starts another guardian if somebody has killed this one. Returns a message for the user, or an
+  // empty string if there is nothing new. Throws nothing. If a start fails, the next call tries
+  // again.
   std::string replace_if_ended();
 
  private:

@@ -1,6 +1,6 @@
 // File: launch/job_controller.h (internal)
-// Decides when this machine's ranks start, stop and start again. With one machine the launcher
-// decides by itself, with several the coordinator decides.
+// Decides when this machine's ranks start, stop and start again. On one machine the launcher
+// decides; on several machines the coordinator decides.
 //
 //   while (true) {
 //     const RoundOrEnd next = controller.next();                   // a round, or the end
@@ -36,18 +36,18 @@ class JobController {
 
   virtual RoundOrEnd next() = 0;
 
-  // The descriptor that the launcher polls while a round runs; -1: none.
+  // The descriptor that the launcher polls while a round runs; -1 if there is none.
   virtual int descriptor() const { return -1; }
   virtual short events() const { return 0; }
-  // Milliseconds after which stop_order() is called even if nothing has come; -1: no limit.
+  // Milliseconds after which stop_order() is called even if no message has come; -1 means no limit.
   virtual int longest_wait() const { return -1; }
-  // Reads what has come. Returns an order if all ranks are to stop.
+  // Reads the messages that have come. Returns an order if all ranks must stop.
   virtual std::optional<StopOrder> stop_order() { return std::nullopt; }
-  // The first of this machine's ranks has failed, or they could not be started.
+  // Reports that the first of this machine's ranks has failed, or that they could not be started.
   virtual void report_failure(int code, const std::string& reason) = 0;
-  // All of this machine's ranks have ended without a failure.
+  // Reports that all of this machine's ranks have ended without a failure.
   virtual void report_success() = 0;
-  // A signal has asked the launcher to end.
+  // Reports that a signal has asked the launcher to end.
   virtual void report_leaving(int signal) = 0;
 };
 

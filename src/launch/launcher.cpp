@@ -24,8 +24,8 @@ std::unique_ptr<JobController> make_controller(const LaunchConfiguration& run, C
   return std::make_unique<OneMachine>(run, console);
 }
 
-// A job that has ended well waits until its output is read; one that has failed or was stopped
-// waits only some seconds.
+// A job that succeeded waits until its output is read. A job that failed or was stopped waits only
+// a few seconds.
 int code_after_output(const JobEnd& end, Console& console, Signals& signals) {
   if (!end.reason.empty()) console.print_message(end.reason);
   const auto policy = end.code == 0 ? FinishPolicy::until_read : FinishPolicy::brief;

@@ -7,7 +7,7 @@
 //   if (log.writer().is_full()) ...              // the file system is slow; see OutputWriter
 //
 // The constructor throws IoError "io.write" if the file cannot be opened, and "launch.start" if the
-// system has no thread left. Thread rule: that of OutputWriter.
+// system has no thread left. Thread rule: as for OutputWriter.
 #pragma once
 
 #include <filesystem>
@@ -19,7 +19,8 @@ namespace hasten {
 
 class LogFile {
  public:
-  // Makes the folder, too. If the file has text already, a line marks where this job begins.
+  // Also creates the folder. If the file has text already, writes a line that marks where this job
+  // begins.
   LogFile(std::filesystem::path path, int event);
 
   const std::filesystem::path& path() const { return path_; }

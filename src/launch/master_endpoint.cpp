@@ -15,7 +15,8 @@ bool has_torchrun_variables(const Worker& worker) {
   return worker.started_by == StartedBy::torchrun || worker.started_by == StartedBy::hasten;
 }
 
-// The job's number in Slurm, PBS or LSF. Each task of a Slurm array has its own SLURM_JOB_ID.
+// Returns the job's number in Slurm, PBS or LSF. Each task of a Slurm array has its own
+// SLURM_JOB_ID.
 std::string scheduler_job(const Variables& variables) {
   for (const char* name : {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"}) {
     if (variables.has(name)) return variables.text(name);
@@ -28,7 +29,7 @@ std::string open_mpi_job(const Variables& variables) {
 }
 
 // Returns what distinguishes this job from others on the same machines. Only srun's key includes
-// the step, since mpirun inside of Slurm has a step of its own on some machines only.
+// the step, because mpirun inside Slurm has its own step only on some machines.
 std::string port_key(const Worker& worker, const Variables& variables) {
   if (worker.started_by == StartedBy::open_mpi && !open_mpi_job(variables).empty())
     return open_mpi_job(variables);
@@ -54,7 +55,7 @@ void set_port(Worker& worker, const Variables& variables) {
   }
 }
 
-// Returns a name or an address without a port and without IPv6's brackets. Throws for others.
+// Returns a name or an address without a port and without IPv6's brackets. Throws for other texts.
 std::string checked_address(std::string address) {
   const bool bracketed = starts_with(address, "[") && ends_with(address, "]");
   if (bracketed) address = address.substr(1, address.size() - 2);

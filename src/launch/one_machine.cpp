@@ -15,7 +15,7 @@ OneMachine::OneMachine(const LaunchConfiguration& run, Console& console)
                .port = 0,
                .token = token_,
                .on_shortage = run.options.quiet ? nullptr : shortage_report(console)}) {
-  // Reserved now, so that a port in use is reported before anything is started.
+  // Reserves the port now, so that a port in use is reported before anything is started.
   if (run.machines.port != 0) port_.emplace(/*loopback_only=*/true, run.machines.port);
 }
 
@@ -30,7 +30,7 @@ RoundOrEnd OneMachine::next() {
   }
   failed_code_ = 0;
   server_.clear();
-  // The last port is held meanwhile, so that each attempt has another one.
+  // Holds the last port while it reserves the next one, so that each attempt has a different port.
   if (run_.machines.port == 0) port_ = rendezvous::ReservedPort(/*loopback_only=*/true);
   const std::int64_t count = processes_on_this_machine(run_);
   return Round{.attempt = attempt_++,

@@ -35,7 +35,7 @@ void OrphanCollector::reap(const std::function<bool(pid_t)>& is_awaited) const {
   while (true) {
     siginfo_t info{};
     if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
-    // A rank has ended just now: its own SIGCHLD makes the caller call this again.
+    // A rank has just ended. The caller calls this again because of the rank's SIGCHLD.
     if (is_awaited(info.si_pid)) return;
     waitpid(info.si_pid, nullptr, 0);
   }

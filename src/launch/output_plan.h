@@ -9,9 +9,9 @@
 
 namespace hasten {
 
-// Without `tee` and `redirects`, all is shown, and with a log_dir one file per rank keeps both
-// streams. With one of them, the streams that they name are kept in stdout.log and stderr.log, and
-// those that only `redirects` names are not shown.
+// Without `tee` and `redirects`, all output is shown, and if there is a log_dir, one file per rank
+// stores both streams. With `tee` or `redirects`, the streams that they name are stored in
+// stdout.log and stderr.log. Streams that only `redirects` names are not shown.
 OutputPlan output_plan(const LaunchOptions& options, const Round& round, std::size_t local_rank);
 
 }  // namespace hasten

@@ -27,7 +27,8 @@ constexpr std::size_t kSoftLimit = 256 << 10;
 constexpr std::size_t kHardLimit = 16 << 20;
 constexpr auto kStopTimeout = std::chrono::milliseconds(500);
 
-// The first lines of `text`: as many as a pipe takes at once, or a single one that is longer.
+// Returns the first lines of `text`: the lines that fit into one write to a pipe, or a single
+// longer one.
 std::string_view next_piece(std::string_view text) {
   if (text.size() <= PIPE_BUF) return text;
   std::size_t end = text.rfind('\n', PIPE_BUF - 1);
@@ -40,7 +41,7 @@ std::string_view next_piece(std::string_view text) {
 // from which a thread is cancelled have no marks.
 #define HASTEN_CANCELLED __attribute__((no_sanitize_address))
 
-// May block; only here may stop() cancel the thread.
+// May block. stop() can cancel the thread only here.
 HASTEN_CANCELLED ssize_t write_piece(int file, std::string_view piece) {
   pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, nullptr);
   const ssize_t result = write(file, piece.data(), piece.size());
@@ -223,7 +224,7 @@ HASTEN_CANCELLED void OutputWriter::Queue::write_batch() {
   }
 }
 
-// Returns false if nothing more of this batch is to be written.
+// Returns false if the rest of this batch must not be written.
 bool OutputWriter::Queue::handle_result(ssize_t result, int error, std::size_t size) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (has_failed_) return false;  // the caller has stopped waiting

@@ -37,19 +37,19 @@ class OutputWriter {
   OutputWriter& operator=(const OutputWriter&) = delete;
   ~OutputWriter();
 
-  // Takes whole lines, even if is_full(). Drops and counts those beyond a limit of 16 MiB.
+  // Accepts whole lines, even if is_full(). Drops and counts the lines beyond a limit of 16 MiB.
   void write(std::string_view lines);
-  // True if 256 KiB or more wait, so that the caller should bring no more lines. The event then
-  // reports when half of that is left.
+  // True if 256 KiB or more are unwritten, so that the caller should write no more lines for now.
+  // The event then reports when half of that is left.
   bool is_full();
-  // Returns how many bytes wait to be written. The event then reports when there are none.
+  // Returns the number of unwritten bytes. The event then reports when there are none.
   std::size_t unwritten();
   bool has_dropped();
-  // Returns the errno of a failed write, once; 0: none. What waits is then dropped, unless the file
-  // may take more later (a full disk).
+  // Returns the errno of a failed write once, or 0 if there is none. Unwritten lines are then
+  // dropped, unless the file may accept more later (a full disk).
   int take_error();
-  // Ends the thread, even during a write that does not return, and drops what waits. Returns how
-  // many bytes were dropped in all.
+  // Ends the thread, even during a write that does not return, and drops the unwritten lines.
+  // Returns the total number of dropped bytes.
   std::size_t stop();
 
  private:

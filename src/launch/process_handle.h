@@ -1,12 +1,12 @@
 // File: launch/process_handle.h (internal)
-// Refers to a process by a file (pidfd) instead of its number, which may be another process's a
-// moment later.
+// Refers to a process by a file (pidfd) instead of its number, because the number may belong to
+// another process a moment later.
 //
 //   const ProcessHandle process(number);
 //   ... look at /proc/NUMBER ...
 //   process.send(SIGKILL);                        // reaches that process or none
 //
-// A kernel before 5.3 has no such files; the number is used then. Throws nothing. Thread rule: one
+// A kernel before 5.3 has no such files; then the number is used. Throws nothing. Thread rule: one
 // thread at a time.
 #pragma once
 
@@ -17,7 +17,7 @@
 
 namespace hasten {
 
-// Returns a new file that is readable once the process has ended; -1 if the kernel has none.
+// Returns a new file that is readable once the process has ended, or -1 if the kernel has none.
 inline int open_process(pid_t process) {
   return static_cast<int>(syscall(SYS_pidfd_open, process, 0));
 }

@@ -23,7 +23,7 @@ constexpr auto kLongestRead = std::chrono::seconds(1);
 
 std::string folder_of(pid_t proc_pid) { return "/proc/" + std::to_string(proc_pid); }
 
-// The process's number in each PID namespace, from that of /proc down to its own.
+// Returns the process's number in each PID namespace, from the namespace of /proc down to its own.
 std::vector<pid_t> numbers_of(pid_t proc_pid) {
   const std::string status = proc_file_content(folder_of(proc_pid) + "/status");
   const std::size_t at = status.find("\nNSpid:");
@@ -34,10 +34,10 @@ std::vector<pid_t> numbers_of(pid_t proc_pid) {
   return numbers;
 }
 
-// How this process appears in /proc.
+// Describes how this process appears in /proc.
 struct ProcView {
   pid_t proc_pid = -1;
-  std::size_t depth = 0;  // levels of its PID namespace below that of /proc; 0: the same one
+  std::size_t depth = 0;  // levels of its PID namespace below the one of /proc
 };
 
 std::optional<ProcView> find_proc_view() {
@@ -98,8 +98,8 @@ std::string environment_of(pid_t proc_pid) {
 
 namespace {
 
-// Reads all environments in one thread. A thread that hangs is left behind, and another one
-// continues after the process at which it hangs.
+// Reads all environments in one thread. A thread that hangs is abandoned, and another one continues
+// with the next process.
 struct EnvironmentReading {
   EnvironmentReading(std::vector<pid_t> proc_pids, std::function<bool(const std::string&)> function)
       : processes(std::move(proc_pids)), predicate(std::move(function)) {}

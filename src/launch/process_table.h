@@ -30,14 +30,16 @@ struct ProcessEntry {
 std::optional<ProcessEntry> own_entry();
 // Returns an empty table if /proc does not show this process.
 std::vector<ProcessEntry> process_table();
-// The process as it is now; nothing if it is gone.
+// Returns the process as it is now; nothing if it is gone.
 std::optional<ProcessEntry> entry_of(pid_t proc_pid);
-// NAME=value texts, each with a NUL at its end; empty if it may not be read. Blocks while the
-// memory of the process is locked, for ever if that process waits for a dead disk or a driver.
+// Returns NAME=value strings, each with a NUL at its end; empty if the environment may not be read.
+// Blocks while the memory of the process is locked, which is forever if the process waits for a
+// dead disk or a driver.
 std::string environment_of(pid_t proc_pid);
-// Returns what `predicate` returns for the environment of each process: false if it may not be
-// read, as for other users' processes unless this user is root, or cannot be read within a second.
-// `predicate` is called in another thread, perhaps even after the return.
+// Returns the result of `predicate` for the environment of each process. The result is false if the
+// environment may not be read (a process of another user, unless this user is root), or if it
+// cannot be read within a second. `predicate` is called in another thread, perhaps after this
+// function has returned.
 std::vector<bool> test_environments(const std::vector<pid_t>& proc_pids,
                                     const std::function<bool(const std::string&)>& predicate);
 

@@ -8,8 +8,8 @@
 
 namespace hasten {
 
-// Returns the executable file of this name in the first folder of PATH that has one; empty if none
-// has.
+// Returns the executable file of this name in the first folder of PATH that has one, or an empty
+// string if no folder has one.
 HASTEN_INTERNAL_API std::string find_in_path(const std::string& name);
 
 // Returns the file that execvp would run. Throws IoError "launch.program" if there is none.

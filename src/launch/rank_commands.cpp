@@ -31,8 +31,8 @@ std::int64_t processes_on_this_machine(const LaunchConfiguration& run) {
 
 namespace {
 
-// Returns each process's GPU by torchrun's rule: the visible one with the number of its local rank.
-// Empty if there are none, or if they are given by name instead of number.
+// Returns each process's GPU by torchrun's rule: the visible GPU with the number of the local rank.
+// The result is empty if there are no GPUs, or if they are given by name instead of number.
 std::vector<int> gpus_of(const LaunchOptions& options, const Topology& topology,
                          std::int64_t count) {
   if (options.use_cpu || topology.gpu_nodes.empty()) return {};
@@ -60,7 +60,7 @@ std::vector<RankCommand> rank_commands(const LaunchConfiguration& run, const Rou
   std::vector<std::string> program = run.program;
   program[0] = find_program(program[0]);
   const Topology topology = topology_of("/", usable_cpus());
-  std::vector<std::vector<int>> cores(static_cast<std::size_t>(count));  // empty: all
+  std::vector<std::vector<int>> cores(static_cast<std::size_t>(count));  // empty means all
   if (options.enable_cpu_affinity)
     cores = shares_of_cores(topology, cores.size(), gpus_of(options, topology, count));
   const TpuRanks tpus(options, round);
@@ -95,7 +95,7 @@ std::vector<RankCommand> rank_commands(const LaunchConfiguration& run, const Rou
 
 namespace {
 
-// Hides what is not known before the start, and the secret token.
+// Hides the values that are unknown before the start, and the secret token.
 std::string displayed(const std::string& variable) {
   if (starts_with(variable, "MASTER_PORT=0")) return "MASTER_PORT=PORT";
   if (variable == "MASTER_ADDR=") return "MASTER_ADDR=ADDRESS";
@@ -110,8 +110,8 @@ std::string numbers_text(const std::vector<int>& numbers) {
   return join(words, ",");
 }
 
-// The round as far as it is known: with several machines, ranks may be assigned only when they
-// meet.
+// Returns the round as far as it is known. With several machines, ranks may be assigned only when
+// the machines meet.
 Round round_before_start(const LaunchConfiguration& run) {
   const Machines& machines = run.machines;
   const std::int64_t here = processes_on_this_machine(run),

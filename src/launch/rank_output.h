@@ -25,7 +25,7 @@ namespace hasten {
 struct OutputPlan {
   std::string prefix;  // before each shown line
   bool shown[2] = {true, true};
-  std::filesystem::path file[2];  // empty: none; the same path twice: one file for both
+  std::filesystem::path file[2];  // empty if there is none; equal paths mean one file
   LogFailure log_failure = LogFailure::throws;
 };
 
@@ -34,15 +34,16 @@ class RankOutput {
   // Creates the files and their folders.
   RankOutput(OutputPlan plan, Console& console);
 
-  // Takes a piece of standard output (1) or standard error (2), as it came.
+  // Takes a piece of standard output (1) or standard error (2), as it was read.
   void take(std::string_view piece, int stream);
-  // Treats the beginning of a line as a whole one.
+  // Treats an incomplete line as a whole one.
   void finish();
   // True if the stream's console or log file is full at the moment.
   bool must_wait(int stream) const;
 
   const std::deque<std::string>& last_lines() const { return last_; }
-  // Returns the file that has the output, or the folder if there are two files; empty if none.
+  // Returns the file that has the output, or the folder if there are two files; empty if there is
+  // none.
   std::filesystem::path saved_path() const;
 
  private:
@@ -51,7 +52,7 @@ class RankOutput {
 
   OutputPlan plan_;
   Console& console_;
-  std::string partial_line_[2];  // lines whose end has not come yet
+  std::string partial_line_[2];  // lines without their end so far
   std::shared_ptr<LogFile> log_[2];
   std::string console_text_, log_text_;  // whole lines of one piece, written together
   std::deque<std::string> last_;

@@ -31,14 +31,14 @@ constexpr int kUnknownStatus = -1;
 
 // Everything that a new process needs until it runs the rank's program.
 struct Start {
-  int input, output, errors, failed;  // input -1: the launcher's; failed: receives exec's errno
+  int input, output, errors, failed;  // input -1 is the launcher's; failed gets exec's errno
   char* const* arguments;
   char* const* environment;
-  const cpu_set_t* cores;  // null: all
+  const cpu_set_t* cores;  // null means all
   const Signals& signals;
 };
 
-// Runs between fork and exec, so it calls only what is safe there.
+// Runs between fork and exec, so it calls only functions that are safe there.
 [[noreturn]] void exec_program(const Start& start) {
   start.signals.restore_in_rank();
   restore_file_limit();
@@ -52,7 +52,7 @@ struct Start {
   _exit(127);
 }
 
-// The system would stop a rank that reads the terminal from the background.
+// Replaces a terminal by /dev/null, because the system would stop a background rank that reads it.
 int input_of_rank() { return isatty(STDIN_FILENO) ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1; }
 
 ChildPipe open_pipe(const std::string& program) {
@@ -108,7 +108,7 @@ bool RankProcess::has_just_ended() {
   if (status_) return false;
   const ChildState state = process_->state();
   if (state == ChildState::running) return false;
-  // Kills what the rank leaves behind; its number is not reused until the rank is collected.
+  // Kills the processes that the rank leaves behind. Its number is not reused until it is reaped.
   if (state == ChildState::ended) process_->send_to_group(SIGKILL);
   status_ = process_->reap().value_or(kUnknownStatus);
   ended_at_ = Clock::now();

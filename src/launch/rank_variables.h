@@ -1,6 +1,6 @@
 // File: launch/rank_variables.h (internal)
-// The variables that give a started or forked process its place, with torchrun's names and
-// hasten's.
+// The variables that tell a started or forked process its rank, under the names of torchrun and of
+// hasten.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace hasten {
 
-// `job`: the name by which the launcher's processes are found (job.h).
+// `job` is the name by which the launcher's processes are found (job.h).
 HASTEN_INTERNAL_API std::vector<std::pair<std::string, std::string>> rank_variables(
     const Round& round, std::int64_t local_rank, std::int64_t max_restarts, const std::string& job);
 

@@ -35,8 +35,8 @@ rendezvous::CoordinatorSettings settings_of(const LaunchConfiguration& run) {
           .same_program = conf.flag("same_program", true)};
 }
 
-// Returns the text as the coordinator will send it back: JSON requires UTF-8, which the output of
-// ranks need not be.
+// Returns the text as the coordinator will send it back. JSON requires UTF-8, but the output of
+// ranks may be something else.
 std::string with_valid_utf8(const std::string& text) {
   return json::parse(json(text).dump(-1, ' ', false, json::error_handler_t::replace));
 }
@@ -59,15 +59,15 @@ SeveralMachines::~SeveralMachines() {
   if (server_) wait_until_all_disconnected();
 }
 
-// Waits until the other machines have learned from this one's server why the job ends: at most for
-// the grace period of their ranks, counted from the signal if there was one, or until another
-// signal.
+// Waits until the other machines have learned from this machine's server why the job ends. Waits at
+// most for the grace period of their ranks, counted from the signal if there was one, or until
+// another signal comes.
 void SeveralMachines::wait_until_all_disconnected() {
   const auto patience = std::chrono::duration_cast<Clock::duration>(
       std::chrono::duration<double>(run_.options.grace_period));
   const auto now = Clock::now();
   // Ranks of other machines that are killed after the grace period end at about the same time as
-  // those here, so their launchers get a moment more.
+  // the ranks here, so their launchers get a little more time.
   const auto until =
       leave_signal_ == 0 ? now + patience : std::max(leave_time_ + patience, now + kExtraGrace);
   while (!server_->all_disconnected() && Clock::now() < until) {
@@ -79,8 +79,8 @@ void SeveralMachines::wait_until_all_disconnected() {
   }
 }
 
-// True if all meet at this machine: it has rank 0 or, without machine ranks, the address. Returns
-// nothing if a signal comes first.
+// True if all machines meet at this one: it has rank 0 or, without machine ranks, the address.
+// Returns nullopt if a signal comes first.
 std::optional<bool> SeveralMachines::is_host() {
   if (run_.machines.rank >= 0) return run_.machines.rank == 0;
   RunningClock clock;
@@ -118,7 +118,8 @@ void SeveralMachines::connect() {
         .coordinator = settings_,
         .on_shortage = run_.options.quiet ? nullptr : shortage_report(console_)});
   }
-  // A launcher reaches its own server by loopback, as the name may belong to another interface.
+  // A launcher reaches its own server by loopback, because the name may belong to another
+  // interface.
   const Endpoint connect_to =
       hosts_coordinator_ ? Endpoint{.host = "127.0.0.1", .port = coordinator_endpoint_.port}
                          : coordinator_endpoint_;
@@ -147,8 +148,8 @@ void SeveralMachines::report(const std::string& text) const {
 // Reports the reason of a stop as soon as it comes, since the next round may be far away.
 void SeveralMachines::report_stop(const json& message) {
   const std::string reason = message.value("reason", "");
-  // Ranks stop only once, so only the first reason is reported. make_job_end() reports a different
-  // one, and reports the last one for a quiet launcher.
+  // Ranks stop only once, so only the first reason is reported. make_job_end() reports a later
+  // reason that differs, and it reports the last reason for a quiet launcher.
   if (reason.empty() || !reported_reason_.empty() || run_.options.quiet) return;
   reported_reason_ = reason;
   report("stopping the processes: " + reason);
@@ -158,7 +159,7 @@ void SeveralMachines::report_notice() {
   if (const auto notice = coordinator_->take_notice()) report(*notice);
 }
 
-// Reports changes of `stem` at growing intervals, so that a thousand machines that come one by one
+// Reports changes of `stem` at growing intervals, so that a thousand machines that join one by one
 // do not cause a thousand lines on each of them. `text` is called only if it is reported.
 void SeveralMachines::report_waiting(const std::string& stem,
                                      const std::function<std::string()>& text) {
@@ -175,7 +176,7 @@ void SeveralMachines::report_waiting(const std::string& stem,
 }
 
 void SeveralMachines::request_round() {
-  port_ = rendezvous::ReservedPort(/*loopback_only=*/false);  // the last port is held meanwhile
+  port_ = rendezvous::ReservedPort(/*loopback_only=*/false);  // holds the last port until then
   wait_start_ = Clock::now();
   report_interval_ = {};
   round_is_requested_ = true;
@@ -267,7 +268,7 @@ std::optional<RoundOrEnd> SeveralMachines::handle_message(const json& message) {
   const std::string kind = message.value("kind", "");
   if (kind == "waiting") {
     const std::string text = message.value("text", "");
-    // The stem has no seconds.
+    // The stem leaves out the seconds.
     report_waiting(text.substr(0, text.rfind(';')), [&] { return text; });
   }
   if (kind == "finish") return make_job_end(message);
@@ -304,7 +305,7 @@ RoundOrEnd SeveralMachines::next() {
 std::optional<StopOrder> SeveralMachines::stop_order() {
   if (coordinator_loss_) return std::nullopt;
   while (const auto message = coordinator_->next()) {
-    // The ranks of a launcher that leaves are no longer part of the job: only the signal and
+    // The ranks of a launcher that leaves are no longer part of the job. Only the signal and
     // grace_period decide when they end.
     if (leave_signal_ != 0 || message->value("kind", "") != "stop") continue;
     report_stop(*message);

@@ -1,10 +1,10 @@
 // File: launch/several_machines.h (internal)
-// A launch on several machines, of which this is one: the launcher's side of the protocol in
+// The launcher's side of a launch on several machines, with the protocol in
 // rendezvous/coordinator.h. One of the machines serves the coordinator.
 //
 // While the connection to the coordinator is lost, the ranks continue. On the next connection the
-// launcher reports their round and how they have ended, if they have. A coordinator that no longer
-// counts them orders them to stop, and the launcher joins the next round.
+// launcher reports their round and how they have ended, if they have. If the coordinator no longer
+// counts these ranks, it orders them to stop, and the launcher joins the next round.
 #pragma once
 
 #include <functional>
@@ -74,7 +74,7 @@ class SeveralMachines : public JobController {
   std::unique_ptr<CoordinatorConnection> coordinator_;
 
   int attempt_ = -1;                             // the attempt of the last round
-  bool round_is_requested_ = false;              // has asked to join, without an answer yet
+  bool round_is_requested_ = false;              // has asked to join and has no answer yet
   std::optional<nlohmann::json> round_report_;   // how this round's ranks have ended
   bool round_succeeded_ = false;                 // this round's ranks have ended well
   std::string reported_reason_;                  // why this round's ranks were stopped, as reported

@@ -1,6 +1,6 @@
 // File: launch/shortage_report.h (internal)
 // Reports what prevents new ranks from connecting to the job's server. The server calls it in its
-// own thread, which must not wait for a terminal or a pipe that nobody reads; the console never
+// own thread, which must not wait for a terminal or a pipe that nobody reads. The console never
 // does.
 //
 //   JobServer server({.token = token, .on_shortage = shortage_report(console)});

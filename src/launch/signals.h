@@ -5,10 +5,11 @@
 //   poll(signals.descriptor()); while (const auto number = signals.next()) ...
 //
 // A signal that was ignored when the launcher was started (nohup, `trap '' INT`, a script's `&`)
-// stays ignored, in the launcher and in its ranks. Only SIGCHLD does not, as a process that ignores
-// it never learns how its children end. The launcher ignores SIGPIPE and SIGXFSZ (a file that may
-// not grow, ulimit -f), as its writes report both; ranks have them as before. Throws nothing.
-// Thread rule: constructed by the only thread, before there are others.
+// stays ignored, in the launcher and in its ranks. SIGCHLD is an exception, because a process that
+// ignores it never learns how its children end. The launcher ignores SIGPIPE and SIGXFSZ (sent if a
+// file may not grow, ulimit -f), because its writes report both problems. Ranks keep the original
+// handling of both signals. Throws nothing. Thread rule: constructed by the only thread, before
+// there are others.
 #pragma once
 
 #include <signal.h>

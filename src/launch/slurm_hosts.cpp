@@ -43,7 +43,8 @@ std::uint64_t number_in_range(std::string_view digits, std::string_view list) {
   return *value;
 }
 
-// Turns "01-03,7" into 01 02 03 7. All numbers of a range have as many digits as its first one.
+// Turns "01-03,7" into 01 02 03 7. All numbers of a range have the same number of digits as the
+// first one.
 std::vector<std::string> expand_ranges(std::string_view inside, std::string_view list) {
   std::vector<std::string> numbers;
   for (const std::string& range : split(inside, ',')) {
@@ -64,7 +65,7 @@ std::vector<std::string> expand_ranges(std::string_view inside, std::string_view
   return numbers;
 }
 
-// Expands one name with any number of brackets; the last bracket counts fastest.
+// Expands one name with any number of brackets; the last bracket varies fastest.
 std::vector<std::string> expand_name(std::string_view part, std::string_view list) {
   std::vector<std::string> names = {""};
   while (!part.empty()) {

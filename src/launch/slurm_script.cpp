@@ -53,16 +53,16 @@ std::string sbatch_lines(const SlurmScript& script) {
   if (!script.partition.empty()) line("partition=", plain("slurm_partition", script.partition));
   if (!script.account.empty()) line("account=", plain("slurm_account", script.account));
   line("output=", name, "-%j.log");
-  line("open-mode=append");  // a requeued job continues the same file
+  line("open-mode=append");  // a requeued job appends to the same file
   line("requeue");
   if (!script.signal.empty()) line("signal=", plain("slurm_signal", script.signal));
   return text;
 }
 
 std::string step_lines(const SlurmScript& script) {
-  // --no_config_file, since the options already contain the file that was read here, and a default
-  // file on another machine must not change them. srun gets the number of cores, as since Slurm
-  // 22.05 it does not take it from the job.
+  // Adds --no_config_file, because the options already contain the file that was read here, and a
+  // default file on another machine must not change them. Adds the number of cores for srun,
+  // because since Slurm 22.05 srun does not take it from the job.
   const std::string cores =
       script.cpus_per_task ? str(" --cpus-per-task=", *script.cpus_per_task) : "";
   std::string text = str("srun --nodes=", script.num_machines, " --ntasks=", script.num_machines,
@@ -78,7 +78,7 @@ std::string step_lines(const SlurmScript& script) {
   return text + "\n";
 }
 
-// True for an option that the script sets itself, or that only matters for writing it.
+// True for an option that the script sets itself, or that only affects how the script is written.
 bool is_set_by_script(const std::string& name) {
   static const std::vector<std::string> names = {"config_file",     "no_config_file",   "dry_run",
                                                  "num_machines",    "machine_rank",     "nnodes",

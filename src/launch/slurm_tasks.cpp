@@ -7,8 +7,8 @@
 namespace hasten {
 namespace {
 
-// From this number on, Slurm numbers what runs outside of srun: the batch script, the interactive
-// shell and others.
+// Slurm uses numbers from this one on for everything that runs outside srun: the batch script, the
+// interactive shell and others.
 constexpr std::int64_t kFirstSpecialStep = 0xfffffff0;
 
 struct Group {

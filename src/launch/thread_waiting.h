@@ -1,4 +1,4 @@
-// How long LibTorch's threads spin while they wait for each other, before they sleep.
+// Limits how long LibTorch's threads spin while they wait for each other, before they sleep.
 //
 // libgomp, the OpenMP library in LibTorch's wheel, spins 300,000 times by default, which takes
 // several milliseconds. On a machine with other work to do, the spinning thread occupies the core
@@ -18,8 +18,8 @@
 
 namespace hasten {
 
-// Returns the variable and its value; nothing if the user has already chosen (OMP_WAIT_POLICY or
-// GOMP_SPINCOUNT).
+// Returns the variable and its value, or nullopt if the user has already set OMP_WAIT_POLICY or
+// GOMP_SPINCOUNT.
 HASTEN_INTERNAL_API std::optional<std::pair<std::string, std::string>> thread_waiting_variable();
 
 }  // namespace hasten

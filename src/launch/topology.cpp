@@ -89,7 +89,7 @@ std::optional<double> quota_in(const fs::path& folder) {
   return static_cast<double>(*quota) / *period;
 }
 
-// The smallest quota of the control group and all groups above it; 0: no limit.
+// Returns the smallest quota of the control group and all groups above it; 0 means no limit.
 double quota_of(const fs::path& root) {
   double least = 0;
   for (const fs::path& group : control_groups(root, "cpu")) {
@@ -115,7 +115,7 @@ std::vector<int> usable_cpus() {
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
     if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
   }
-  if (cpus.empty()) cpus.push_back(0);  // the system did not say
+  if (cpus.empty()) cpus.push_back(0);  // the system did not report any
   return cpus;
 }
 

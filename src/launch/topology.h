@@ -1,6 +1,6 @@
 // File: launch/topology.h (internal)
-// The processors of a machine as the kernel describes them: which CPUs belong to one core, which
-// cores are near which memory and which GPU, and how much of them this process may use.
+// The processors of a machine as the kernel describes them: the CPUs of each core, the cores near
+// each memory and each GPU, and the part of them that this process may use.
 //
 //   const Topology topology = topology_of("/", usable_cpus());
 //
@@ -24,8 +24,8 @@ struct PhysicalCore {
 
 struct Topology {
   std::vector<PhysicalCore> cores;  // by node, then by number
-  std::vector<int> gpu_nodes;       // the node of each GPU in the driver's order; -1: unknown
-  double quota = 0;                 // how many CPUs the control groups allow; 0: no limit
+  std::vector<int> gpu_nodes;       // the node of each GPU in the driver's order; -1 if unknown
+  double quota = 0;                 // the CPUs that the control groups allow; 0 means no limit
 };
 
 HASTEN_INTERNAL_API Topology topology_of(const std::filesystem::path& root,
@@ -34,7 +34,7 @@ HASTEN_INTERNAL_API Topology topology_of(const std::filesystem::path& root,
 // Returns the CPUs on which the system lets this process run.
 HASTEN_INTERNAL_API std::vector<int> usable_cpus();
 
-// Turns "0-3,8" into 0 1 2 3 8. Stops at the first mistake and returns what comes before it.
+// Turns "0-3,8" into 0 1 2 3 8. Stops at the first mistake and returns the numbers before it.
 std::vector<int> parse_number_list(std::string_view text);
 
 }  // namespace hasten

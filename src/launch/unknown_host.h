@@ -10,8 +10,8 @@
 
 namespace hasten {
 
-// True if an unknown host name may become known later, so that it is worth asking again: in
-// Kubernetes a name exists only once its pod does.
+// True if an unknown host name may become known later, so that a retry is useful. In Kubernetes a
+// name exists only once its pod exists.
 inline bool host_names_may_appear_later() {
   return std::getenv("KUBERNETES_SERVICE_HOST") != nullptr;
 }

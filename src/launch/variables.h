@@ -1,5 +1,6 @@
 // File: launch/variables.h (internal)
-// A launcher's variables, read as texts and numbers. An empty one counts as unset, as for options.
+// A launcher's variables, read as texts and numbers. An empty variable counts as unset, as an empty
+// option does.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +22,12 @@ class HASTEN_INTERNAL_API Variables {
 
   bool has(const std::string& name) const { return !text(name).empty(); }
   std::string text(const std::string& name) const;
-  // The value of the first of the two that is set; empty if neither is.
+  // Returns the value of the first of the two variables that is set; empty if neither is.
   std::string text(const std::string& name, const std::string& other) const;
-  // A whole number from 0 to 2^40 - 1; nothing if unset. Throws for any other text.
+  // Returns a whole number from 0 to 2^40 - 1, or nullopt if it is unset. Throws for any other
+  // text.
   std::optional<std::int64_t> number(const std::string& name) const;
-  // The same, but throws if unset.
+  // Returns the same, but throws if the variable is unset.
   std::int64_t required_number(const std::string& name) const;
 
  private:

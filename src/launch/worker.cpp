@@ -12,7 +12,8 @@
 namespace hasten {
 namespace {
 
-// The variables with which a launcher gives a process its place; empty if it has no such variable.
+// The names of the variables that tell a process its rank; empty if the launcher has no such
+// variable.
 struct LauncherVariables {
   StartedBy by;
   const char* rank;
@@ -61,7 +62,7 @@ const LauncherVariables* find_launcher_variables(const Variables& variables) {
   return nullptr;
 }
 
-// If no launcher has given this process a place, no variable may mention other processes.
+// Throws if a variable mentions other processes. No launcher has given this process a rank.
 void check_alone(const Variables& variables) {
   if (variables.number("WORLD_SIZE").value_or(1) != 1)
     throw_environment({.what = "WORLD_SIZE is " + variables.text("WORLD_SIZE") + " without RANK",
@@ -105,7 +106,7 @@ void set_rank(Worker& worker, const LauncherVariables& names, const Variables& v
   check_below(worker.rank, names.rank, worker.world_size, names.world);
 }
 
-// The number of this machine's processes, if no single variable gives it.
+// Returns the number of this machine's processes if no single variable gives it.
 std::int64_t derived_local_world(const Worker& worker, const LauncherVariables& names,
                                  const Variables& variables) {
   if (worker.world_size == 1) return 1;

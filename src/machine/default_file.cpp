@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The file that the command line or HASTEN_CONFIG_FILE names; empty if neither does.
+// Returns the file that the command line or HASTEN_CONFIG_FILE names; empty if neither does.
 std::string named_file(const std::string& named, const Environment& environment) {
   if (!named.empty()) return named;
   return split(variable_of(environment, "HASTEN_CONFIG_FILE"), ',').front();

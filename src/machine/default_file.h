@@ -6,7 +6,7 @@
 //   config::find_default_file(environment);   // the file that `hasten launch` reads, or ""
 //
 // Needs no torch. Thread rule: pure functions, except that find_default_file looks at the file
-// system. Only lack of memory makes them throw.
+// system. They throw only if memory runs out.
 #pragma once
 
 #include <string>
@@ -16,19 +16,19 @@
 
 namespace hasten::config {
 
-// default_config.yaml in $HASTEN_HOME, else in $XDG_CACHE_HOME/hasten, else in ~/.cache/hasten.
-// Empty if HOME is not set either.
+// Returns default_config.yaml in $HASTEN_HOME, else in $XDG_CACHE_HOME/hasten, else in
+// ~/.cache/hasten. The result is empty if HOME is not set either.
 std::string default_file(const Environment& environment);
 
-// Accelerate's default_config.yaml and default_config.json in $HF_HOME/accelerate, else in
+// Returns Accelerate's default_config.yaml and default_config.json in $HF_HOME/accelerate, else in
 // $XDG_CACHE_HOME/huggingface/accelerate, else in ~/.cache/huggingface/accelerate.
 std::vector<std::string> accelerate_default_files(const Environment& environment);
 
-// The first of these files that exists, hasten's before Accelerate's; empty if none does.
+// Returns the first of these files that exists, hasten's before Accelerate's; empty if none does.
 std::string find_default_file(const Environment& environment);
 
-// The file that a command reads or writes: `named` if it is not empty, else the first file in
-// HASTEN_CONFIG_FILE, else find_default_file() to read and default_file() to write.
+// Return the file that a command reads or writes: `named` if it is not empty, else the first file
+// in HASTEN_CONFIG_FILE, else find_default_file() to read and default_file() to write.
 std::string file_to_read(const std::string& named, const Environment& environment);
 std::string file_to_write(const std::string& named, const Environment& environment);
 

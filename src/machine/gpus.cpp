@@ -41,7 +41,7 @@ const std::vector<Gpu>& gpus() {
       {"h100-nvl", "H100 NVL", 90, 132, 2048, gib(93.09), mib(681), 60e12, 835.5e12, 3938e9,
        835.5e12, 417.7e12},
       // Measured with driver 580 and CUDA 13: NVML counted 1,382 MiB beyond the allocator's memory.
-      // 616 MiB of it, the difference of NVML's and CUDA's totals, are the driver's.
+      // The driver uses 616 MiB of it, the difference between NVML's and CUDA's totals.
       {"h200", "H200", 90, 132, 2048, gib(139.8), mib(766), 66.9e12, 989.4e12, 4800e9, 989.4e12,
        494.7e12},
       {"gh200", "GH200 96 GB", 90, 132, 2048, gib(94.5), mib(700), 66.9e12, 989.4e12, 4000e9,

@@ -1,9 +1,9 @@
 // File: machine/home_folder.h (internal)
-// Finds the folders in which programs keep what belongs to a user.
+// Finds the folders in which programs keep a user's files.
 //
 //   config::home_folder(environment, "HF_HOME", "huggingface");   // "/root/.cache/huggingface"
 //
-// Thread rule: pure functions. Only lack of memory makes them throw.
+// Thread rule: pure functions. They throw only if memory runs out.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@
 
 namespace hasten::config {
 
-// Returns $name if it is set, otherwise `folder` in the user's cache, or an empty text if neither
+// Returns $name if it is set, otherwise `folder` in the user's cache, or an empty string if neither
 // XDG_CACHE_HOME nor HOME is set.
 inline std::string home_folder(const Environment& environment, const std::string& name,
                                const std::string& folder) {

@@ -5,7 +5,7 @@
 //   const double seconds = bytes / host_link_bytes_per_second(find_gpu("cuda:h200"));
 //
 // Units: bytes per second in each direction, without the overhead of packets. Sources: PCI Express
-// with 8, 16 and 32 GT/s for each lane, of which 128/130 are data; NVIDIA's data sheets for the
+// with 8, 16 and 32 GT/s for each lane (128 of 130 bits are data); NVIDIA's data sheets for the
 // generation and for GH200. Thread rule: constants.
 #pragma once
 

@@ -3,7 +3,7 @@
 //
 //   config::installed_gpus().size();      // how many GPUs the driver has found
 //
-// Needs no torch. Thread rule: any thread. Only lack of memory makes it throw.
+// Needs no torch. Thread rule: any thread. It throws only if memory runs out.
 #pragma once
 
 #include <string>
@@ -13,8 +13,8 @@
 
 namespace hasten::config {
 
-// The model of each GPU, such as "NVIDIA H200", from the driver's list in /proc, in the driver's
-// order; "" if the driver does not name it.
+// Returns the model of each GPU, such as "NVIDIA H200", from the driver's list in /proc, in the
+// driver's order. A model that the driver does not name is "".
 HASTEN_INTERNAL_API std::vector<std::string> installed_gpus();
 
 }  // namespace hasten::config

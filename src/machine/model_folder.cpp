@@ -28,7 +28,7 @@ struct HubModel {
   }
 };
 
-// True for what the Hub accepts as an organization or as a model's name.
+// True if the Hub accepts the word as the name of an organization or a model.
 bool is_hub_word(const std::string& word) {
   const auto is_word_character = [](unsigned char c) { return std::isalnum(c) || c == '_'; };
   return !word.empty() && word.size() <= 96 &&
@@ -51,7 +51,7 @@ std::optional<HubModel> parse_hub_model(const std::string& what) {
   return model;
 }
 
-// Replaces $NAME and ${NAME} by the values of variables that are set, like Python's expandvars.
+// Replaces $NAME and ${NAME} with the values of variables that are set, like Python's expandvars.
 std::string with_variables(const config::Environment& environment, const std::string& text) {
   std::string out;
   for (std::size_t i = 0; i < text.size();) {
@@ -73,7 +73,7 @@ std::string with_variables(const config::Environment& environment, const std::st
   return out;
 }
 
-// Returns the folder of the cache, or an empty text if no variable says where it is.
+// Returns the folder of the cache, or an empty string if no variable says where it is.
 std::string hub_cache(const config::Environment& environment) {
   std::string path;
   for (const char* name : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"})
@@ -90,7 +90,7 @@ bool is_folder(const fs::path& path) {
   return fs::is_directory(path, error);
 }
 
-// Returns the commit that the cache has recorded for a revision, or an empty text.
+// Returns the commit that the cache has recorded for a revision, or an empty string.
 std::string recorded_commit(const fs::path& model, const std::string& revision) {
   std::error_code error;
   const fs::path ref = model / "refs" / revision;

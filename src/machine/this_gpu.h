@@ -1,5 +1,5 @@
 // File: machine/this_gpu.h (internal)
-// The device of `hasten estimate --measure` that is this machine's GPU, and no card by its name.
+// The device name of `hasten estimate --measure` that means this machine's GPU, not a card by name.
 #pragma once
 
 #include <string_view>

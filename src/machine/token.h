@@ -1,6 +1,6 @@
 // File: machine/token.h (internal)
-// The job's token, a secret that only the processes of one job know. It is passed by a file or by
-// the environment, never by a command line, which other users could see.
+// The job's token, a secret that only the processes of one job know. It is passed in a file or in
+// the environment, never on a command line, which other users could see.
 //
 //   check_token(text, "HASTEN_JOB_TOKEN");
 //   const std::string token = read_token_file("token");
@@ -20,8 +20,8 @@ namespace hasten {
 inline constexpr const char* kTokenVariable = "HASTEN_JOB_TOKEN";
 inline constexpr std::size_t kShortestToken = 16;  // Characters.
 inline constexpr std::size_t kLongestToken = 1024;
-// A token of 16 random hexadecimal digits has fewer distinct ones once in 30,000 times; a repeated
-// word often has fewer.
+// A token of 16 random hexadecimal digits has fewer distinct characters only once in 30,000 times.
+// A repeated word often has fewer.
 inline constexpr std::size_t kFewestDistinctCharacters = 6;
 
 // Throws if the token is too short, too long or too regular, or has characters that cannot be
@@ -29,8 +29,8 @@ inline constexpr std::size_t kFewestDistinctCharacters = 6;
 HASTEN_INTERNAL_API void check_token(std::string_view token, std::string_view origin);
 
 // Returns the first line of the file, checked. Like ssh, it refuses a file of this user that others
-// can access; a file of another user is accepted, since that user put it there on purpose (a secret
-// that Kubernetes mounts, for example).
+// can access. It accepts a file of another user, because that user put it there on purpose (a
+// secret that Kubernetes mounts, for example).
 std::string read_token_file(const std::filesystem::path& file);
 
 }  // namespace hasten

@@ -14,13 +14,13 @@
 namespace hasten {
 namespace {
 
-// The rows whose label counts.
+// The rows with labels that are not ignored.
 struct LabelledRows {
   at::Tensor logits;  // [rows, classes]
   at::Tensor labels;  // [rows], int64, from 0 up to the number of classes
 };
 
-// Throws DataError unless every label is a class, or the one that is ignored.
+// Throws DataError unless every label is a class or the ignored label.
 void check_classes(const at::Tensor& labels, std::int64_t classes) {
   const at::Tensor unknown = labels.ge(classes) | (labels.lt(0) & labels.ne(kIgnoredLabel));
   if (!unknown.any().item<bool>()) return;
@@ -56,8 +56,8 @@ LabelledRows labelled_rows(const at::Tensor& logits, const at::Tensor& labels) {
 
 double ratio(double part, double whole) { return whole == 0 ? 0 : part / whole; }
 
-// Returns the area under the ROC curve: the share of pairs of a positive and another row in which
-// the positive one has the higher score; equal scores count half.
+// Returns the area under the ROC curve: the share of pairs of a positive and a negative row in
+// which the positive row has the higher score. Equal scores count half.
 double roc_area(const std::vector<double>& scores, const std::vector<bool>& positive) {
   std::vector<std::size_t> order(scores.size());
   std::iota(order.begin(), order.end(), 0);
@@ -253,7 +253,7 @@ void RocAuc::reset() {
 void RocAuc::add(const at::Tensor& logits, const at::Tensor& labels) {
   const bool one_score = logits.dim() > 0 && logits.size(-1) == 1 && !labels.is_floating_point();
   // A single logit is the score of class 1. With a zero as the logit of class 0, the difference of
-  // both is that score.
+  // the two logits is that score.
   const LabelledRows rows =
       labelled_rows(one_score ? at::cat({at::zeros_like(logits), logits}, -1) : logits, labels);
   at::Tensor scores = rows.logits.to(at::kCPU, at::kDouble);
@@ -301,7 +301,8 @@ void Perplexity::add(const at::Tensor& logits, const at::Tensor& labels) {
     predicted = labels.slice(1, 1);
   }
   const LabelledRows rows = labelled_rows(predicting, predicted);
-  // A large vocabulary in double would take twice the memory of the logits at once.
+  // Converts a part of the rows at a time, because all logits in double would take twice their
+  // memory.
   const std::int64_t rows_at_once = std::max<std::int64_t>(1, (1 << 22) / rows.logits.size(1));
   for (std::int64_t from = 0; from < rows.logits.size(0); from += rows_at_once) {
     const at::Tensor part = rows.logits.slice(0, from, from + rows_at_once).to(at::kDouble);

@@ -26,7 +26,7 @@ SplitTag split_tag(const std::string& tag) {
   return {tag[0], type.empty() ? "_" : type};
 }
 
-// The two functions are seqeval's end_of_chunk and start_of_chunk, for the tags of its default
+// These two functions are seqeval's end_of_chunk and start_of_chunk, for the tags of its default
 // mode.
 bool ends_before(const SplitTag& tag, const SplitTag& next) {
   if (tag.kind == kOutside) return false;

@@ -11,8 +11,8 @@
 namespace hasten {
 namespace {
 
-// The same number as in transformers: the score of a place without a sequence, and what is added to
-// a score that must not be chosen.
+// The same number as in transformers. It is the score of a place without a sequence, and it is
+// added to a score that must not be chosen.
 constexpr float kWorst = -1e9F;
 
 // The token after the end of a sequence.
@@ -21,7 +21,7 @@ std::int64_t fill_token(const GenerationOptions& options) {
   return options.eos_token_id.empty() ? -1 : options.eos_token_id.front();
 }
 
-// Returns the indices of the `count` highest scores, the highest first; of equal ones the first.
+// Returns the indices of the `count` highest scores, highest first. Equal scores keep their order.
 template <class ScoreOf>
 std::vector<std::size_t> indices_of_best(std::size_t size, std::size_t count, ScoreOf score_of) {
   std::vector<std::size_t> order(size);
@@ -93,8 +93,8 @@ bool BeamSearch::ends(std::int64_t token) const {
   return length_ + 1 >= max_length_ || std::find(all.begin(), all.end(), token) != all.end();
 }
 
-// A heap keeps the best candidates while all continuations are read once. Of equal scores, those of
-// the first beam and the smallest token are better.
+// A heap keeps the best candidates while all continuations are read once. If scores are equal, the
+// first beam and then the smallest token are better.
 std::vector<BeamSearch::Candidate> BeamSearch::best_candidates(
     std::int64_t prompt,
     const std::function<std::span<const float>(std::int64_t, std::int64_t)>& scores) const {
@@ -148,8 +148,8 @@ void BeamSearch::advance(
   is_finished_ = !any_improves || has_enough || !any_goes_on;
 }
 
-// The complete sequences are the best of those before and of the candidates that end now. Only as
-// many candidates as there are beams may end; the others are a reserve for beams to go on.
+// Keeps the best of the earlier complete sequences and the candidates that end now. Only the first
+// num_beams candidates may end; the others are a reserve for the next beams.
 void BeamSearch::keep_complete(std::int64_t prompt, const std::vector<Candidate>& candidates) {
   Prompt& own = prompts_[static_cast<std::size_t>(prompt)];
   std::vector<Complete> merged = own.complete;

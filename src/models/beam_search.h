@@ -1,5 +1,6 @@
 // File: models/beam_search.h (internal)
-// Beam search without a model: which continuations of which beams go on, and which are complete.
+// Beam search without a model: selects the continuations of beams, and the sequences that are
+// complete.
 //
 //   BeamSearch search(options, /*prompts=*/2, /*prompt_length=*/10, /*max_length=*/30);
 //   search.begin(ids);
@@ -7,13 +8,13 @@
 //   at::Tensor best = search.sequences();
 //
 // It makes the decisions of transformers' beam search (5.23, _beam_search in generation/utils.py),
-// in float as there. Each prompt has num_beams running beams and as many places for complete
-// sequences. In a step, the best continuations of all beams of a prompt are the candidates: some
-// more than beams, so that enough remain when some are complete.
+// also in float. Each prompt has num_beams running beams and num_beams places for complete
+// sequences. In a step, the best continuations of all beams of a prompt are the candidates. There
+// are more candidates than beams, so that enough remain when some are complete.
 //
-// Slots: a beam's keys and values are in a row of the model's cache, its slot. When a beam goes on
-// in several continuations, the first keeps the slot, and the others get slots of beams that ended,
-// into which copies() says what to copy.
+// Slots: a beam's keys and values are in a row of the model's cache, its slot. If a beam has
+// several continuations, the first keeps the slot, and the others get the slots of beams that
+// ended. copies() lists the slots to copy.
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -37,7 +38,7 @@ class BeamSearch {
 
   // Every beam begins with its prompt, ids [prompts, prompt length].
   void begin(const at::Tensor& ids);
-  // The tokens of the beam of a prompt so far, and its slot.
+  // The tokens of one beam of a prompt so far, and the slot of the beam.
   std::span<const std::int64_t> tokens(std::int64_t prompt, std::int64_t beam) const;
   std::int64_t slot(std::int64_t prompt, std::int64_t beam) const;
 
@@ -45,7 +46,7 @@ class BeamSearch {
   // the vocabulary.
   void advance(
       const std::function<std::span<const float>(std::int64_t prompt, std::int64_t beam)>& scores);
-  // The slots to copy after the last advance(): from, to.
+  // The pairs of slots (from, to) to copy after the last advance().
   const std::vector<std::pair<std::int64_t, std::int64_t>>& copies() const { return copies_; }
   bool is_finished() const { return is_finished_; }
 
@@ -53,7 +54,7 @@ class BeamSearch {
   // scores [rows].
   at::Tensor sequences() const;
   at::Tensor scores() const;
-  // The memory of the beams.
+  // The tensors that hold the beams.
   std::vector<at::Tensor> tensors() const { return {running_, next_, complete_, next_complete_}; }
 
  private:
@@ -91,7 +92,7 @@ class BeamSearch {
   std::int64_t beams_, candidates_, prompt_length_, max_length_, length_;
   std::vector<Prompt> prompts_;
   // [prompts * num_beams, max_length] int64: the tokens of running beams and of complete sequences,
-  // and those of the next step.
+  // now and in the next step.
   at::Tensor running_, next_, complete_, next_complete_;
   std::vector<std::pair<std::int64_t, std::int64_t>> copies_;
   bool is_finished_ = false;

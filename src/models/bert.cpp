@@ -74,7 +74,7 @@ class BertLayer : public torch::nn::Module, public RecomputableLayer {
   }
 
   at::Tensor forward(const at::Tensor& x, const ops::KeyMask& mask) {
-    // The mask's tensor is an argument only for the record of what the layer keeps.
+    // The mask's tensor is an argument only so that it counts as a tensor that the layer keeps.
     return recomputable(
         [this, training = is_training(), mask](const at::Tensor& input, const at::Tensor&) {
           return compute(input, mask, training);
@@ -281,7 +281,7 @@ class BertForMaskedLM::Head : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& hidden, const at::Tensor& words) {
     return ops::linear(transform(hidden), decoder ? decoder->weight : words, bias);
   }
-  // Returns the mean loss of the tokens, whose logits never exist as a whole.
+  // Returns the mean loss of the tokens without computing all logits at once.
   at::Tensor loss(const LabelledTokens& tokens, const at::Tensor& words) {
     check_labels(tokens.labels, bias.size(0));
     return ops::linear_cross_entropy(transform(tokens.hidden), decoder ? decoder->weight : words,

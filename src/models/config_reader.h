@@ -26,7 +26,7 @@ namespace hasten {
 // Returns the model_type of a configuration; empty if it has none.
 std::string model_type_in(const std::string& text, const std::string& where);
 
-// Reads keys and removes them from the object; hasten does not know those left at the end.
+// Reads keys and removes them from the object. hasten does not know the keys left at the end.
 class ConfigReader {
  public:
   ConfigReader(const std::string& text, const std::string& where);
@@ -40,9 +40,9 @@ class ConfigReader {
   void read(const char* key, bool& to);
   void read(const char* key, std::vector<std::string>& to);
   void read(const char* key, std::vector<std::int64_t>& to);
-  // Reads ids of tokens: one number or a list; null: none.
+  // Reads ids of tokens: one number or a list; null means none.
   void read_token_ids(const char* key, std::vector<std::int64_t>& to);
-  // Reads an object, whose keys a reader of its own takes; unset if the key is absent or null.
+  // Returns a separate reader for the keys of an object; unset if the key is absent or null.
   std::optional<ConfigReader> read_object(const char* key);
   // Refuses a value that is true.
   void refuse_if_true(const char* key, const char* why);
@@ -79,7 +79,7 @@ class ConfigReader {
   std::string where_;
 };
 
-// The name of a label: that of id2label, or LABEL_<id>.
+// Returns the name of a label from id2label, or LABEL_<id>.
 std::string label_name_of(const std::map<std::int64_t, std::string>& names, std::int64_t id);
 void write_labels(nlohmann::json& object, std::int64_t count,
                   const std::map<std::int64_t, std::string>& names);
@@ -89,12 +89,12 @@ nlohmann::json number_or_null(const std::optional<std::int64_t>& number);
 nlohmann::json token_ids_json(const std::vector<std::int64_t>& ids);
 
 // Returns the keys that each model writes: other_keys, the type of the model and of its weights,
-// and those of read_head.
+// and the keys of read_head.
 template <class Config>
 nlohmann::json config_object(const char* model_type, const Config& config) {
   nlohmann::json object = nlohmann::json::parse(config.other_keys);
   object["model_type"] = model_type;
-  // Weights are written in float, whatever the source held; transformers loads by this key.
+  // Weights are written in float, regardless of the source. transformers loads them by this key.
   object.erase("torch_dtype");
   object["dtype"] = "float32";
   object["architectures"] = config.architectures;

@@ -19,7 +19,8 @@ void require_label_per_token(at::IntArrayRef tokens, const at::Tensor& labels) {
 }
 
 // Returns the label after each token of labels [rows, length], or [1, tokens] for texts of these
-// lengths; the last token of a text has none. Reads by pointer, so that a dry run knows them, too.
+// lengths; the last token of a text has none. Reads through a pointer, so that the labels are also
+// known in a dry run.
 at::Tensor labels_after(const at::Tensor& given, const std::vector<std::int64_t>& lengths) {
   const at::Tensor labels = given.contiguous();
   // A collator has set the first label of each text of a packed row to -100.

@@ -24,44 +24,44 @@
 namespace hasten {
 
 struct DecoderPass {
-  at::Tensor positions;  // [batch or 1, tokens]; undefined: 0, 1, ...
+  at::Tensor positions;  // [batch or 1, tokens]; if undefined, 0, 1, ...
   ops::KeyMask mask;     // causal
   KeyValueCache* cache = nullptr;
 
-  // Returns the keys and values to attend to, which with a cache include those before.
+  // Returns the keys and values to attend to. With a cache they include those of earlier tokens.
   std::pair<at::Tensor, at::Tensor> keys_of(std::int64_t layer, const at::Tensor& keys,
                                             const at::Tensor& values) const {
     return cache ? cache->append(layer, keys, values) : std::pair(keys, values);
   }
 };
 
-// The pass over whole rows: input_ids, and perhaps attention_mask and position_ids, or a batch that
-// a collator has packed (models/packed_batch.h).
+// Returns the pass over whole rows. The batch has input_ids and perhaps attention_mask and
+// position_ids, or it was packed by a collator (models/packed_batch.h).
 DecoderPass pass_over(const TensorDict& batch);
-// The pass over the next tokens of each row of a cache.
+// Returns the pass over the next tokens of each row of a cache.
 DecoderPass pass_over(KeyValueCache& cache, std::int64_t tokens);
 
-// A batch of which only the loss is computed.
+// A batch for which only the loss is computed.
 struct DecoderRows {
   at::Tensor ids;  // [batch, length], or [1, tokens] without padding
   DecoderPass pass;
-  at::Tensor labels;  // for each token that of the one after it, or -100; in the shape of ids
+  at::Tensor labels;  // the label after each token, or -100; the shape of ids
 };
 
-// Takes a batch with labels, and leaves out its padding if `packs`. Checks the labels.
+// Checks the labels of a batch, and leaves out its padding if `packs`.
 DecoderRows rows_of(const TensorDict& batch, const PackedBatch::Tables& tables, bool packs);
-// The loss of add_causal_lm_outputs, without whole logits. hidden [..., n], labels [...] as in
-// DecoderRows.
+// Returns the loss of add_causal_lm_outputs without computing all logits at once. hidden [..., n],
+// labels [...] as in DecoderRows.
 at::Tensor causal_lm_loss(const at::Tensor& hidden, const at::Tensor& head,
                           const at::Tensor& labels);
 
-// Sets the logits of each token from out.last_hidden_state, and, if there are labels [batch,
-// length], the loss: the mean cross entropy of each token's logits and the label after it, over the
-// labels that are not -100. head [vocabulary, hidden].
+// Sets the logits of each token from out.last_hidden_state. If there are labels [batch, length],
+// also sets the loss: the mean cross entropy of each token's logits and the label after it, over
+// the labels that are not -100. head [vocabulary, hidden].
 void add_causal_lm_outputs(ModelOutput& out, const at::Tensor& head, const at::Tensor& labels);
 
 // Returns the hidden state of the last token of each row that is not padding [batch, hidden], or of
-// the first token if all are. Without a padding token there may be one row.
+// the first token if all tokens are padding. Without a padding token there may be only one row.
 at::Tensor last_tokens(const at::Tensor& hidden, const at::Tensor& ids,
                        const std::optional<std::int64_t>& padding_id);
 

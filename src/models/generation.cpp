@@ -106,7 +106,7 @@ void check_prompts(const at::Tensor& ids, const at::Tensor& mask) {
   }
 }
 
-// The number of tokens at the beginning of each prompt that are padding. Padding at the end would
+// Returns the number of padding tokens at the beginning of each prompt. Padding at the end would
 // separate a prompt from its continuation.
 std::vector<std::int64_t> padding_of(const at::Tensor& ids, const at::Tensor& mask) {
   std::vector<std::int64_t> padding(static_cast<std::size_t>(ids.size(0)), 0);
@@ -131,7 +131,7 @@ std::int64_t max_length_of(const GenerationOptions& options, std::int64_t prompt
   constexpr std::int64_t kDefaultNewTokens = 20;
   const std::int64_t limit =
       model.max_length() > 0 ? model.max_length() : std::numeric_limits<std::int64_t>::max();
-  // As in transformers, only the default is cut to the longest row of the model.
+  // As in transformers, only the default is limited to the longest row of the model.
   const std::int64_t usual = std::max(prompt + 1, std::min(prompt + kDefaultNewTokens, limit));
   const std::int64_t most = options.max_new_tokens ? prompt + *options.max_new_tokens
                                                    : options.max_length.value_or(usual);
@@ -149,7 +149,7 @@ std::int64_t max_length_of(const GenerationOptions& options, std::int64_t prompt
   return most;
 }
 
-// The model reads the padding of texts that have ended as long as others go on.
+// The model reads padding for texts that have ended while other texts continue.
 void check_padding(const GenerationOptions& options, std::int64_t vocabulary) {
   if (!options.pad_token_id || *options.pad_token_id < vocabulary) return;
   refuse_option("pad_token_id", str(*options.pad_token_id), str("0 to ", vocabulary - 1),
@@ -189,7 +189,7 @@ class Decoding {
     cache_.spread();
     return scores;
   }
-  // Reads a token of each row, and returns the scores for the one after it.
+  // Reads a token of each row, and returns the scores for the next one.
   at::Tensor read(const std::vector<std::int64_t>& tokens) {
     at::Tensor ids = at::empty({std::ssize(tokens), 1}, at::kLong);
     std::copy(tokens.begin(), tokens.end(), ids.mutable_data_ptr<std::int64_t>());
@@ -295,7 +295,7 @@ GenerationOutput one_token_at_a_time(CausalModel& model, const at::Tensor& ids,
   return {.sequences = texts.narrow(1, 0, length).contiguous(), .scores = {}};
 }
 
-// Every candidate of a step must be a token of its own.
+// Throws if the vocabulary has too few tokens for the distinct candidates of a step.
 void check_vocabulary(const at::Tensor& scores, const GenerationOptions& options) {
   const std::int64_t least = std::max<std::int64_t>(2, 1 + std::ssize(options.eos_token_id));
   if (scores.size(1) >= least) return;

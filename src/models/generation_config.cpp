@@ -22,7 +22,7 @@ using Json = nlohmann::json;
       {.what = where + ", key " + key, .got = value.dump(), .expected = expected, .hint = hint});
 }
 
-// Keys that change texts and that hasten does not have, with the values that have no effect.
+// Refuses keys that hasten does not support, unless their values do not affect the texts.
 void refuse_other_searches(const Json& object, const std::string& where) {
   static const std::vector<std::pair<const char*, Json>> neutral = {
       {"typical_p", 1.0},

@@ -42,15 +42,15 @@ class GPT2Block : public torch::nn::Module, public RecomputableLayer {
                             const GPT2LayerNorm* next) const {
     // A second run would write to the cache again.
     if (pass.cache != nullptr || !is_recomputed()) return compute(in, pass, next);
-    // The mask's tensor is an argument only for the record of what the layer keeps.
+    // The mask's tensor is an argument only so that it counts as a tensor that the layer keeps.
     const auto again = [this, pass](const at::Tensor& x, const at::Tensor&) {
       return compute({.stream = x, .normed = {}}, pass, nullptr).stream;
     };
     return {.stream = recomputable(again, in.stream, pass.mask.additive()), .normed = {}};
   }
 
-  // Returns the first norm if the layer before should compute it. A layer that is recomputed keeps only
-  // the stream, and computes the norm again.
+  // Returns the first norm if the layer before should compute it. A layer that is recomputed keeps
+  // only the stream, and computes the norm again.
   const GPT2LayerNorm* norm_before(const at::Tensor& stream) const {
     return !is_recomputed() && ops::fuses_pre_norm(stream) ? norm_1_.get() : nullptr;
   }
@@ -100,7 +100,8 @@ GPT2PreTrainedModel::GPT2PreTrainedModel(GPT2Config config, const char* architec
 std::string GPT2PreTrainedModel::config_json() const { return config_.to_json(); }
 
 void GPT2PreTrainedModel::initialize(const std::vector<std::string>* names) {
-  // Each layer adds to the residual stream twice, so what it adds is smaller in deep models.
+  // Each layer adds to the residual stream twice, so its initial weights are smaller in deep
+  // models.
   const double residual =
       config_.initializer_range / std::sqrt(2.0 * static_cast<double>(config_.n_layer));
   initialize_parameters(*this, names, [&](const std::string& name, at::Tensor weight) {

@@ -109,7 +109,7 @@ struct BackwardCall : torch::CustomClassHolder {
   // The positions of the tensors that require a gradient.
   std::vector<std::size_t> inputs, outputs;
   std::size_t input_count = 0, output_count = 0;
-  Tensors grad_outputs;  // those of the backward pass that is running
+  Tensors grad_outputs;  // the gradients of the running backward pass
 
   // Returns the gradients of the inputs that require one, after the hooks.
   Tensors run(const Tensors& gradients) {
@@ -135,8 +135,8 @@ CallPointer call_of(torch::autograd::AutogradContext* context) {
       context->saved_data.at("call").toCapsule());
 }
 
-// The forward function of two nodes, which pass tensors on. The first result of their backward()
-// belongs to the argument `call`.
+// The forward function of two nodes that return their tensors unchanged. The first result of their
+// backward() belongs to the argument `call`.
 struct PassOn {
   static Tensors forward(torch::autograd::AutogradContext* context, const CallPointer& call,
                          at::TensorList tensors) {
@@ -269,7 +269,7 @@ void HookedCall::after(std::vector<at::Tensor>& outputs) {
   }
 }
 
-// A module of a Sequential. Only the specialization of LibTorch's holder below knows it.
+// A module of a Sequential. Only the specialization of LibTorch's holder below uses it.
 struct SequentialItem : torch::nn::Module {
   explicit SequentialItem(AnyModule module) : original(std::move(module)) {}
   AnyValue forward(std::vector<AnyValue> arguments);
@@ -331,7 +331,7 @@ AnyValue detail::SequentialItem::forward(std::vector<AnyValue> arguments) {
 
 namespace torch::nn {
 
-// Stands for the original module in everything that a Sequential does with its modules.
+// Replaces the original module in everything that a Sequential does with its modules.
 template <>
 struct AnyModuleHolder<hasten::detail::SequentialItem, std::vector<AnyValue>>
     : public AnyModulePlaceholder {

@@ -64,7 +64,7 @@ void KeyValueCache::set_prompt(const at::Tensor& attention_mask) {
       before.push_back(before.back() + count[row * prompt_length_ + token]);
     counted_.push_back(std::move(before));
   }
-  // The tokens that follow all count.
+  // All tokens after the prompt are unmasked.
   mask_ = ops::KeyMask(at::constant_pad_nd(attention_mask.ne(0).to(at::kLong),
                                            {0, size_.capacity - prompt_length_}, 1));
 }
@@ -91,7 +91,7 @@ ops::KeyMask KeyValueCache::mask(std::int64_t tokens) const {
   return mask_.first_keys(length_ + tokens).causal();
 }
 
-// Returns the current rows: before spread() only the first one of each prompt.
+// Returns the current rows. Before spread() these are only the first row of each prompt.
 at::Tensor KeyValueCache::rows_of(const at::Tensor& all) const {
   if (is_spread_ || size_.copies == 1) return all;
   return all.view({size_.rows, size_.copies, size_.capacity, width_}).select(1, 0);

@@ -1,5 +1,6 @@
-// The layers of the models in this folder. They only hold parameters, uninitialized until loaded or
-// initialize()d: no random numbers are drawn for weights that a file overwrites.
+// The layers of the models in this folder. They only hold parameters, which are uninitialized until
+// they are loaded or initialize() is called. So no random numbers are drawn for weights that a file
+// overwrites.
 #pragma once
 
 #include <torch/torch.h>
@@ -23,7 +24,7 @@ inline at::Tensor find_or_undefined(const TensorDict& batch, const char* name) {
   return found == batch.end() ? at::Tensor() : found->second;
 }
 
-// True if a batch has labels that may be classes. Others are refused by the loss of whole logits.
+// True if a batch has labels that may be classes. The loss of whole logits refuses other labels.
 inline bool has_classes(const TensorDict& batch) {
   const at::Tensor labels = find_or_undefined(batch, "labels");
   return labels.defined() && !labels.is_floating_point();
@@ -142,7 +143,7 @@ class Convolution : public torch::nn::Module {
   Options options_;
 };
 
-// Applies the activation, named as in transformers.
+// Activations have the names that transformers gives them.
 inline bool is_tanh_gelu(const std::string& name) {
   return name == "gelu_new" || name == "gelu_pytorch_tanh";
 }
@@ -163,7 +164,7 @@ at::Tensor activate(const std::string& name, const AnyProjection& dense, const a
   return activate(name, dense(x));
 }
 
-// Returns the normalized stream, which `norm` computes unless the layer before has.
+// Returns the normalized stream. `norm` computes it unless the layer before has done so.
 template <class AnyNorm>
 at::Tensor normed_by(const AnyNorm& norm, const ops::NormedStream& in) {
   return in.normed.defined() ? in.normed : norm(in.stream);
@@ -179,7 +180,8 @@ ops::NormedStream add_and_normalize(const Dense& dense, const AnyNorm& norm, con
                                    norm.bias, norm.epsilon, p, training);
 }
 
-// The same at the end of a layer, with the norm of the next one. Null: only adds.
+// Does the same at the end of a layer with the norm of the next layer. If `next` is null, only
+// adds.
 template <class Dense, class AnyNorm>
 ops::NormedStream add_for_next(const Dense& dense, const AnyNorm* next, const at::Tensor& x,
                                const at::Tensor& stream, double p, bool training) {
@@ -187,7 +189,7 @@ ops::NormedStream add_for_next(const Dense& dense, const AnyNorm* next, const at
   return {.stream = stream + ops::dropout(dense(x), p, training), .normed = {}};
 }
 
-// Runs layers whose norms come before their sublayers: calls forward(layer, stream, norm of the next
+// Runs layers with norms before their sublayers: calls forward(layer, stream, norm of the next
 // layer). The norm is null if the next layer computes it itself, from a stream without `normed`.
 template <class Layer, class Forward>
 at::Tensor run_pre_norm_layers(const std::vector<std::shared_ptr<Layer>>& layers, at::Tensor x,

@@ -55,15 +55,15 @@ class LlamaDecoderLayer : public torch::nn::Module, public RecomputableLayer {
                             const DecoderPass& pass, const LlamaRMSNorm* next) const {
     // A second run would write to the cache again.
     if (pass.cache != nullptr || !is_recomputed()) return compute(in, rotation, pass, next);
-    // The mask's tensor is an argument only for the record of what the layer keeps.
+    // The mask's tensor is an argument only so that it counts as a tensor that the layer keeps.
     const auto again = [this, pass](const at::Tensor& x, const Rotation& same, const at::Tensor&) {
       return compute({.stream = x, .normed = {}}, same, pass, nullptr).stream;
     };
     return {.stream = recomputable(again, in.stream, rotation, pass.mask.additive()), .normed = {}};
   }
 
-  // Returns the first norm if the layer before should compute it. A layer that is recomputed keeps only
-  // the stream, and computes the norm again.
+  // Returns the first norm if the layer before should compute it. A layer that is recomputed keeps
+  // only the stream, and computes the norm again.
   const LlamaRMSNorm* norm_before(const at::Tensor& stream) const {
     return !is_recomputed() && ops::fuses_pre_norm(stream) ? norm_1_.get() : nullptr;
   }

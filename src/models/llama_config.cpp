@@ -26,8 +26,8 @@ void check_rope(const std::string& where, const RopeParameters& rope) {
   }
 }
 
-// Refuses a file that leaves out a number of its type, for which transformers has no default
-// either.
+// Refuses a file that leaves out a number that its type needs. transformers has no default for
+// these numbers either.
 void require_numbers(const ConfigReader& reader, const std::string& where,
                      const std::string& rope_type) {
   static const std::map<std::string, std::vector<const char*>> numbers = {
@@ -41,7 +41,7 @@ void require_numbers(const ConfigReader& reader, const std::string& where,
   }
 }
 
-// Refuses to rotate a part of each head only.
+// Refuses to rotate only a part of each head.
 void refuse_partial_rotation(ConfigReader& reader, const std::string& where) {
   double rotated = 1;
   reader.read("partial_rotary_factor", rotated);
@@ -49,7 +49,7 @@ void refuse_partial_rotation(ConfigReader& reader, const std::string& where) {
 }
 
 void read_rope(ConfigReader& reader, const std::string& where, RopeParameters& rope) {
-  // Earlier versions call the type "type".
+  // In earlier versions the key is "type".
   reader.read("type", rope.rope_type);
   reader.read("rope_type", rope.rope_type);
   require_numbers(reader, where, rope.rope_type);
@@ -105,7 +105,8 @@ LlamaConfig LlamaConfig::from_json(const std::string& text, const std::string& w
     if (auto rope = reader.read_object(key)) read_rope(*rope, where, config.rope_parameters);
   }
   refuse_partial_rotation(reader, where);
-  // Some files have it here, and then it precedes that of the rotary positions, as in transformers.
+  // Some files have the key here. It then takes precedence over the rotary positions, as in
+  // transformers.
   if (config.rope_parameters.rope_type == "llama3") {
     reader.read("original_max_position_embeddings",
                 config.rope_parameters.original_max_position_embeddings);

@@ -133,7 +133,7 @@ void apply_labels(const ModelOptions& options, Config& config) {
   if (!options.problem_type.empty()) config.problem_type = options.problem_type;
 }
 
-// Refuses a rate of a dropout that the model does not have.
+// Refuses a dropout rate that the model does not have.
 void require_no_dropout(const char* type, const char* name, const std::optional<double>& rate) {
   if (!rate) return;
   throw DataError("models.config-value", {.what = str("the option ", name),
@@ -181,7 +181,7 @@ void apply(const ModelOptions& options, ResNetConfig& config) {
   require_no_dropout("resnet", "classifier_dropout", options.classifier_dropout);
 }
 
-// A model's configuration, and the folder of its files; empty without a folder.
+// A model's configuration, and the folder of its files, which is empty if there is none.
 struct ModelSource {
   AnyConfig config;
   std::filesystem::path folder;
@@ -250,7 +250,7 @@ template <class Config>
 ConfiguredLabels labels_of(const Config& config) {
   ConfiguredLabels out{
       .count = config.num_labels, .names = {}, .problem_type = config.problem_type};
-  // Two labels without names are the format's default, so the configuration does not say.
+  // Two labels without names are the format's default, so they do not specify any labels.
   if (config.id2label.empty() && config.num_labels == Config{}.num_labels) return out;
   for (std::int64_t id = 0; id < config.num_labels; ++id)
     out.names.push_back(label_name_of(config.id2label, id));

@@ -47,7 +47,7 @@ std::vector<std::string> last_parts(const std::vector<std::string>& paths) {
                     .hint = did_you_mean(nearest(entry, names))});
 }
 
-// Returns the targets of PEFT for the model, of which a model has one set.
+// Returns PEFT's default targets for the model. A model has one of these sets.
 std::vector<std::string> default_targets(const std::vector<AdaptableLayer>& layers) {
   const auto has = [&](const std::string& name) {
     return std::any_of(layers.begin(), layers.end(),
@@ -120,8 +120,7 @@ class Targets {
   std::vector<const AdaptableLayer*> chosen_;
 };
 
-// Sets modules_to_save to the paths of the modules. As in PEFT, they include the head of a
-// classification.
+// Sets modules_to_save to the paths of the modules. As in PEFT, they include a classification head.
 void find_saved_modules(const torch::nn::Module& module, LoraOptions& options, bool is_lenient) {
   std::vector<std::string> paths, found;
   for (const auto& item : module.named_modules("", /*include_self=*/false))
@@ -142,7 +141,7 @@ void find_saved_modules(const torch::nn::Module& module, LoraOptions& options, b
   options.modules_to_save = std::move(found);
 }
 
-// Freezes everything apart from the adapters and what the options train in addition.
+// Freezes everything except the adapters and the parameters that the options train in addition.
 void set_gradients(const torch::nn::Module& module, const LoraOptions& options) {
   const LoraParts parts(module, options);
   for (const auto& item : module.named_parameters()) {
@@ -173,7 +172,8 @@ void change_weights(const torch::nn::Module& module, bool merges) {
   const torch::NoGradGuard no_grad;
   for (const LoraLayer& layer : layers) {
     at::Tensor weight = layer.weight;
-    // The sum is computed in the type of the factors, and is rounded once to that of the weight.
+    // The sum is computed in the type of the factors, and is rounded once to the type of the
+    // weight.
     weight.add_(layer.adapter->delta(), merges ? 1 : -1);
     layer.adapter->set_merged(merges);
   }

@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 using LoraJson = nlohmann::json;
 
 constexpr const char* kAdapterConfig = "adapter_config.json";
-// PEFT's model contains the adapted one under this name.
+// PEFT's model contains the adapted model under this name.
 constexpr const char* kPeftPrefix = "base_model.model.";
 
 [[noreturn]] void refuse_file(const fs::path& file, const std::string& what, const std::string& got,
@@ -42,7 +42,7 @@ bool is_plain_name(const std::string& entry) {
   });
 }
 
-// PEFT takes a list of names, or one expression for the whole path.
+// PEFT accepts a list of names, or one expression for the whole path.
 LoraJson targets_json(const std::vector<std::string>& entries) {
   if (std::all_of(entries.begin(), entries.end(), is_plain_name)) return entries;
   std::vector<std::string> parts;
@@ -114,7 +114,7 @@ class AdapterConfig {
 
  private:
   const LoraJson& value(const char* key) const { return object_.at(key); }
-  // Not absent, null, false, or empty.
+  // True if the key is present and not null, false, or empty.
   bool is_set(const char* key) const {
     if (!object_.contains(key)) return false;
     const LoraJson& found = value(key);
@@ -122,7 +122,7 @@ class AdapterConfig {
     return !(found.is_structured() || found.is_string()) || !found.empty();
   }
 
-  // Refuses what would change the result and is not done here.
+  // Refuses settings that would change the result and that hasten does not support.
   void check_method() const {
     if (text("peft_type") != "LORA") refuse_file(file_, "key peft_type", text("peft_type"), "LORA");
     for (const char* key :
@@ -165,7 +165,7 @@ class AdapterConfig {
     return value(key).get<std::string>();
   }
 
-  // A text is one entry.
+  // Returns the entries of a list. A text counts as one entry.
   std::vector<std::string> names(const char* key) const {
     if (!object_.contains(key) || value(key).is_null()) return {};
     if (value(key).is_string()) return {value(key).get<std::string>()};
@@ -193,7 +193,7 @@ TensorDict adapter_tensors(const torch::nn::Module& module) {
     const LoraPart part = parts.of(name);
     if (part == LoraPart::none) continue;
     const std::string owner = owner_of(name);
-    // PEFT's layer contains the layer that it adapts.
+    // PEFT's layer contains the adapted layer.
     const bool is_inner = part == LoraPart::bias && parts.is_adapted(owner);
     const std::string last = name.substr(owner.empty() ? 0 : owner.size() + 1);
     tensors[kPeftPrefix + (is_inner ? owner + ".base_layer." + last : name)] = tensor.detach();
@@ -222,13 +222,13 @@ void check_same(const fs::path& file, const TensorDict& own, const TensorDict& i
               "the tensors of the adapters", "check that the adapter belongs to this model");
 }
 
-// With bias "all", PEFT also writes the copies of the modules_to_save that it holds.
+// With bias "all", PEFT also writes its copies of the modules_to_save.
 bool is_copy_of_saved_module(const std::string& name) {
   return name.find(".original_module.") != std::string::npos ||
          name.find(".modules_to_save.") != std::string::npos;
 }
 
-// Values of A and B mean something with their scale only.
+// The values of A and B have a meaning only with their scale.
 void check_scale(const fs::path& file, const LoraOptions& own, const LoraOptions& in_file) {
   const std::string hint = "call remove_lora first, so that the file sets the options";
   if (own.alpha != in_file.alpha)

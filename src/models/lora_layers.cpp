@@ -17,7 +17,7 @@
 namespace hasten {
 namespace {
 
-// Access to the tensors that a module has registered, which a module cannot replace itself.
+// Gives access to the registered parameters of a module, which has no function to replace them.
 struct RegisteredTensors : torch::nn::Module {
   static auto parameters_of() { return &RegisteredTensors::parameters_; }
 };
@@ -30,7 +30,7 @@ std::string path_in(const std::string& outer, const std::string& inner) {
   return outer.empty() || inner.empty() ? outer + inner : outer + "." + inner;
 }
 
-// A factor is float also for a weight of 16 bits, as in PEFT.
+// A factor is float even if the weight has 16 bits, as in PEFT.
 at::TensorOptions factor_options(const at::Tensor& weight) {
   const bool is_reduced =
       weight.scalar_type() == at::kHalf || weight.scalar_type() == at::kBFloat16;

@@ -4,7 +4,7 @@
 //   for (const LoraLayer& layer : lora_layers(*model))
 //     std::cout << layer.path << ' ' << layer.adapter->delta().norm().item<double>() << '\n';
 //
-// Thread rule: that of the module.
+// Thread rule: the same as for the module.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -30,7 +30,7 @@ class LoraFactor : public torch::nn::Module {
   at::Tensor weight;
 };
 
-// y + scale dropout(x) A^T B^T.
+// Computes y + scale dropout(x) A^T B^T.
 class LoraAdapter : public ops::WeightAdapter {
  public:
   // Makes new factors for a weight: A as PyTorch initializes a Linear, B with zeros.
@@ -60,7 +60,7 @@ class LoraAdapter : public ops::WeightAdapter {
 struct AdaptableLayer {
   std::string path;
   ops::WeightLayout layout = ops::WeightLayout::out_in;
-  std::shared_ptr<torch::nn::Module> owner;  // which has registered "weight"
+  std::shared_ptr<torch::nn::Module> owner;  // the module that has registered "weight"
   at::Tensor weight;
   bool is_shared = false;  // Another module has registered the weight, too.
   std::function<void(const at::Tensor&)> set_weight;  // replaces every handle
@@ -80,7 +80,7 @@ std::vector<LoraLayer> lora_layers(const torch::nn::Module& module);
 enum class LoraPart { none, factor, bias, saved_module };
 class LoraParts {
  public:
-  // The options have the paths of modules_to_save.
+  // `options` must have the paths of modules_to_save.
   LoraParts(const torch::nn::Module& module, const LoraOptions& options);
   LoraPart of(const std::string& name) const;
   bool is_adapted(const std::string& path) const { return adapted_.contains(path); }
@@ -92,14 +92,15 @@ class LoraParts {
 
 // Returns the path of the module that has registered this tensor.
 std::string owner_of(const std::string& name);
-// True if one of the paths is that of `inner` or of a module that contains it.
+// True if one of the paths is `inner` or the path of a module that contains it.
 bool contain(const std::vector<std::string>& paths, const std::string& inner);
 
 // True if the entry of target_modules or modules_to_save names this path.
 bool names_path(const std::string& entry, const std::string& path);
 
-// Gives the layers that the options name an adapter, and leaves gradients to what is trained then.
-// An entry that matches nothing is an error unless `is_lenient`, which is for options of files.
+// Adds an adapter to each layer that the options name. After that, only the trained parameters
+// require gradients. An entry that matches nothing is an error unless `is_lenient`, which is for
+// options of files.
 std::vector<std::string> attach_lora(torch::nn::Module& module, const LoraOptions& options,
                                      bool is_lenient);
 

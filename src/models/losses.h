@@ -1,5 +1,5 @@
-// The losses of the heads. Labels are checked first: LibTorch's errors do not say
-// where a wrong one is.
+// The losses of the heads. Labels are checked first, because LibTorch's errors do not tell the
+// position of a wrong label.
 #pragma once
 
 #include <torch/torch.h>
@@ -30,7 +30,8 @@ inline void check_labels(const at::Tensor& labels, std::int64_t num_labels) {
   }
 }
 
-// `classified` is the shape of what has labels: that of the logits without their last dimension.
+// `classified` is the expected shape of the labels: the shape of the logits without the last
+// dimension.
 [[noreturn]] inline void refuse_label_count(at::IntArrayRef classified, const at::Tensor& labels) {
   throw DataError("data.labels", {.what = "the labels of a batch",
                                   .got = "shape " + shape_text(labels.sizes()),
@@ -51,8 +52,8 @@ inline void require_classes(const at::Tensor& labels) {
                                   .hint = "check that the model's problem_type fits the data"});
 }
 
-// Returns labels [..., length] for models whose logits of a token predict the next one: each is the
-// label of the token after it, and the last token has none.
+// Returns the labels [..., length] for models in which the logits of a token predict the next
+// token. Each is the label of the token after it, and the last token has none.
 inline at::Tensor shifted_labels(const at::Tensor& labels) {
   return at::constant_pad_nd(labels, {0, 1}, kIgnoredLabel).narrow(-1, 1, labels.size(-1));
 }
@@ -63,7 +64,7 @@ inline at::Tensor checked_cross_entropy(const at::Tensor& logits, const at::Tens
                                 at::Reduction::Mean, kIgnoredLabel);
 }
 
-// Does the same for labels of any type of integers, which it checks.
+// Does the same for labels of any integer type, which it checks.
 inline at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& given) {
   require_classes(given);
   if (given.numel() * logits.size(-1) != logits.numel())
@@ -88,7 +89,7 @@ inline LabelledTokens labelled_tokens(const at::Tensor& hidden, const at::Tensor
   const at::Tensor flat = all.labels.contiguous();
   const std::int64_t* const label = flat.const_data_ptr<std::int64_t>();
   const std::int64_t count = flat.numel() - std::count(label, label + flat.numel(), kIgnoredLabel);
-  // The mean over no label is not a number, and needs a token.
+  // The mean over no labels is NaN, and its computation needs a token.
   if (count == 0 || count == flat.numel()) return all;
   const at::Tensor places = at::empty({count}, at::kLong), labels = at::empty({count}, at::kLong);
   std::int64_t* place = places.mutable_data_ptr<std::int64_t>();

@@ -20,21 +20,22 @@
 namespace hasten {
 
 struct PackedBatch {
-  // Rows of the model's embedding tables.
+  // The number of rows of each of the model's embedding tables.
   struct Tables {
     std::int64_t words = 0, positions = 0, types = 0;
   };
-  // Returns the batch as it is if it is packed. Throws DataError "models.packed-batch" if it is
-  // packed in another way. Otherwise returns nullopt if packing would not help (no padding), would
-  // change the result (a row whose first token is masked, a masked token with a label, or an id
-  // outside its table, whose place an error names), or would wait for a device to read the mask.
+  // Returns an already packed batch as it is. Throws DataError "models.packed-batch" if it is
+  // packed in another way. Returns nullopt if there is no padding, or if reading the mask would
+  // wait for a device. Also returns nullopt if packing would change the result: the first token of
+  // a row is masked, a masked token has a label, or an id is outside its table (the error names its
+  // place).
   static std::optional<PackedBatch> of(const TensorDict& batch, const Tables& tables);
 
   // Returns the first token of each row: hidden [1, tokens, n] -> [rows, n].
   at::Tensor first_tokens(const at::Tensor& hidden) const;
 
   // input_ids, position_ids and perhaps token_type_ids, [1, tokens]. Labels of tokens are [1,
-  // tokens], too; others stay as they are.
+  // tokens], too. Other labels stay as they are.
   TensorDict batch;
   ops::KeyMask mask;
   at::Tensor starts;  // [rows], where each row begins

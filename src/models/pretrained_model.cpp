@@ -27,8 +27,8 @@ std::string modern_name(std::string name) {
   return name;
 }
 
-// Returns whether it is a tensor that checkpoints of earlier versions of transformers contain and
-// that is computed, not learned: positions, causal masks, frequencies.
+// Returns whether the tensor is computed, not learned: positions, causal masks, frequencies.
+// Checkpoints of earlier versions of transformers contain such tensors.
 bool is_computed(const std::string& name) {
   for (const char* ending :
        {"embeddings.position_ids", ".attn.bias", ".attn.masked_bias", "rotary_emb.inv_freq"}) {
@@ -43,8 +43,8 @@ class WeightNameMapper {
   WeightNameMapper(const ModuleTensors& model, const std::string& prefix)
       : model_(model), prefix_(prefix.empty() ? "" : prefix + ".") {}
 
-  // Returns the names that may be meant, the likeliest first; a model's own names
-  // are not converted.
+  // Returns the names in the model that the file's name may stand for, the likeliest first. A name
+  // that the model has itself is not converted.
   std::vector<std::string> candidates(const std::string& file_name) const {
     std::vector<std::string> out;
     for (const std::string& name : {file_name, modern_name(file_name)}) {
@@ -66,8 +66,8 @@ class WeightNameMapper {
   std::string prefix_;
 };
 
-// Maps parameters to names in the file. A parameter's own name precedes one that is converted to
-// it, so that no other tensor takes its place.
+// Maps parameters to names in the file. A tensor with the parameter's own name takes precedence
+// over one whose name is converted to it.
 std::map<std::string, std::string> sources_of(const ModuleTensors& model, const std::string& prefix,
                                               const TensorDict& weights,
                                               std::vector<std::string>& unexpected) {

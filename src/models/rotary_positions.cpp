@@ -7,7 +7,7 @@
 namespace hasten {
 namespace {
 
-// Divides low frequencies by the factor, keeps high ones, and interpolates between.
+// Divides low frequencies by the factor, keeps high ones, and interpolates between the two.
 at::Tensor llama3_frequencies(const at::Tensor& frequencies, const RopeParameters& rope,
                               std::int64_t most_positions) {
   const auto context = static_cast<double>(rope.original_max_position_embeddings > 0

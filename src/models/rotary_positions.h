@@ -8,8 +8,8 @@
 //   q = rotation.applied(q);                             // [rows, tokens, heads * 64]
 //
 // The frequencies are computed on the CPU by the operators that transformers 5.23 uses
-// (modeling_rope_utils.py), so that they are equal to the last bit. at() keeps a copy of them on the
-// device of its latest positions, because copying them in each pass would make the host wait.
+// (modeling_rope_utils.py), so that they are equal to the last bit. at() keeps a copy of them on
+// the device of its latest positions, because copying them in each pass would make the host wait.
 // Thread rule: at() may be called on any thread.
 #pragma once
 
@@ -41,7 +41,7 @@ class RotaryPositions {
 
   at::Tensor frequencies_;  // [head size / 2]
   mutable std::mutex mutex_;
-  mutable at::Tensor latest_;  // the same on the latest device
+  mutable at::Tensor latest_;  // frequencies_ on the latest device
 };
 
 }  // namespace hasten

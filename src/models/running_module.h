@@ -1,11 +1,11 @@
 // File: models/running_module.h (internal)
-// The module whose forward pass runs on this thread, for models that know it although they do not
-// call modules: the interpreter of exported programs has the path of each operator's module.
+// The module whose forward pass runs on this thread. It is for models that know this although they
+// do not call modules: the interpreter of exported programs has the path of each operator's module.
 //
 //   const RunningModule running("encoder.layer.0");   // until the end of the block
 //   if (const std::string* path = RunningModule::path()) std::cout << *path;
 //
-// An anatomy assigns operations to it. Thread rule: each thread has its own.
+// An anatomy assigns operations to this module. Thread rule: each thread has its own.
 #pragma once
 
 #include <string>
@@ -21,7 +21,7 @@ class RunningModule {
   RunningModule& operator=(const RunningModule&) = delete;
   ~RunningModule() { current_ = outer_; }
 
-  // Null if no model has said so.
+  // Returns null if no such object exists on this thread.
   static const std::string* path() { return current_; }
 
  private:

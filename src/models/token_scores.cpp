@@ -22,7 +22,7 @@ void penalize_repetition(const TextSoFar& text, float penalty, std::span<float> 
   }
 }
 
-// Forbids each token with which the last tokens would become n tokens that the text has already.
+// Forbids each token that would complete a sequence of n tokens that the text already has.
 void forbid_repeated(const TextSoFar& text, std::int64_t n, std::span<float> scores) {
   const auto& tokens = text.tokens;
   if (std::ssize(tokens) < n) return;
@@ -63,7 +63,7 @@ void keep_top_p(double p, std::span<float> scores) {
     scores[static_cast<std::size_t>(token[i])] = kForbidden;
 }
 
-// Forbids the tokens whose probability is below p times the highest one.
+// Forbids the tokens with probabilities below p times the highest one.
 void keep_min_p(double p, std::span<float> scores) {
   const at::Tensor probabilities = at::softmax(tensor_on(scores), 0);
   const float* const probability = probabilities.const_data_ptr<float>();

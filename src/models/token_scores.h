@@ -16,7 +16,7 @@
 
 namespace hasten {
 
-// The score of a token that cannot follow.
+// The score of a token that must not be next.
 inline constexpr float kForbidden = -std::numeric_limits<float>::infinity();
 
 // The text before the next token, with its prompt and the padding before it.
@@ -30,7 +30,7 @@ class ScoreRules {
   ScoreRules(const GenerationOptions& options, std::int64_t prompt_length)
       : options_(options), prompt_length_(prompt_length) {}
 
-  // Applies all of them to logits, or log probabilities, of one row.
+  // Applies all rules to the logits, or log probabilities, of one row.
   void apply(const TextSoFar& text, std::span<float> scores) const;
 
  private:

@@ -50,8 +50,8 @@ class ViTLayer : public torch::nn::Module, public RecomputableLayer {
     return {.stream = recomputable(again, in.stream), .normed = {}};
   }
 
-  // Returns the first norm if the layer before should compute it. A layer that is recomputed keeps only
-  // the stream, and computes the norm again.
+  // Returns the first norm if the layer before should compute it. A layer that is recomputed keeps
+  // only the stream, and computes the norm again.
   const Norm* norm_before(const at::Tensor& stream) const {
     return !is_recomputed() && ops::fuses_pre_norm(stream) ? norm_before_.get() : nullptr;
   }
@@ -82,7 +82,7 @@ class ViTLayer : public torch::nn::Module, public RecomputableLayer {
 
 }  // namespace
 
-// The patches of the image behind a token for its class, with positions, and the layers.
+// Embeds a token for the class and the patches of the image, adds positions, and runs the layers.
 class ViTForImageClassification::Encoder : public torch::nn::Module {
  public:
   explicit Encoder(const ViTConfig& config) : dropout_(config.hidden_dropout_prob) {

@@ -11,7 +11,7 @@ namespace {
 
 using at::Tensor;
 
-// How the numbers of a parameter are kept.
+// The types in which a parameter and its moments are stored.
 struct Types {
   std::int64_t parameter, moment;  // bytes of a number: 4 in float, 2 in bfloat16
 };

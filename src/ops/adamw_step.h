@@ -1,5 +1,5 @@
-// AdamW's step (hasten/optim/adamw.h) as operators: `hasten::adamw` for dense gradients, many
-// tensors at once, and `hasten::adamw_rows` for a table whose gradient has only some of its rows.
+// AdamW's step (hasten/optim/adamw.h) as operators: `hasten::adamw` for dense gradients of many
+// tensors at once, and `hasten::adamw_rows` for a table if the gradient has only some of its rows.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,17 +21,18 @@ struct AdamW;  // ops/kernels/kernels.h
 // 1.
 AdamW kernel_options(const AdamWStep& step_options, std::int64_t step);
 
-// CPU tensors in float or bfloat16: a parameter and its gradient have one type, and its two moments
-// have one. steps[i] counts from 1; seeds[i] is that of the parameter's random numbers for
-// rounding. The four tensors of a parameter have the same strides, without gaps or overlaps. Like
-// LibTorch's in-place operators, both functions increment the version counters of what they write.
+// Updates all parameters, which are CPU tensors in float or bfloat16. A parameter and its gradient
+// have one type, and its two moments have one type. steps[i] counts from 1. seeds[i] is the seed of
+// the parameter's random numbers for rounding. The four tensors of a parameter have the same
+// strides, without gaps or overlaps. Like LibTorch's in-place operators, both functions increment
+// the version counters of the tensors that they write.
 void adamw(at::TensorList parameters, at::TensorList gradients, at::TensorList exp_avgs,
            at::TensorList exp_avg_sqs, at::IntArrayRef steps, at::IntArrayRef seeds,
            const AdamWStep& step_options);
 
-// A table is processed in blocks of rows of about 16 KiB. The result, bytes [blocks] for moments
-// [rows, ...], is 0 for blocks that have never had a gradient: their moments are zero, and only
-// weight decay applies. Without `fresh`, a block is 1 if its moments contain any number but 0.
+// A table is processed in blocks of rows of about 16 KiB. Returns bytes [blocks] for moments [rows,
+// ...]. A byte is 0 if its block has never had a gradient: the moments are zero, and only weight
+// decay applies. Without `fresh`, the byte is 1 if the moments have any number other than 0.
 at::Tensor touched_blocks(const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq, bool fresh);
 
 // The table and its moments are contiguous. The gradient is `values` [used, ...] for the rows

@@ -26,7 +26,7 @@ class AdaptedWeight : public c10::TensorImpl {
     set_sizes_and_strides(weight.sizes(), weight.strides(), weight.storage_offset());
   }
 
-  // set_data() calls it.
+  // set_data() calls this.
   void shallow_copy_from(const c10::intrusive_ptr<TensorImpl>& other) override {
     TensorImpl::shallow_copy_from(other);
     key_set_ = key_set_.add(kAdapterKey);

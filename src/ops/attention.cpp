@@ -67,8 +67,7 @@ struct Attention : torch::autograd::Function<Attention> {
   }
 };
 
-// Returns x in a form whose tokens are contiguous, a part of larger rows perhaps, as the kernels
-// take it.
+// Returns x with contiguous tokens, as the kernels need it. A token may be a part of a larger row.
 Tensor with_whole_tokens(const Tensor& x) {
   return x.stride(2) == 1 && x.stride(1) >= x.size(2) ? x : x.contiguous();
 }

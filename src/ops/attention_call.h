@@ -1,6 +1,6 @@
 // File: ops/attention_call.h (internal)
-// The arguments of a call of attention (hasten/ops/ops.h), which its forms share: the operators on the
-// CPU (ops/attention_cpu.h) and LibTorch's operators (ops/composed_attention.h).
+// The arguments of a call of attention (hasten/ops/ops.h), which its forms share: the operators on
+// the CPU (ops/attention_cpu.h) and LibTorch's operators (ops/composed_attention.h).
 //
 //   check_attention(q, k, v, mask, heads, p);
 //   const AttentionCall call{mask.lengths(), mask.is_causal(), heads, draw_dropout(p, training)};
@@ -17,8 +17,8 @@
 
 namespace hasten::ops {
 
-// The arguments that are not tensors. `packed` has the lengths of packed rows, and is empty if each
-// row of the batch is one.
+// The arguments that are not tensors. `packed` has the lengths of packed rows, and is empty if the
+// rows are not packed.
 struct AttentionCall {
   std::vector<std::int64_t> packed;
   bool causal;
@@ -30,7 +30,7 @@ inline std::int64_t head_size_of(const Tensor& q, const AttentionHeads& heads) {
   return q.size(2) / heads.count;
 }
 
-// The factor of the scores.
+// Returns the factor of the scores.
 inline double scale_of(const Tensor& q, const AttentionHeads& heads) {
   return heads.scale.value_or(1 / std::sqrt(static_cast<double>(head_size_of(q, heads))));
 }

@@ -12,8 +12,8 @@
 namespace hasten::ops {
 namespace {
 
-// Returns the number of each row's keys up to the last that may be attended to, at least 1: padding
-// after it costs nothing.
+// Returns for each row the number of keys up to the last one that may be attended to, at least 1.
+// Padding after that key costs nothing.
 std::vector<std::int64_t> attended_lengths(const Tensor& additive, std::int64_t batch,
                                            std::int64_t keys) {
   std::vector<std::int64_t> lengths(batch, keys);
@@ -25,8 +25,8 @@ std::vector<std::int64_t> attended_lengths(const Tensor& additive, std::int64_t 
   return lengths;
 }
 
-// A causal mask excludes the keys after a query. Blocks of this many queries, each with the keys up
-// to its last query, leave out most of these keys, and are still large products.
+// A causal mask excludes the keys after a query. Blocks of this size, each with the keys up to its
+// last query, leave out most of these keys, and their products are still large.
 constexpr std::int64_t kCausalBlock = 128;
 
 std::int64_t block_rows(std::int64_t length, bool causal) {
@@ -45,7 +45,7 @@ std::vector<std::int64_t> starts_of(at::IntArrayRef lengths) {
 struct RowSizes {
   at::IntArrayRef lengths, keys;
   const Tensor& mask;
-  std::int64_t longest;  // row of queries
+  std::int64_t longest;  // the most queries of a row
   std::int64_t heads, key_heads;
   bool causal;
   // The first token of each row, if rows are packed.
@@ -60,8 +60,8 @@ struct Block {
   std::int64_t first, count, keys;
 };
 
-// One head of one row. The tokens of a row follow each other in x [batch, tokens, heads * size], and
-// those of packed rows, too.
+// One head of one row. The tokens of a row follow each other in x [batch, tokens, heads * size],
+// also in packed rows.
 template <class T>
 class Head {
  public:
@@ -96,7 +96,7 @@ class Head {
                        count = std::min(rows, length_ - first);
     return {first, count, keys_of(first + count - 1)};
   }
-  // The keys up to the last that this query may attend to. The queries are the last of the keys.
+  // Returns the number of keys that this query may attend to. The queries belong to the last keys.
   std::int64_t keys_of(std::int64_t query) const {
     return sizes_.causal ? std::min(keys_, all_keys_ - length_ + query + 1) : keys_;
   }
@@ -132,7 +132,7 @@ Tensor transposed(const Tensor& x) {
 }
 
 // Computes LibTorch's product without its dispatcher. In a parallel region each thread computes its
-// own product, which takes less time than all of them computing one.
+// own product, which is faster than if all threads share one.
 void multiply(const Tensor& out, const Tensor& a, const Tensor& b) {
   Tensor written = out;
   at::cpu::mm_out(written, a, b);
@@ -223,10 +223,9 @@ void attention_cpu(const Tensor& q, const Tensor& k, const Tensor& v, const Tens
   });
 }
 
-// The gradients of a head with one block, or of several heads of q that share a head of k and v, or
-// with several blocks. Then the first product writes the gradients of k and v, and the others add to
-// them. The first is that of the last block, which has the most keys. delta is working memory for
-// the sums of dout * out.
+// Computes the gradients. The first product of a head of k and v writes its gradients; the products
+// of further blocks, and of further heads of q that share it, add to them. The last block comes
+// first, because it has the most keys. `delta` is working memory for the sums of dout * out.
 void attention_backward_cpu(const Tensor& dout, const Tensor& q, const Tensor& k, const Tensor& v,
                             const Tensor& out, const Tensor& mask, const Tensor& log_sum,
                             at::IntArrayRef lengths, at::IntArrayRef key_counts, std::int64_t heads,

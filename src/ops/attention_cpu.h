@@ -1,12 +1,13 @@
 // File: ops/attention_cpu.h (internal)
-// Attention on the CPU as the operators `hasten::attention` and `hasten::attention_backward`. A thread
-// computes one head of one row at a time, so that its scores stay in the cache.
+// Attention on the CPU as the operators `hasten::attention` and `hasten::attention_backward`. A
+// thread computes one head of one row at a time, so that its scores stay in the cache.
 //
 //   const AttentionRows rows = attention_rows(q, k, mask, call.packed);
 //   run_attention(q, k, v, rows, call, scale, out, log_sum);
 //
-// The tensors are float or bfloat16, all of one type: q and out [batch, length, heads * size], k and v
-// [batch, keys, key heads * size]. Tokens may be any number of elements apart. Thread rule: any thread.
+// The tensors are float or bfloat16, all of one type: q and out [batch, length, heads * size], k
+// and v [batch, keys, key heads * size]. Tokens may be any number of elements apart. Thread rule:
+// any thread.
 #pragma once
 
 #include <vector>
@@ -15,8 +16,8 @@
 
 namespace hasten::ops {
 
-// The length of each row, the number of its keys up to the last that may be attended to, and the mask
-// of the keys.
+// The length of each row, the number of its keys up to the last that may be attended to, and the
+// mask of the keys.
 struct AttentionRows {
   std::vector<std::int64_t> lengths, keys;
   Tensor additive;       // [rows or 1, most keys]: 0 or -infinity

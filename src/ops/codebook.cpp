@@ -11,7 +11,7 @@
 namespace hasten::ops {
 namespace {
 
-// The middles of equal parts of [0.1, 1], in the roundings of torch.linspace where a CPU has fused
+// Returns the middles of equal parts of [0.1, 1], rounded as by torch.linspace on a CPU with fused
 // products and sums.
 std::vector<float> linear_part(int parts) {
   const float step = (1.0f - 0.1f) / static_cast<float>(parts);
@@ -39,7 +39,7 @@ std::vector<float> dynamic_map(bool has_sign) {
   return numbers;
 }
 
-// The smallest number that is nearer to `high` than to `low`.
+// Returns the smallest number that is nearer to `high` than to `low`.
 float first_nearer(float low, float high) {
   const auto is_nearer = [&](float x) { return std::fabs(x - high) < std::fabs(x - low); };
   float x = low + (high - low) / 2;
@@ -50,7 +50,7 @@ float first_nearer(float low, float high) {
 
 float magnitude_of(std::uint32_t bits) { return std::bit_cast<float>(bits); }
 
-// Makes the entry of the numbers of one sign whose magnitudes have these bits.
+// Makes the entry for the numbers of one sign with magnitudes in this range of bits.
 template <class CodeOf>
 std::int32_t bucket_entry(std::uint32_t begin, std::uint32_t end, bool is_negative,
                           CodeOf code_of) {
@@ -83,7 +83,7 @@ Codebook make_codebook(bool has_sign) {
   };
   for (std::int32_t i = 0; i < Codebook::kBuckets; ++i) {
     const auto begin = static_cast<std::uint32_t>(i + Codebook::kFirstBucket) << 16;
-    // The first bucket has what is smaller; a number above 1 is not finite.
+    // The first bucket also has all smaller numbers. No finite number is above 1.
     const std::uint32_t from = i == 0 ? 0 : begin;
     const std::uint32_t end = i + 1 == Codebook::kBuckets ? begin : begin + 0xFFFFu;
     book.bucket[i] = bucket_entry(from, end, true, code_of);

@@ -46,9 +46,9 @@ Tensor bias_of(const Tensor& mask, bool causal, std::int64_t queries, std::int64
   return bias.defined() ? bias + future : future;
 }
 
-// Returns the softmax over the keys that the bias admits. A row without any gives zeros, as in the
-// kernels, where the softmax of the sum would give NaN. at::_safe_softmax has no kernel for the
-// Meta device, which a dry run needs.
+// Returns the softmax over the keys that the bias admits. A row without such keys gives zeros, as
+// in the kernels. The softmax of the sum would give NaN there. at::_safe_softmax has no kernel for
+// the Meta device, which a dry run needs.
 Tensor masked_softmax(const Tensor& scores, const Tensor& bias) {
   const Tensor has_keys = bias.eq(0).any(-1, /*keepdim=*/true);
   return at::softmax(scores + bias.masked_fill(has_keys.logical_not(), 0), -1) *
@@ -130,13 +130,13 @@ std::array<Tensor, 3> differentiable_attention_backward(const Tensor& dout, cons
 }
 
 // LibTorch's attention. Its fused kernel has no second derivative. Second derivatives are checked
-// in double, so double takes the form that has one.
+// in double, so double uses the form that has one.
 Tensor reference_attention(const Tensor& q, const Tensor& k, const Tensor& v, const KeyMask& mask,
                            const AttentionHeads& heads, double p) {
   const Tensor queries = heads_first(q, heads.count), keys = key_heads_first(k, heads),
                values = key_heads_first(v, heads);
   const bool is_double = q.device().is_cpu() && q.scalar_type() == at::kDouble;
-  // LibTorch's causal mask is for as many queries as keys, and excludes another mask.
+  // LibTorch's causal mask needs equal numbers of queries and keys, and excludes another mask.
   const bool causal =
       mask.is_causal() && !is_double && !mask.additive().defined() && q.size(1) == k.size(1);
   const auto bias = optional_if_defined(

@@ -1,6 +1,6 @@
 // File: ops/composed_attention.h (internal)
-// Computes attention by LibTorch's operators, for tensors that the CPU's kernels do not take and for
-// second derivatives. composed_attention.cpp also defines ops::eager_attention().
+// Computes attention with LibTorch's operators, for tensors that the CPU's kernels do not support
+// and for second derivatives. composed_attention.cpp also defines ops::eager_attention().
 //
 //   return reference_attention(q, k, v, mask, heads, p);
 //
@@ -13,7 +13,7 @@
 
 namespace hasten::ops {
 
-// Attention by LibTorch's fused operator, where it has one. The rows are not packed.
+// Computes attention with LibTorch's fused operator, if it has one. The rows are not packed.
 Tensor reference_attention(const Tensor& q, const Tensor& k, const Tensor& v, const KeyMask& mask,
                            const AttentionHeads& heads, double p);
 
@@ -24,8 +24,8 @@ std::array<Tensor, 3> differentiable_attention_backward(const Tensor& dout, cons
                                                         const Tensor& mask,
                                                         const AttentionCall& call);
 
-// Returns the softmax of scores [batch, heads, queries, keys] over the keys that a mask [batch, keys],
-// which may be undefined, and `causal` admit; zeros for a query without any.
+// Returns the softmax of scores [batch, heads, queries, keys] over the keys that a mask [batch,
+// keys] and `causal` admit. The mask may be undefined. A query without such keys gets zeros.
 Tensor softmax_of_scores(const Tensor& scores, const Tensor& mask, bool causal);
 // Returns the gradient of the scores from their softmax and its gradient.
 Tensor softmax_gradient(const Tensor& softmax, const Tensor& gradient);

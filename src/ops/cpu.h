@@ -32,13 +32,14 @@ inline bool is_kernel_parameter(const at::Tensor& x) {
 // The kernels of a device other than the CPU hold rows of at most this width in registers.
 inline constexpr std::int64_t kWidestRowOfDevice = 16384;
 
-// Returns whether x is on a device other than the CPU that has kernels of hasten's own for this type.
+// Returns whether x is on a device other than the CPU that has kernels of hasten's own for this
+// type.
 inline bool has_device_kernels(const at::Tensor& x, at::ScalarType type) {
   return !x.device().is_cpu() && device_of(x.device()).has_kernels(type);
 }
 
-// Returns whether the CPU or the other device of x has kernels of hasten's own for rows of this type
-// that are stored as those of x.
+// Returns whether the CPU or the other device of x has kernels of hasten's own for rows of this
+// type that are stored like the rows of x.
 inline bool has_row_kernels(const at::Tensor& x, at::ScalarType type) {
   return x.layout() == at::kStrided &&
          (x.device().is_cpu() ? has_kernels(type) : has_device_kernels(x, type));
@@ -67,22 +68,22 @@ inline at::ScalarType product_type(const at::Tensor& x) {
   return casts ? at::autocast::get_autocast_dtype(device) : x.scalar_type();
 }
 
-// Returns the bias of a product x in the type of x, if autocast has computed x: it casts the bias of
-// aten::linear as well. Added in float, the sum would take twice the memory of x.
+// Returns the bias for a product x. If autocast has computed x, the bias is cast to the type of x,
+// as autocast does in aten::linear. A sum in float would take twice the memory of x.
 inline at::Tensor bias_of_product(const at::Tensor& x, const at::Tensor& bias) {
   const bool casts =
       at::isReducedFloatingType(x.scalar_type()) && is_autocast_enabled(x.device().type());
   return casts ? bias.to(x.scalar_type()) : bias;
 }
 
-// Disables autocast: the kernels rely on an autograd function computing in the types of its inputs,
-// also if autocast is on during the backward pass.
+// Disables autocast. The kernels rely on an autograd function computing in the types of its inputs,
+// even if autocast is on during the backward pass.
 class WithoutAutocast {
   c10::impl::ExcludeDispatchKeyGuard guard_{c10::autocast_dispatch_keyset};
 };
 
 // Returns whether the gradients of this backward pass must be differentiable themselves
-// (create_graph). Those of the kernels are not, so the pass uses LibTorch's operators instead.
+// (create_graph). Gradients from the kernels are not, so such a pass uses LibTorch's operators.
 inline bool needs_second_derivative() { return at::GradMode::is_enabled(); }
 
 // Autograd functions take a missing tensor as an empty optional, not as an undefined tensor.
@@ -113,12 +114,12 @@ inline at::Tensor as_rows(const at::Tensor& x) {
   return x.reshape({c10::size_to_dim_(static_cast<int>(x.dim()) - 1, x.sizes()), x.size(-1)});
 }
 
-// The number of rows of x [..., columns].
+// Returns the number of rows of x [..., columns].
 inline std::int64_t row_count(const at::Tensor& x) {
   return x.numel() / std::max<std::int64_t>(x.size(-1), 1);
 }
 
-// The rows that justify a thread: about 16 Ki elements.
+// Returns the number of rows that justifies a thread: about 16 Ki elements.
 inline std::int64_t min_rows_per_thread(std::int64_t columns) {
   return std::max<std::int64_t>(1, 16384 / std::max<std::int64_t>(columns, 1));
 }
@@ -132,15 +133,17 @@ void for_rows(const at::Tensor& x, Body body) {
       [&](std::int64_t first, std::int64_t last) { body(first, last, first * columns); });
 }
 
-// The parts into which a device other than the CPU divides rows for their sum: enough to occupy it, with
-// so many rows each that the sums take little memory and time.
+// Limits the parts into which a device other than the CPU divides rows for their sum: at least
+// `rows` rows for each part and at most `most` parts. There are enough parts to occupy the device,
+// and few enough that their sums take little memory and time.
 struct DeviceParts {
   std::int64_t rows, most;
 };
 
-// Sums over rows are computed in parts: at most one for each thread on the CPU. Returns numbers [parts,
-// sums] that the kernel fills, zeros on the CPU, and total adds up. The split depends only on the shape
-// and the number of threads, so results are reproducible for that number.
+// Sums over rows are computed in parts. The CPU uses at most one part for each thread. Returns
+// memory for the sums [parts, sums], which is zeros on the CPU. The kernel fills it, and total()
+// adds up the parts. The split depends only on the shape and the number of threads, so results are
+// reproducible for that number.
 inline at::Tensor partial_sums(const at::Tensor& x, std::int64_t sums,
                                DeviceParts of_device = {.rows = 32, .most = 1024}) {
   const bool on_cpu = x.device().is_cpu();

@@ -58,8 +58,9 @@ TORCH_LIBRARY_FRAGMENT(hasten, library) {
                dropout_add_norm_backward_cpu);
 }
 
-// The results are y and z = dropout(x + bias) + residual. Callers get only y; z is a result so that
-// what the backward pass computes from the stored z can be differentiated with respect to it.
+// The results are y and z = dropout(x + bias) + residual. Callers get only y. z is a result so that
+// values that the backward pass computes from the stored z can be differentiated with respect to
+// it.
 struct DropoutAddNorm : torch::autograd::Function<DropoutAddNorm> {
   static variable_list forward(AutogradContext* context, const Tensor& input, const Tensor& bias,
                                const Tensor& residual_input, const Tensor& gamma,
@@ -71,7 +72,7 @@ struct DropoutAddNorm : torch::autograd::Function<DropoutAddNorm> {
                                                 gamma, beta, epsilon, dropout.seed, dropout.p, z, y,
                                                 moments, dropout.seed_at);
     context->save_for_backward({z, moments, gamma});
-    context->set_materialize_grads(false);  // Only a second derivative gives z a gradient.
+    context->set_materialize_grads(false);  // z has a gradient only in a second derivative.
     context->saved_data["residual_type"] = residual_input.scalar_type();
     context->saved_data["epsilon"] = epsilon;
     save(context, dropout);

@@ -74,7 +74,7 @@ struct DropoutAddPreNorm : torch::autograd::Function<DropoutAddPreNorm> {
   }
   static bool centres(const Tensor& moments) { return moments.size(0) == 2; }
 
-  // With LibTorch's operators: for second derivatives, and if y has no gradient.
+  // Uses LibTorch's operators, for second derivatives and if y has no gradient.
   static variable_list composed_backward(AutogradContext* context, const Tensor& of_stream,
                                          const Tensor& dy) {
     const auto kept = context->get_saved_variables();

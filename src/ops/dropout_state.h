@@ -14,15 +14,16 @@ namespace hasten::ops {
 
 struct DropoutState {
   std::int64_t seed = 0;
-  double p = 0;  // 0: nothing is dropped.
-  // The place of the seed on the device while a graph is recorded (ops/step_seeds.h), whose kernels
-  // read it there in each replay; else unset.
+  double p = 0;  // 0 means that nothing is dropped.
+  // The place of the seed on the device while a graph is recorded (ops/step_seeds.h), otherwise
+  // unset. The kernels of the graph read the seed there in each replay.
   std::optional<at::Tensor> seed_at = std::nullopt;
 
   Dropout kernel_options() const { return Dropout::make(p, static_cast<std::uint64_t>(seed)); }
 };
 
-// Returns the options of a kernel of the CPU, whose seed is at this place if it has one.
+// Returns the options of a kernel of the CPU. The kernel reads the seed from `seed_at` if it is
+// set.
 inline Dropout dropout_options(std::int64_t seed, double p,
                                const std::optional<at::Tensor>& seed_at) {
   return DropoutState{.seed = seed_at ? *seed_at->const_data_ptr<std::int64_t>() : seed, .p = p}

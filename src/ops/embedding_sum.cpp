@@ -167,7 +167,7 @@ Tensor differentiable_sparse_gradient(const Tensor& values, const Tensor& ids, s
                                        values.options().layout(at::kSparse), /*is_coalesced=*/true);
 }
 
-// The positions of ids without position_ids.
+// Returns the positions of ids without position_ids.
 Tensor places_of(const Tensor& ids) {
   return at::arange(ids.size(1), ids.options()).expand_as(ids);
 }
@@ -180,8 +180,8 @@ std::int64_t rows_or_none(const std::optional<Tensor>& table) {
 using TableGradient = Tensor (*)(const Tensor& values, const Tensor& ids, std::int64_t rows,
                                  std::int64_t skipped);
 
-// Returns the gradient of the table of positions. Without position_ids each row of the batch uses the
-// first rows of the table.
+// Returns the gradient of the table of positions. Without position_ids each row of the batch uses
+// the first rows of the table.
 Tensor position_gradient(TableGradient gradient, const Tensor& flat, const Tensor& position_ids,
                          const Tensor& ids, std::int64_t rows) {
   if (position_ids.defined()) return gradient(flat, position_ids, rows, kNoPadding);
@@ -232,8 +232,8 @@ struct EmbeddingSum : torch::autograd::Function<EmbeddingSum> {
                                 : on_cpu     ? dense_gradient
                                              : embedding_gradient;
     variable_list gradients(8);
-    // LibTorch counts the tables that are there. A gradient is as large as its table, so that of a
-    // frozen one is left out.
+    // LibTorch counts only the defined tables. A gradient is as large as its table, so the gradient
+    // of a frozen table is left out.
     std::size_t table = 0;
     if (context->needs_input_grad(table++)) {
       const auto of_rows = has_kernels ? sparse_gradient : differentiable_sparse_gradient;
@@ -272,7 +272,7 @@ void check_integers(const Tensor& ids, const char* name) {
               "embedding_sum: got ", name, " of type ", ids.scalar_type(), ", expected integers");
 }
 
-// The same with LibTorch's operators.
+// Computes the same sum with LibTorch's operators.
 Tensor reference_sum(const Tensor& word, const Tensor& position, const Tensor& type,
                      const Tensor& ids, const Tensor& position_ids, const Tensor& type_ids,
                      std::int64_t padding_id) {
@@ -331,7 +331,7 @@ Tensor embedding_sum(const Tensor& word, const Tensor& position, const Tensor& t
   const auto integers = [](const Tensor& x) {
     return x.defined() ? x.to(at::kLong).contiguous() : x;
   };
-  // Ids of a table that is not there have no effect.
+  // Ids without a table have no effect.
   const Tensor rows = integers(ids),
                positions = position.defined() ? integers(position_ids) : Tensor(),
                types = type.defined() ? integers(type_ids) : Tensor();

@@ -1,6 +1,6 @@
 // File: ops/float_product.h (internal)
-// Products of 16-bit numbers whose results are float, without a rounding to 16 bits in between. Only CUDA
-// has them.
+// Products of 16-bit numbers whose results are float, without a rounding to 16 bits in between.
+// Only CUDA has them.
 //
 //   Tensor sum = float_product(a, b);   // a [m, k] and b [k, n] of bfloat16 or half; [m, n]
 //   add_float_product(sum, c, d);       // adds c d in the same kernel

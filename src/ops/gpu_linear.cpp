@@ -16,7 +16,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// The weight and the bias in the type of the product. Autograd does not look into it.
+// The weight and the bias in the type of the product. Autograd does not see them.
 struct CastParameters {
   Tensor weight;
   std::optional<Tensor> bias;
@@ -29,7 +29,8 @@ Tensor matrix_of(const Tensor& x) {
   return x.view({c10::size_to_dim_(static_cast<int>(x.dim()) - 1, x.sizes()), x.size(-1)});
 }
 
-// Returns the matrix y [rows, columns] as [..., columns] for the dimensions of `like` before its last.
+// Returns the matrix y [rows, columns] as [..., columns] for the dimensions of `like` before its
+// last.
 Tensor shaped_as(const Tensor& like, const Tensor& y) {
   if (like.dim() == 2) return y;
   std::vector<std::int64_t> sizes = like.sizes().vec();
@@ -45,7 +46,8 @@ Tensor parameter_gradient(const Tensor& a, const Tensor& b, at::ScalarType type)
   return type == at::kFloat ? float_product(a, b) : at::mm(a, b).to(type);
 }
 
-// Below so many numbers LibTorch's sum takes about as long as its start, and is one kernel instead of two.
+// For fewer numbers, LibTorch's sum takes little more time than the launch of its kernel, and it
+// launches one kernel instead of two.
 constexpr std::int64_t kFewestSummed = 4 << 20;
 
 // Returns the sum over the rows of dy in the type of the bias.
@@ -60,7 +62,7 @@ struct GpuLinear : torch::autograd::Function<GpuLinear> {
                         const std::optional<Tensor>& bias, const CastParameters& cast,
                         bool transposed) {
     const WithoutAutocast without_autocast;
-    // A frozen weight needs no x, and x is most of what a product keeps.
+    // A frozen weight needs no x, and x takes most of the memory that a product keeps.
     context->save_for_backward(
         {weight.requires_grad() ? x : Tensor(), x.requires_grad() ? cast.weight : Tensor()});
     auto& data = context->saved_data;
@@ -79,7 +81,7 @@ struct GpuLinear : torch::autograd::Function<GpuLinear> {
     auto& data = context->saved_data;
     const bool transposed = data["transposed"].toBool(), has_bias = data.count("bias_type") != 0;
     variable_list gradients(5);
-    // Recorded operators have derivatives, those of float_product() have none.
+    // Recorded operators need derivatives, and float_product() has none.
     const bool records = needs_second_derivative();
     std::optional<at::AutoDispatchBelowADInplaceOrView> below_autograd;
     if (!records) below_autograd.emplace();

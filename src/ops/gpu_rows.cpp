@@ -29,7 +29,7 @@ void start_gpu(const Tensor& x, const Call&... call) {
   TORCH_CHECK(error == nullptr, "hasten's GPU kernels: ", error);
 }
 
-// Checks the type, because a kernel that reads 16-bit numbers as float would read past the end.
+// Checks the type: a kernel that reads 16-bit numbers as float would read past the end.
 template <class T>
 T* numbers_of(const Tensor& x, const Tensor& like) {
   TORCH_CHECK(x.scalar_type() == like.scalar_type(), "hasten's GPU kernels: got ", x.scalar_type(),

@@ -30,8 +30,8 @@ const Kernels& table();
 #ifdef __x86_64__
 namespace {
 
-// The instructions of -march=x86-64-v3 beyond AVX2, FMA and BMI. Not every compiler has names for
-// them in __builtin_cpu_supports().
+// Checks the instructions of -march=x86-64-v3 other than AVX2, FMA and BMI. Not every compiler has
+// names for them in __builtin_cpu_supports().
 bool has_lzcnt_movbe_f16c() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & bit_MOVBE) == 0 || (c & bit_F16C) == 0)
@@ -79,7 +79,7 @@ const Kernels& kernels() {
 
 Dropout Dropout::make(double p, std::uint64_t seed) {
   if (p == 1) return {.seed = seed, .threshold = 65536, .scale = 0.0f};
-  // Below 1 something is kept, so that the expectation is that of x.
+  // If p is below 1, some elements are kept, so that the expectation equals x.
   const auto threshold = static_cast<std::uint32_t>(std::min(std::lround(p * 65536), 65535L));
   return {.seed = seed,
           .threshold = threshold,

@@ -8,7 +8,7 @@
 namespace hasten::ops {
 namespace {
 
-// Reading a mask would stall a GPU, so there the mask is always applied.
+// Reading a mask would stall a GPU, so on a GPU the mask is always applied.
 bool attends_everywhere(const Tensor& attention_mask) {
   if (!attention_mask.device().is_cpu()) return false;
   const Tensor mask = attention_mask.to(at::kLong).contiguous();

@@ -12,9 +12,9 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// MKL, LibTorch's usual BLAS, uses AVX-512 only on Intel's CPUs; oneDNN inside LibTorch uses it on
-// every CPU that has it (measured on a Zen 5 core: 98 against 226 GFLOP/s). Other machines use
-// BLAS, like LibTorch.
+// MKL, LibTorch's usual BLAS, uses AVX-512 only on Intel's CPUs. LibTorch's oneDNN uses it on every
+// CPU that has it (measured on a Zen 5 core: 98 GFLOP/s with MKL, 226 with oneDNN). All other CPUs
+// use BLAS, as LibTorch does.
 bool choose_onednn() {
 #ifdef __x86_64__
   if (!at::globalContext().userEnabledMkldnn() || !at::hasMKL()) return false;
@@ -41,11 +41,11 @@ Tensor onednn_linear(const Tensor& x, const Tensor& weight, const std::optional<
   return op.call(x, weight, bias, "none", c10::List<std::optional<at::Scalar>>(), "");
 }
 
-// oneDNN looks up its kernel on each call, which takes some 10 microseconds; below this many
+// oneDNN looks up its kernel on each call, which takes about 10 microseconds. Below this many
 // multiplications BLAS is faster.
 constexpr std::int64_t kSmallProduct = 3'000'000;
 
-// oneDNN cannot describe the strides of 0 of an expanded tensor.
+// Returns whether a stride is 0, as in an expanded tensor. oneDNN cannot describe such strides.
 bool is_expanded(const Tensor& x) { return x.stride(0) == 0 || x.stride(1) == 0; }
 
 bool use_onednn(const Tensor& a, const Tensor& b) {
@@ -53,8 +53,8 @@ bool use_onednn(const Tensor& a, const Tensor& b) {
          a.size(0) * a.size(1) * b.size(0) >= kSmallProduct && !is_expanded(b);
 }
 
-// Copies matrices with gaps between rows or columns, such as one token of each row of a batch:
-// oneDNN has only a reference implementation for them, a hundred times slower.
+// Copies a matrix with gaps between rows or columns, such as one token of each row of a batch. For
+// such matrices oneDNN has only a reference implementation, which is a hundred times slower.
 Tensor without_gaps(const Tensor& x) {
   const bool is_dense = (x.stride(1) == 1 && x.stride(0) == x.size(1)) ||
                         (x.stride(0) == 1 && x.stride(1) == x.size(0));
@@ -88,13 +88,13 @@ Tensor column_sum(const Tensor& x) {
 
 namespace {
 
-// x and weight have one type, that of the product; the bias is float. The weight is [out, in], or
-// [in, out] if it is transposed; its gradient has the same shape.
+// x, weight and the product have the same type; the bias is float. The weight is [out, in], or [in,
+// out] if it is transposed. Its gradient has the same shape.
 struct Linear : torch::autograd::Function<Linear> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
                         const std::optional<Tensor>& bias, bool transposed) {
     const WithoutAutocast without_autocast;
-    // A frozen weight needs no x, and x is most of what a product keeps.
+    // A frozen weight does not need x, which is most of the memory that a product keeps.
     context->save_for_backward(
         {weight.requires_grad() ? x : Tensor(), x.requires_grad() ? weight : Tensor()});
     context->saved_data["has_bias"] = bias.has_value();

@@ -15,8 +15,9 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 constexpr std::int64_t kFewestRows = 32, kRowsOfTile = 64;
-// The gradient of the weight is a sum over rows, which as a product in float16 must stay below 65504 in
-// each part. No scale of the loss changes it, because it is computed in the forward pass.
+// The gradient of the weight is a sum over rows. As a product in float16 it must stay below 65504
+// in each part. The scale of the loss does not change it, because it is computed in the forward
+// pass.
 constexpr std::int64_t kMostHalfRows = 512;
 
 struct LossOptions {
@@ -25,7 +26,7 @@ struct LossOptions {
   bool mean = true;
 };
 
-// The CPU has no padding: all columns are classes.
+// The CPU uses no padding, so all columns are classes.
 void cross_entropy_cpu(const Tensor& logits, const Tensor& labels, const Tensor& losses,
                        std::int64_t columns, std::int64_t ignore_index, double label_smoothing,
                        bool differentiates) {
@@ -53,12 +54,12 @@ TORCH_LIBRARY_FRAGMENT(hasten, library) {
                cross_entropy_cpu);
 }
 
-// The type of sums: float for types of 16 bits.
+// Returns the type of sums, which is float for types of 16 bits.
 at::ScalarType sum_type(at::ScalarType type) {
   return type == at::kHalf || type == at::kBFloat16 ? at::kFloat : type;
 }
 
-// Does what the kernel does with LibTorch's operators, and returns the gradient of the logits.
+// Does the work of the kernel with LibTorch's operators, and returns the gradient of the logits.
 Tensor composed_cross_entropy(const Tensor& given, const Tensor& labels, const Tensor& losses,
                               const LossOptions& options, bool differentiates) {
   const Tensor logits = given.to(losses.scalar_type());
@@ -76,8 +77,8 @@ Tensor composed_cross_entropy(const Tensor& given, const Tensor& labels, const T
   return gradient.mul_(counts).to(given.scalar_type());
 }
 
-// Sets the losses of the rows and returns the gradient of the logits, which no longer exist then. The
-// columns beyond the classes are padding, whose gradient is 0.
+// Sets the losses of the rows and returns the gradient of the logits. The gradient may overwrite
+// the logits. The columns beyond the classes are padding; their gradient is 0.
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, const Tensor& losses,
                      std::int64_t classes, const LossOptions& options, bool differentiates) {
   if (!has_row_kernels(logits, logits.scalar_type())) {
@@ -115,12 +116,13 @@ void add_to(Tensor& sum, const Tensor& part) {
   }
 }
 
-// Returns whether products of x add the gradients of the weight in float themselves.
+// Returns whether products of x add to the gradient of the weight in float themselves.
 bool adds_in_products(const Tensor& x) {
   return at::isReducedFloatingType(x.scalar_type()) && has_device_kernels(x, x.scalar_type());
 }
 
-// Adds the gradient of the weight of some rows, logits^T hidden, to the sum, which may not exist yet.
+// Adds logits^T hidden, the gradient of the weight from some rows, to the sum, which may not exist
+// yet.
 void add_weight_gradient(Tensor& sum, const Tensor& logits, const Tensor& hidden) {
   if (!adds_in_products(logits)) {
     add_to(sum, product(logits.t(), hidden.t()));
@@ -131,8 +133,8 @@ void add_weight_gradient(Tensor& sum, const Tensor& logits, const Tensor& hidden
   }
 }
 
-// Returns x [classes] or [classes, in] in the type of products, followed by so many zeros that the
-// device computes products of it with its fastest kernels.
+// Returns x [classes] or [classes, in] in the type of products, padded with zeros to a size for
+// which the device has its fastest kernels.
 Tensor padded(const Tensor& x, at::ScalarType type) {
   const std::int64_t unit = device_of(x.device()).traits().product_alignment /
                             static_cast<std::int64_t>(c10::elementSize(type)),
@@ -146,8 +148,8 @@ Tensor padded(const Tensor& x, at::ScalarType type) {
   return out;
 }
 
-// The rows whose logits exist at the same time. Larger parts make the products faster, and add fewer
-// gradients of the weight.
+// Returns the number of rows that have their logits in memory at the same time. Larger parts make
+// the products faster, and need fewer additions of weight gradients.
 std::int64_t rows_at_once(const Tensor& hidden, const Tensor& weight) {
   const DeviceTraits& traits = device_of(hidden.device()).traits();
   const std::int64_t bytes_of_row =
@@ -157,7 +159,7 @@ std::int64_t rows_at_once(const Tensor& hidden, const Tensor& weight) {
                                 : std::numeric_limits<std::int64_t>::max();
   const std::int64_t fitting =
       std::min(most, std::max(kFewestRows, traits.bytes_of_logits / bytes_of_row));
-  // Parts of equal size, which are whole tiles of products where these matter.
+  // The parts have equal sizes. They are whole tiles if the device computes products in tiles.
   const std::int64_t rows = std::max<std::int64_t>(1, hidden.size(0));
   const std::int64_t parts = (rows + fitting - 1) / fitting, even = (rows + parts - 1) / parts;
   if (traits.product_alignment == 1 || fitting < kRowsOfTile) return even;
@@ -165,8 +167,8 @@ std::int64_t rows_at_once(const Tensor& hidden, const Tensor& weight) {
   return std::min(tiles(even + kRowsOfTile - 1), tiles(fitting));
 }
 
-// hidden [rows, in], weight and bias have the type of products, the last two with padding beyond the
-// classes; `losses` [rows] is set.
+// hidden [rows, in], weight and bias have the type of products. weight and bias have padding beyond
+// the classes. Sets `losses` [rows].
 LossGradients run_rows(const Tensor& hidden, const Tensor& weight,
                        const std::optional<Tensor>& bias, std::int64_t classes,
                        const Tensor& labels, const Tensor& losses, const LossOptions& options,
@@ -190,7 +192,7 @@ LossGradients run_rows(const Tensor& hidden, const Tensor& weight,
   return gradients;
 }
 
-// Computes the loss of whole logits with LibTorch's operators.
+// Computes the loss from all logits at once with LibTorch's operators.
 Tensor whole_loss(const Tensor& hidden, const Tensor& weight, const Tensor& bias,
                   const Tensor& labels, const LossOptions& options) {
   const Tensor logits = linear(hidden, weight, bias);
@@ -205,12 +207,12 @@ Tensor divisor_of(const Tensor& labels, const LossOptions& options, at::ScalarTy
   return labels.ne(options.ignore_index).sum().to(type);
 }
 
-// The gradients of a forward pass, which the first backward pass takes.
+// The gradients that a forward pass computed. The first backward pass takes them.
 struct KeptGradients : torch::CustomClassHolder {
   LossGradients gradients;
 };
 
-// hidden [rows, in]; the products have the type `type`.
+// hidden is [rows, in]; the products have the type `type`.
 struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
   static Tensor forward(AutogradContext* context, const Tensor& hidden, const Tensor& weight,
                         const std::optional<Tensor>& bias, const Tensor& labels,
@@ -261,7 +263,7 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
                       .second;
     }
     const Tensor divisor = divisor_of(labels, options, grads[0].scalar_type());
-    // Without a label that counts, the loss is not a number and its gradient is 0, as PyTorch's.
+    // If no label counts, the loss is NaN and its gradient is 0, as in PyTorch.
     const Tensor factor = at::where(divisor.eq(0), at::zeros_like(divisor), grads[0] / divisor);
     for (Tensor* const each : {&gradients.hidden, &gradients.weight, &gradients.bias})
       if (each->defined()) each->mul_(factor);

@@ -23,7 +23,7 @@ Moment moment_of(const Tensor& numbers, const Tensor& scales, const Codebook& bo
           .book = &book};
 }
 
-// The moment from an element on, which begins a block.
+// Returns the part of the moment that starts at element `at`, which must begin a block.
 Moment moment_from(const Moment& moment, Index at) {
   if (moment.numbers != nullptr)
     return {.numbers = moment.numbers + at, .codes = nullptr, .scales = nullptr, .book = nullptr};
@@ -33,8 +33,8 @@ Moment moment_from(const Moment& moment, Index at) {
           .book = moment.book};
 }
 
-// Calls step(kernels of the type, parameter, gradient or null, first element, count) for parts of
-// all elements of x in LibTorch's threads. A part begins a block.
+// Splits the elements of x into parts and calls step(kernels of the type, parameter, gradient or
+// null, first element, count) for each of them in LibTorch's threads. A part begins at a block.
 template <class Step>
 void for_parts_of(const Tensor& x, const Tensor& gradient, Step step) {
   constexpr Index kBlocksPerPart = 64;
@@ -54,14 +54,14 @@ void for_parts_of(const Tensor& x, const Tensor& gradient, Step step) {
   }
 }
 
-// A gradient that has some rows of a table.
+// A gradient that consists of some rows of a table.
 template <class T>
 struct RowGradient {
   const std::int64_t* rows;
   const T* values;
   Index used, columns;
 
-  // Fills in the gradient of some elements. Returns null if none of their rows has one.
+  // Writes the gradient of some elements to `block`. Returns null if none of their rows has one.
   const T* of_elements(Index first, Index count, T* block) const {
     const std::int64_t* const end = rows + used;
     const std::int64_t* row = std::lower_bound(rows, end, first / columns);
@@ -105,7 +105,7 @@ void for_blocks_of_rows(const Tensor& table, const Tensor& rows, const Tensor& v
   }
 }
 
-// A step of one parameter, for parts of its elements.
+// Returns a function that steps a part of the elements of one parameter.
 auto adamw_part(const Moment& mean, const Moment& square, const AdamW& options) {
   return [=](const auto& kernel, auto* parameter, const auto* gradient, Index first, Index count) {
     kernel.adamw(parameter, gradient, moment_from(mean, first), moment_from(square, first), options,

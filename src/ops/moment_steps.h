@@ -17,8 +17,9 @@ struct LionStep {
   double learning_rate, beta1, beta2, weight_decay;
 };
 
-// The moments of some parameters. One in float has an empty tensor of scales. One of 8 bits has
-// uint8 codes and a float scale for each 256 elements; codes and scales of 0 are a moment of 0.
+// The moments of some parameters. A moment in float has an empty tensor of scales. A moment of 8
+// bits has uint8 codes and a float scale for every 256 elements. Codes and scales of 0 mean a
+// moment of 0.
 struct Moments {
   std::vector<at::Tensor> numbers, scales;
 
@@ -31,16 +32,16 @@ struct Moments {
 // The number of scales of a moment of this many elements.
 std::int64_t scale_count(std::int64_t elements);
 
-// Contiguous CPU tensors; parameters and gradients are of one type, float or bfloat16, for each
-// parameter. steps[i] counts from 1. All functions increment the version counters of what they
-// write.
+// All tensors are contiguous CPU tensors. A parameter and its gradient have the same type, float or
+// bfloat16. steps[i] counts from 1. All functions increment the version counters of the tensors
+// that they write.
 void adamw_moments(at::TensorList parameters, at::TensorList gradients, const Moments& exp_avgs,
                    const Moments& exp_avg_sqs, at::IntArrayRef steps, const AdamWStep& how);
 void lion_moments(at::TensorList parameters, at::TensorList gradients, const Moments& exp_avgs,
                   const LionStep& how);
 
-// The same for a table whose gradient is `values` [used, ...] for the rows `rows` [used] int64,
-// ascending and distinct. The moments are those of one parameter.
+// The same step for a table. Its gradient is `values` [used, ...], for the rows `rows` [used],
+// which are int64, ascending and distinct. The moments belong to one parameter.
 void adamw_moments_rows(const at::Tensor& parameter, const at::Tensor& rows,
                         const at::Tensor& values, const Moments& exp_avg, const Moments& exp_avg_sq,
                         std::int64_t step, const AdamWStep& how);

@@ -1,5 +1,6 @@
 // File: ops/norm_gradients.h (internal)
-// The gradients of normalizations with LibTorch's operators, in float, which can be differentiated again.
+// The gradients of normalizations, computed in float with LibTorch's operators, so that they can be
+// differentiated again.
 //
 //   const NormGradients of = layer_norm_gradients(dy, z, gamma, epsilon);    // of.z, of.gamma, of.beta
 //
@@ -16,7 +17,7 @@ struct NormGradients {
 
 NormGradients layer_norm_gradients(const at::Tensor& dy, const at::Tensor& z,
                                    const at::Tensor& gamma, double epsilon);
-// Those of a division by the root mean square, which has no beta.
+// Returns the gradients of a root-mean-square norm, which has no beta.
 NormGradients rms_norm_gradients(const at::Tensor& dy, const at::Tensor& z, const at::Tensor& gamma,
                                  double epsilon);
 

@@ -20,7 +20,7 @@ inline void drop_arguments(const c10::OperatorHandle& op, torch::jit::Stack* sta
   torch::jit::drop(*stack, op.schema().arguments().size());
 }
 
-// Registers an operator of which the CPU has no kernel; ops/gpu_rows.cpp registers that of a GPU.
+// Registers an operator that has no CPU kernel. ops/gpu_rows.cpp registers its GPU kernel.
 inline void add_device_operator(torch::Library& library, std::string_view schema) {
   const std::string name(schema.substr(0, schema.find('(')));
   library.def(std::string(schema).c_str());
@@ -29,7 +29,7 @@ inline void add_device_operator(torch::Library& library, std::string_view schema
                                torch::CppFunction::makeFromBoxedFunction<&drop_arguments>()));
 }
 
-// Registers a kernel of the CPU, for example:
+// Registers a CPU kernel, for example:
 //   add_operator(library, "bias_gelu(Tensor x, Tensor bias, Tensor(a!) y) -> ()", kernel);
 template <class Kernel>
 void add_operator(torch::Library& library, std::string_view schema, Kernel* kernel) {
@@ -50,8 +50,8 @@ auto call_operator(const char* name, Args&&... args) {
   return op.call(std::forward<Args>(args)...);
 }
 
-// LibTorch's in-place operators count writes to a tensor, so that a backward pass that has saved it
-// throws. The kernels run below the code that counts.
+// Increments the version counters. LibTorch's in-place operators do this so that a backward pass
+// throws if a tensor that it saved was overwritten. The kernels run below the code that counts.
 inline void count_writes(at::TensorList tensors) {
   for (const at::Tensor& x : tensors) {
     if (!x.is_inference()) x.unsafeGetTensorImpl()->bump_version();

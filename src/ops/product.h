@@ -17,8 +17,8 @@ namespace hasten::ops {
 at::Tensor product(const at::Tensor& a, const at::Tensor& b,
                    const std::optional<at::Tensor>& bias = std::nullopt);
 
-// Returns the column sums of a contiguous x [rows, columns]: on the CPU of type float or bfloat16, on a
-// GPU that has kernels of hasten's own also of type half.
+// Returns the column sums of a contiguous x [rows, columns]. On the CPU x is float or bfloat16. On
+// a GPU for which hasten has its own kernels, it may also be half.
 at::Tensor column_sum(const at::Tensor& x);
 
 }  // namespace hasten::ops

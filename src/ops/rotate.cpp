@@ -7,7 +7,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// x, y [batch, tokens, heads * size]; cosines, sines [batch or 1, tokens, size / 2].
+// x and y are [batch, tokens, heads * size]; cosines and sines are [batch or 1, tokens, size / 2].
 void rotate_cpu(const Tensor& x, const Tensor& cosines, const Tensor& sines, bool backwards,
                 const Tensor& y) {
   const std::int64_t half = cosines.size(-1), heads = x.size(-1) / (2 * half),
@@ -30,7 +30,7 @@ TORCH_LIBRARY_FRAGMENT(hasten, library) {
                rotate_cpu);
 }
 
-// The derivative of a rotation is the rotation backwards, which has a derivative, too.
+// The derivative of a rotation is the inverse rotation, which can be differentiated too.
 struct Rotate : torch::autograd::Function<Rotate> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& cosines,
                         const Tensor& sines, bool backwards) {

@@ -58,7 +58,7 @@ struct SoftmaxDropout : torch::autograd::Function<SoftmaxDropout> {
   }
 
  private:
-  // With LibTorch's operators, in float.
+  // Computes the gradient with LibTorch's operators, in float.
   static Tensor composed_gradient(const Tensor& gradient, const Tensor& products,
                                   const Tensor& mask, bool causal, double scale,
                                   const DropoutState& dropout) {

@@ -1,6 +1,7 @@
 // File: ops/softmax_dropout.h (internal)
-// The softmax of attention's scores and its dropout in one pass, on a device that has a kernel for it. It
-// keeps the products, a number for each row and the seed of the dropout: no probabilities and no mask.
+// Computes the softmax of attention scores and its dropout in one pass, on a device that has a
+// kernel for it. For the backward pass it keeps the products, one number for each row and the seed
+// of the dropout. It keeps no probabilities and no dropout mask.
 //
 //   if (fuses_softmax_dropout(products, mask))
 //     p = softmax_dropout(products, mask, causal, scale, draw_dropout(p, training));
@@ -12,12 +13,13 @@
 
 namespace hasten::ops {
 
-// products [batch, heads, queries, keys], mask [batch, keys] or undefined.
+// Returns whether the device has a kernel for these products [batch, heads, queries, keys] and this
+// mask [batch, keys], which may be undefined.
 bool fuses_softmax_dropout(const at::Tensor& products, const at::Tensor& mask);
 
-// Returns dropout(softmax(scale products + mask)) in the type of the products, and zeros for a query
-// without a key. With `causal` the queries are the last of the keys. The mask, 0 or -infinity, gets no
-// gradient.
+// Returns dropout(softmax(scale products + mask)) in the type of the products, and zeros for a
+// query without keys. With `causal` the queries are the last positions of the keys. The mask holds
+// 0 or -infinity and gets no gradient.
 at::Tensor softmax_dropout(const at::Tensor& products, const at::Tensor& mask, bool causal,
                            double scale, const DropoutState& dropout);
 

@@ -1,15 +1,16 @@
 // File: ops/step_seeds.h (internal)
-// The seeds of dropout in a step that a graph repeats. A kernel that is given its seed as a number would
-// drop the same elements in every replay, so it reads the seed from a place on the device.
+// The seeds of dropout in a step that a graph repeats. A kernel that gets its seed as a number
+// would drop the same elements in every replay. It therefore reads the seed from a place in device
+// memory.
 //
 //   StepSeeds seeds(device);
 //   { const StepSeeds::Recording recording(seeds); record_step(); }
 //   seeds.draw();      // before each replay: the next seeds of LibTorch's default CPU generator
 //
-// The seeds of a replay are those that the step would draw if it ran without a graph, in the same
-// order. A function that is recomputed draws the seeds of its first run again, and so uses their places.
-// While a step is recorded, the generator moves on as usual; the recording's end sets it back, because a
-// recorded step has not run.
+// A replay uses the seeds that the step would draw if it ran without a graph, in the same order. A
+// function that is recomputed draws the seeds of its first run again, and so uses their places.
+// While a step is recorded, the generator advances as usual. The end of the recording restores its
+// state, because a recorded step has not run.
 //
 // Thread rule: no other thread may draw from the generator while a step is recorded.
 #pragma once
@@ -35,8 +36,8 @@ class StepSeeds {
     Recording& operator=(const Recording&) = delete;
     ~Recording();
 
-    // Throws UsageError "device.graph" if the step has drawn other random numbers from the generator
-    // than seeds: a replay could not draw them.
+    // Throws UsageError "device.graph" if the step has drawn random numbers other than seeds from
+    // the generator, because a replay could not draw them.
     void check_draws() const;
 
    private:
@@ -49,8 +50,8 @@ class StepSeeds {
   // The number of seeds that the step draws.
   std::int64_t count() const { return count_; }
 
-  // Returns the place of a seed that was drawn just now; unset: no step is recorded. Throws UsageError
-  // "device.graph" for more seeds than a step may have.
+  // Returns the place of a seed that was just drawn, or nullopt if no step is being recorded.
+  // Throws UsageError "device.graph" if the step has too many seeds.
   static std::optional<at::Tensor> recorded_place_of(std::int64_t seed);
 
  private:
@@ -58,7 +59,7 @@ class StepSeeds {
 
   const at::Device device_;
   at::Tensor places_;                                         // [kMostSeeds] int64 on the device
-  std::unordered_map<std::int64_t, std::int64_t> number_of_;  // by the seeds of the recorded step
+  std::unordered_map<std::int64_t, std::int64_t> number_of_;  // key: a seed of the recorded step
   std::int64_t count_ = 0;
 };
 

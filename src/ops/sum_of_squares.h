@@ -1,12 +1,12 @@
-// The squared 2-norm of many tensors, summed in double in pieces of fixed size, so that it does not
-// depend on the number of threads. Operator `hasten::sum_of_squares`.
+// The squared 2-norm of many tensors, as the operator `hasten::sum_of_squares`. It is summed in
+// double in pieces of fixed size, so that it does not depend on the number of threads.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace hasten::ops {
 
-// Float CPU tensors without gaps or overlaps.
+// Requires float CPU tensors without gaps or overlaps.
 double sum_of_squares(at::TensorList tensors);
 
 }  // namespace hasten::ops

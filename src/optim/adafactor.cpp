@@ -47,7 +47,8 @@ at::Tensor root_mean_square(const at::Tensor& x) {
   return x.norm() / std::sqrt(static_cast<double>(x.numel()));
 }
 
-// 1 / sqrt of the mean squares of a matrix, from those of its rows and columns.
+// Returns 1 / sqrt of the mean squares of a matrix, estimated from the mean squares of its rows and
+// columns.
 at::Tensor factored_rsqrt(const at::Tensor& rows, const at::Tensor& columns) {
   return (rows / rows.mean(-1, /*keepdim=*/true)).rsqrt_().unsqueeze(-1) *
          columns.unsqueeze(-2).rsqrt();
@@ -67,7 +68,7 @@ std::vector<std::int64_t> Adafactor::state_shape(const std::string& tensor,
   return shape;
 }
 
-// Returns a tensor, because the scale of the parameter is on its device.
+// Returns a tensor, because the scale of the parameter is on the parameter's device.
 at::Tensor Adafactor::learning_rate(const AdafactorOptions& options, const at::Tensor& parameter,
                                     std::int64_t step) {
   const auto steps = static_cast<double>(step);

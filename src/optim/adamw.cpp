@@ -23,8 +23,8 @@ namespace {
 using State = AdamWState;
 using Options = AdamWOptions;
 
-// Maps zeros from the system: pages that nobody writes to take no memory. Has the shape and strides
-// of `like`, which has no gaps or overlaps.
+// Returns zeros that are mapped from the system: pages that nobody writes to take no memory. The
+// tensor has the shape and strides of `like`, which must have no gaps or overlaps.
 at::Tensor lazily_mapped_zeros(const at::Tensor& like, at::ScalarType type) {
   const std::size_t bytes = static_cast<std::size_t>(like.numel()) * c10::elementSize(type);
   // A dry run's tensors have no pages anyway.
@@ -93,23 +93,24 @@ void check_parameter(const at::Tensor& parameter, const Options& options) {
          "keep weights and moments in float and compute in bfloat16 by autocast");
 }
 
-// True if a sparse gradient consists of whole rows, which the kernel for tables requires.
+// Returns true if a sparse gradient consists of whole rows, which the kernel for tables requires.
 bool is_of_rows(const at::Tensor& gradient, const at::Tensor& parameter) {
   return gradient.is_sparse() && gradient.sparse_dim() == 1 &&
          gradient.scalar_type() == parameter.scalar_type() && parameter.device().is_cpu() &&
          parameter.is_contiguous();
 }
 
-// Returns a number on a device. A GPU's is written by a kernel, because a copy would wait for the GPU.
-// Elsewhere it is copied: a compiler would make a program of its own for each number.
+// Returns a number on a device. On a GPU a kernel writes it, because a copy would wait for the GPU.
+// On a device that compiles its programs it is copied, because each number in a program would need
+// a new one.
 at::Tensor number_on(at::Device device, float number) {
   if (device_of(device).traits().needs_static_shapes)
     return at::scalar_tensor(number, at::kFloat).to(device);
   return at::full({}, number, at::TensorOptions(device).dtype(at::kFloat));
 }
 
-// Returns the parameters' step counts, which the kernel only reads: one tensor for each different
-// count, usually one.
+// Returns the step counts of the parameters, which the kernel only reads. Equal counts share one
+// tensor, so there is usually only one.
 std::vector<at::Tensor> counts_on(at::Device device, const std::vector<float>& steps) {
   std::map<float, at::Tensor> of;
   std::vector<at::Tensor> counts;
@@ -134,10 +135,10 @@ ops::AdamWStep step_of(const Options& options, double gradient_scale) {
 
 }  // namespace
 
-// The rows of a table that have had a gradient. Valid until something else, such as a loaded
-// checkpoint, writes to the moments.
+// The rows of a table that have had a gradient. The list is valid until something else, such as a
+// loaded checkpoint, writes to the moments.
 struct AdamW::TouchedRows {
-  // Recognizes whether a tensor is still the same one, with the same content.
+  // Checks whether a tensor is still the same one, with the same content.
   class Unchanged {
    public:
     explicit Unchanged(const at::Tensor& x)
@@ -176,7 +177,8 @@ AdamW::AdamW(const std::vector<torch::optim::OptimizerParamGroup>& groups, Optio
   for (auto& group : param_groups()) check_group(group);
 }
 
-// A group may have been added, and options or parameters changed, since the last step.
+// Checks a group before each step: since the last step it may have been added, or its options or
+// parameters may have changed.
 void AdamW::check_group(torch::optim::OptimizerParamGroup& group) {
   if (dynamic_cast<const Options*>(&group.options()) == nullptr) {
     Options own = static_cast<const Options&>(defaults());
@@ -253,7 +255,7 @@ AdamW::Entry AdamW::entry_of(const at::Tensor& parameter, std::int64_t place,
   const auto fits = [&](const at::Tensor& moment) {
     return moment.scalar_type() == options.state_dtype() && have_same_layout(values, moment);
   };
-  if (!fits(state.exp_avg()) || !fits(state.exp_avg_sq())) {  // a checkpoint's may differ
+  if (!fits(state.exp_avg()) || !fits(state.exp_avg_sq())) {  // as after loading a checkpoint
     state.exp_avg(with_layout_of(values, state.exp_avg(), options.state_dtype()));
     state.exp_avg_sq(with_layout_of(values, state.exp_avg_sq(), options.state_dtype()));
   }
@@ -313,7 +315,7 @@ void AdamW::step_on_device(const std::vector<Entry>& entries, const Options& opt
     entry.state->step(entry.state->step() + 1);
     steps.push_back(static_cast<float>(entry.state->step()));
   }
-  // A rate in a tensor is in float, and a step has the same bits with both.
+  // Rounds the rate to float, as a rate in a tensor is, so that a step has the same bits with both.
   const auto rate = static_cast<double>(static_cast<float>(options.lr()));
   run_fused(entries, counts_on(entries[0].parameter.device(), steps), rate, options);
 }

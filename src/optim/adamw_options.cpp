@@ -50,7 +50,7 @@ std::unique_ptr<torch::optim::OptimizerOptions> AdamWOptions::clone() const {
 
 void AdamWOptions::serialize(torch::serialize::InputArchive& archive) {
   torch::optim::AdamWOptions::serialize(archive);
-  c10::IValue value;  // earlier versions, and LibTorch, write none of these
+  c10::IValue value;  // absent in archives of earlier versions and of LibTorch
   if (archive.try_read("state_dtype", value)) state_dtype(value.toScalarType());
   if (archive.try_read("stochastic_rounding", value)) stochastic_rounding(value.toBool());
   if (archive.try_read("rounding_seed", value)) rounding_seed(value.toInt());

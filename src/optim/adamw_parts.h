@@ -21,22 +21,22 @@ inline bool is_float_or_bfloat16(at::ScalarType type) {
   return type == at::kFloat || type == at::kBFloat16;
 }
 
-// A parameter's four tensors. All but a sparse gradient's rows have the same strides, without
-// gaps or overlaps.
+// The four tensors of a parameter. All of them have the same strides, without gaps or overlaps,
+// except for the rows of a sparse gradient.
 struct AdamW::Entry {
   at::Tensor parameter;
   at::Tensor values;  // the parameter, or a contiguous copy if it has gaps or overlaps
   at::Tensor gradient;
   AdamWState* state;
   bool fresh;         // the moments are new: zero everywhere
-  std::int64_t seed;  // for its random numbers, which round
+  std::int64_t seed;  // of the random numbers for rounding
 
   void write_back() const {
     if (!values.is_same(parameter)) parameter.copy_(values);
   }
 };
 
-// A step of the parameters that have moments, whose learning rate and counts are tensors.
+// A step of the parameters that have moments. Its learning rate and step counts are tensors.
 class AdamW::Repeated final : public RepeatedStep {
  public:
   explicit Repeated(AdamW& optimizer);
@@ -51,22 +51,23 @@ class AdamW::Repeated final : public RepeatedStep {
   void count();
 
  private:
-  // The options that the kernel takes as numbers: betas, eps, weight_decay, amsgrad and state_dtype.
+  // The options that the kernel takes as numbers: betas, eps, weight_decay, amsgrad and
+  // state_dtype.
   using FixedNumbers = std::tuple<std::tuple<double, double>, double, double, bool, at::ScalarType>;
   static FixedNumbers fixed_numbers_of(const AdamWOptions& options);
 
   struct Member {
     at::Tensor parameter, exp_avg, exp_avg_sq;
     const void* data;    // the parameter's address
-    std::int64_t place;  // its number, counted over all groups
-    std::int64_t step;   // its count when this object was made
+    std::int64_t place;  // its index among the parameters of all groups
+    std::int64_t step;   // its step count when this object was made
     // False if it had no gradient in the step that was recorded.
     bool is_stepped = true;
   };
   struct Group {
     at::Tensor rate;
     FixedNumbers numbers;
-    std::map<std::int64_t, at::Tensor> counts;  // by the count when this object was made
+    std::map<std::int64_t, at::Tensor> counts;  // key: the count when this object was made
     std::vector<Member> members;
   };
 
@@ -75,8 +76,8 @@ class AdamW::Repeated final : public RepeatedStep {
                  std::int64_t& place);
   void run_group(Group& group, const torch::optim::OptimizerParamGroup& of,
                  const AdamWOptions& options);
-  // Returns the counts of a group by those of its recording. Unset if parameters that share a tensor for
-  // their count have different ones by now.
+  // Returns the current step counts of a group, with the recorded counts as keys. Returns nullopt
+  // if parameters that share a count tensor now have different counts.
   std::optional<std::map<std::int64_t, std::int64_t>> steps_of(const Group& group) const;
   bool is_unchanged(const Member& member) const;
 

@@ -38,7 +38,7 @@ double alpha_at(const AdEMAMixOptions& options, double step) {
   return std::min(step * options.alpha() / static_cast<double>(options.t_alpha()), options.alpha());
 }
 
-// The half-life of the slow mean grows linearly from that of the fast one.
+// The half-life of the slow mean grows linearly from the half-life of the fast one.
 double beta3_at(const AdEMAMixOptions& options, double step) {
   if (options.t_beta3() == 0) return options.beta3();
   const double fast = std::log(std::get<0>(options.betas())), slow = std::log(options.beta3()),

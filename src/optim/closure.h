@@ -11,7 +11,8 @@
 
 namespace hasten {
 
-// Calls the closure with gradients on. Returns its loss; an undefined tensor without a closure.
+// Calls the closure with gradients enabled. Returns its loss, or an undefined tensor if there is no
+// closure.
 inline at::Tensor call_closure(const torch::optim::Optimizer::LossClosure& closure) {
   if (!closure) return {};
   const at::AutoGradMode with_grad(true);

@@ -1,6 +1,5 @@
-// Sorts and merges the rows of a sparse gradient. Autograd forgets that a stored gradient
-// is coalesced, and LibTorch's coalesce() would sort and copy it again; checking takes no
-// time in comparison.
+// Sorts and merges the rows of a sparse gradient. Autograd forgets that a stored gradient is
+// coalesced, and LibTorch's coalesce() would sort and copy it again. A check takes much less time.
 #pragma once
 
 #include <torch/torch.h>

@@ -1,7 +1,7 @@
 // File: optim/distinct.h (internal)
-// Removes repetitions from lists of tensors. LibTorch's parameters() lists a tensor or module that
-// is registered under two names twice, Python's once; such a tensor would be multiplied, counted
-// or stepped twice.
+// Removes repetitions from lists of tensors. If a tensor or module is registered under two names,
+// LibTorch's parameters() lists it twice and Python's lists it once. Such a tensor would be
+// multiplied, counted or stepped twice.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,8 +13,8 @@ namespace hasten {
 
 using TensorSet = std::unordered_set<const c10::TensorImpl*>;
 
-// Returns the tensors that are not in `seen`, in order, and adds them to it. With one set for
-// several lists, each tensor stays in the first list that has it.
+// Returns the tensors that are not in `seen`, in order, and adds them to it. If several lists use
+// one set, each tensor stays in the first list that has it.
 inline std::vector<at::Tensor> distinct(const std::vector<at::Tensor>& tensors, TensorSet& seen) {
   std::vector<at::Tensor> once;
   once.reserve(tensors.size());

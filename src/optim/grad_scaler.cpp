@@ -51,7 +51,7 @@ double number_in(const TensorDict& state, const char* name) {
   return one_in(state, name).item<double>();
 }
 
-// Returns a whole number that is at least 0.
+// Reads a whole number of at least 0.
 std::int64_t count_in(const TensorDict& state, const char* name) {
   const double number = number_in(state, name);
   if (number >= 0 && number < 9e15 && number == std::floor(number))

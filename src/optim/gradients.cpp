@@ -15,7 +15,7 @@
 namespace hasten {
 namespace {
 
-// Returns a gradient's values; repeated rows of a sparse one are summed.
+// Returns the values of a gradient. In a sparse gradient, repeated rows are summed first.
 at::Tensor values_of(const at::Tensor& gradient) {
   return gradient.is_sparse() ? coalesced(gradient).values() : gradient;
 }
@@ -24,7 +24,8 @@ bool is_plain(const at::Tensor& x) {
   return x.device().is_cpu() && x.scalar_type() == at::kFloat && x.is_non_overlapping_and_dense();
 }
 
-// Returns one tensor, and makes no copies of the gradients' size. The norms are summed in `type`.
+// Returns the norm as one tensor, without copies of the size of the gradients. The norms are summed
+// in `type`.
 at::Tensor norm_of_norms(const std::vector<at::Tensor>& gradients, double norm_type,
                          at::ScalarType type) {
   std::map<at::ScalarType, std::vector<at::Tensor>> by_type;

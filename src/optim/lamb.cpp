@@ -25,7 +25,7 @@ void LambOptions::visit(OptionVisitor& option) {
 
 namespace {
 
-// The norm of the parameter over that of its update; 1 if one of them is 0.
+// Returns the norm of the parameter divided by the norm of its update, or 1 if one of them is 0.
 at::Tensor trust_ratio(const at::Tensor& parameter, const at::Tensor& update, bool clips) {
   const at::Tensor of_parameter = parameter.norm(), of_update = update.norm();
   const at::Tensor is_usable = (of_parameter > 0).logical_and_(of_update > 0);

@@ -103,7 +103,7 @@ at::Tensor LossScale::unscale(const std::vector<at::Tensor>& parameters) const {
   return bad.defined() ? bad.eq(0) : at::Tensor();
 }
 
-// The rule of at::_amp_update_scale_, in the same type.
+// Follows the rule of at::_amp_update_scale_, in the same type.
 void LossScale::update(bool finite) {
   if (!finite) {
     scale_ = static_cast<float>(static_cast<double>(scale_) * options_.backoff_factor);

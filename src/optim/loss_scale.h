@@ -1,14 +1,14 @@
 // File: optim/loss_scale.h (internal)
-// The number by which a loss is multiplied for training in float16, and the rule by which it changes.
-// GradScaler and the Accelerator share it.
+// The factor of a loss for training in float16, and the rule by which it changes. GradScaler and
+// the Accelerator share it.
 //
 //   LossScale scale(GradScalerKwargs{});
 //   scale.times(loss).backward();
 //   const at::Tensor finite = scale.unscale(parameters);
 //   scale.update(finite.item<bool>());
 //
-// The scale is a number of the host: a step reads whether the gradients are finite anyway, and a
-// dry run, whose tensors have no values, then knows it too. Thread rule: one thread at a time.
+// The scale is a number on the host. A step reads whether the gradients are finite anyway, and a
+// dry run, where tensors have no values, still knows the scale. Thread rule: one thread at a time.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -31,17 +31,18 @@ class LossScale {
   // The number of updates without a skipped step since the scale last changed.
   std::int64_t growth_tracker() const { return growth_tracker_; }
   void set_growth_tracker(std::int64_t updates) { growth_tracker_ = updates; }
-  // Begins again with init_scale.
+  // Starts again with init_scale.
   void reset();
   const GradScalerKwargs& options() const { return options_; }
-  // Throws as the constructor does, and changes nothing then.
+  // Throws as the constructor does. If it throws, nothing has changed.
   void set_options(const GradScalerKwargs& options);
 
-  // Returns the loss times the scale; a loss of 16 bits, in which that might overflow, in float.
+  // Returns the loss times the scale. A loss of 16 bits is converted to float, because the product
+  // might overflow.
   at::Tensor times(const at::Tensor& loss) const;
-  // Divides the gradients of these parameters by the scale. Returns a tensor of one number, true if
-  // all of them were finite; undefined if there are no gradients. Throws UsageError
-  // "optim.fp16-gradient".
+  // Divides the gradients of these parameters by the scale. Returns a tensor with one number, which
+  // is true if all gradients were finite. Returns an undefined tensor if there are no gradients.
+  // Throws UsageError "optim.fp16-gradient".
   at::Tensor unscale(const std::vector<at::Tensor>& parameters) const;
   // Changes the scale after a step, or after one that was skipped. Throws DivergedError
   // "optim.loss-scale".

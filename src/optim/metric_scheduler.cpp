@@ -18,7 +18,7 @@ struct MetricRules {
   double factor, patience, threshold, cooldown, min_lr, eps;
 };
 
-// Counters are doubles, so that a state is a map of doubles.
+// The counters are doubles, so that the state is a map of doubles.
 class PlateauScheduler : public MetricScheduler {
  public:
   PlateauScheduler(torch::optim::Optimizer& optimizer, const MetricRules& rules)
@@ -85,7 +85,7 @@ class PlateauScheduler : public MetricScheduler {
 
 struct GreedyRules {
   double max_lr, warmup, reset_start;
-  std::size_t window;  // 0: no smoothing
+  std::size_t window;  // 0 means no smoothing
 };
 
 class GreedyScheduler : public PlateauScheduler {
@@ -196,7 +196,7 @@ class MetricKwargs {
     if (!(value >= 0)) refuse(str(name, " ", value), "a number of at least 0");
     return value;
   }
-  // True for `yes`, false for `no`.
+  // Returns true for `yes` and false for `no`.
   bool choice(const std::string& name, const std::string& fallback, const std::string& yes,
               const std::string& no) const {
     const std::string word = kwargs_.text(name, fallback);

@@ -1,5 +1,5 @@
 // File: optim/moments.h (internal)
-// The steps that the optimizers of Adam's family have in common.
+// The parts of a step that the optimizers of Adam's family have in common.
 //
 //   const auto [means, squares] = update_moments(entries, entries.gradients, beta1, beta2);
 //
@@ -38,8 +38,8 @@ Moments update_moments(const Entries& entries, const std::vector<at::Tensor>& gr
           .exp_avg_sqs = update_second_moments(entries, gradients, beta2)};
 }
 
-// Decays the parameters if the options decouple it, and returns the gradients, to which the decay
-// is added otherwise.
+// Applies weight decay. If the options decouple it, decays the parameters and returns the gradients
+// unchanged. Otherwise returns the gradients with the decay added.
 template <class Options, class Entries>
 std::vector<at::Tensor> decayed_gradients(const Options& options, const Entries& entries) {
   if (options.decoupled_weight_decay()) entries.decay(options);

@@ -1,4 +1,4 @@
-// The steps of quantized_moments.h on devices that have no kernel of hasten for them.
+// The steps of quantized_moments.h on devices for which hasten has no kernels.
 #include <cmath>
 
 #include "ops/codebook.h"
@@ -14,7 +14,7 @@ at::Tensor on(at::Device device, const float* numbers, std::int64_t count) {
   return at::from_blob(const_cast<float*>(numbers), {count}, at::kFloat).clone().to(device);
 }
 
-// Makes parameter * decay + size * update, rounded once.
+// Sets the parameter to parameter * decay + size * update, and rounds once.
 void step_parameter(const at::Tensor& parameter, double decay, const at::Tensor& update,
                     double size) {
   const at::Tensor numbers = parameter.to(at::kFloat);
@@ -22,7 +22,7 @@ void step_parameter(const at::Tensor& parameter, double decay, const at::Tensor&
   if (!numbers.is_same(parameter)) parameter.copy_(numbers);
 }
 
-// Calls body(rows of whole blocks, their scales) and again for a last block that is shorter.
+// Calls body(rows of whole blocks, their scales), and then again for a last block that is shorter.
 template <class Body>
 void for_block_rows(const at::Tensor& numbers, const at::Tensor& scales, Body body) {
   const std::int64_t count = numbers.numel(), whole = count / kBlock;
@@ -68,7 +68,7 @@ const MomentsOnDevice::Map& MomentsOnDevice::map_on(at::Device device, bool has_
   return map;
 }
 
-// Returns numbers that the step changes: the moment's own if it is in float.
+// Returns numbers that the step can change: the moment's own if it is in float, else a copy.
 at::Tensor MomentsOnDevice::decoded(const ops::Moments& moment, std::int64_t first,
                                     std::int64_t count, bool has_sign) {
   const at::Tensor given = stretch_of(moment.numbers[0], first, count);

@@ -34,7 +34,7 @@ void MuonAdamWOptions::visit(OptionVisitor& option) {
   option("eps", eps_);
 }
 
-// Checks every group, because a step of one group must not precede the refusal of another.
+// Checks every group first, so that no group is stepped if another one is refused.
 void MuonAdamW::check_step() const {
   for (const auto& group : param_groups()) {
     const auto* const options = dynamic_cast<const MuonAdamWOptions*>(&group.options());

@@ -1,5 +1,5 @@
 // File: optim/muon_step.h (internal)
-// The step of Muon for the matrices of a group, which Muon and MuonAdamW make.
+// The step of Muon for the matrices of a group. Muon and MuonAdamW share it.
 //
 //   muon_step(options, entries);
 //
@@ -27,7 +27,7 @@ inline void check_is_matrix(const char* optimizer, const at::Tensor& parameter) 
                     .hint = "give other parameters to another optimizer, such as hasten::AdamW"});
 }
 
-// Brings the singular values of a matrix near 1 by a quintic iteration of Newton and Schulz.
+// Brings the singular values of a matrix close to 1 with a quintic Newton-Schulz iteration.
 inline at::Tensor nearly_orthogonal(const at::Tensor& matrix, const MuonOptions& options) {
   const double a = options.ns_coefficients()[0], b = options.ns_coefficients()[1],
                c = options.ns_coefficients()[2];

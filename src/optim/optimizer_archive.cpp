@@ -60,7 +60,7 @@ void read_groups(InputArchive& archive, torch::optim::Optimizer& optimizer, cons
       c10::IValue key;
       group.read(str("params/", n), key);
       const auto found = saved.find(saved_address(key.toStringRef(), name));
-      // The first place of a parameter that is listed twice has taken its state.
+      // If a parameter is listed twice, its first place has taken the state.
       if (found == saved.end() || found->second == nullptr) continue;
       states[parameters[n].unsafeGetTensorImpl()] = std::move(found->second);
     }

@@ -5,8 +5,8 @@
 //
 // Unlike LibTorch's function it changes nothing if it refuses the archive, and a parameter that is
 // listed twice (a tied weight) keeps its state. Parameters without a state in the archive have none
-// afterwards. Throws DataError "optim.group-count" and "optim.parameter-key", and what `check_options` throws. Thread rule: that
-// of the optimizer.
+// afterwards. Throws DataError "optim.group-count" and "optim.parameter-key", and the exceptions of
+// `check_options`. Thread rule: that of the optimizer.
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -23,11 +23,12 @@ using SavedOptimizerStates =
     ska::flat_hash_map<void*, std::unique_ptr<torch::optim::OptimizerParamState>>;
 using OptionsCheck = std::function<void(const torch::optim::OptimizerOptions&)>;
 
-// Reads the address that a parameter had when it was saved, which names it in the archive.
+// Reads the address that a parameter had when it was saved. The archive uses it as the parameter's
+// name.
 void* saved_address(const std::string& key, const char* optimizer);
 
-// Gives the optimizer these states, by the addresses that its parameters had, and the options in the
-// archive.
+// Sets the states of the optimizer, which have the saved addresses of the parameters as keys, and
+// reads the options from the archive.
 void read_groups(torch::serialize::InputArchive& archive, torch::optim::Optimizer& optimizer,
                  const char* name, SavedOptimizerStates saved, const OptionsCheck& check_options);
 

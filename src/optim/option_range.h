@@ -24,7 +24,7 @@ void require_option(bool holds, const char* optimizer, const char* option, const
       {.what = str(optimizer, ", option ", option), .got = str(value), .expected = expected});
 }
 
-// Written so that NaN fails, too.
+// The comparison is written so that NaN fails too.
 inline void require_at_least_0(const char* optimizer, const char* option, double value) {
   require_option(value >= 0, optimizer, option, value, "at least 0");
 }

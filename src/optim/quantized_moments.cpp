@@ -8,8 +8,8 @@
 namespace hasten {
 namespace {
 
-// Returns a tensor of the state, zeros in the first step. One that was loaded may be on another device
-// or have gaps, which the kernels do not know.
+// Returns a tensor of the state. In the first step it is zeros. A loaded tensor may be on another
+// device or have gaps, which the kernels do not support.
 at::Tensor state_tensor(const char* optimizer, const std::string& name, ParamState& state,
                         at::IntArrayRef shape, const at::TensorOptions& options) {
   at::Tensor& value = state.tensors[name];

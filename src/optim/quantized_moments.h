@@ -1,12 +1,13 @@
 // File: optim/quantized_moments.h (internal)
-// The moments of 8 bits of AdamW8bit and Lion8bit, which their parameters' states keep.
+// The 8-bit moments of AdamW8bit and Lion8bit. The states of the parameters hold them.
 //
 //   const bool quantizes = is_quantized(parameter, options);
 //   ops::Moments means;
 //   add_moment(means, "AdamW8bit", "exp_avg", parameter, *state, quantizes);
 //
-// A state has a tensor of the moment's name, of the parameter's shape: uint8 codes or floats. With
-// codes it has another one, "..._scale". Thread rule: that of the optimizer.
+// A state has a tensor with the name of the moment and the shape of the parameter. It holds uint8
+// codes or floats. With codes, a second tensor, "..._scale", holds the scales. Thread rule: that of
+// the optimizer.
 #pragma once
 
 #include <torch/torch.h>
@@ -30,8 +31,8 @@ bool is_quantized(const at::Tensor& parameter, const Options& options) {
   return options.bits() == 8 && parameter.numel() >= options.min_8bit_size();
 }
 
-// Adds a moment of the state, which is new in the first step. Throws DataError
-// "optim.incomplete-state" if it does not have the form that the options ask for.
+// Adds a moment of the state, which is created in the first step. Throws DataError
+// "optim.incomplete-state" if it does not have the form that the options require.
 void add_moment(ops::Moments& moments, const char* optimizer, const std::string& name,
                 const at::Tensor& parameter, ParamState& state, bool quantizes);
 
@@ -48,11 +49,11 @@ struct MomentEntry {
   }
 };
 
-// The same steps on other devices than the CPU, one parameter at a time and of LibTorch's operators.
-// They process a stretch of elements at a time, so that the decoded numbers take little memory.
+// The same steps on devices other than the CPU, with LibTorch's operators, one parameter at a time.
+// They process one range of elements at a time, so that the decoded numbers take little memory.
 class MomentsOnDevice {
  public:
-  // Multiplies the gradient by `scale` and not by the factor in `how`.
+  // Multiplies the gradient by `scale` instead of the factor in `how`.
   void adamw(const MomentEntry& entry, const ops::Moments& exp_avg, const ops::Moments& exp_avg_sq,
              std::int64_t step, const ops::AdamWStep& how, const GradientScale& scale);
   void lion(const MomentEntry& entry, const ops::Moments& exp_avg, const ops::LionStep& how);

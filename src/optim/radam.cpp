@@ -23,8 +23,8 @@ void RAdamOptions::visit(OptionVisitor& option) {
 
 namespace {
 
-// The factor on a step of Adam after this many steps, which grows towards 1; unset while the second
-// moment has seen too few gradients.
+// Returns the factor of Adam's step after this many steps, which grows towards 1. Returns nullopt
+// while the second moment has seen too few gradients.
 std::optional<double> rectification(double beta2, double step) {
   const double power = std::pow(beta2, step), longest = 2 / (1 - beta2) - 1,
                length = longest - 2 * step * power / (1 - power);

@@ -24,12 +24,12 @@ void visit_averaging(OptionVisitor& option, Averaging& averaging) {
   option("weight_lr_power", averaging.weight_lr_power);
 }
 
-// The learning rate of a step, and the share that its weights have in the mean.
+// The learning rate of a step, and the share of its weights in the mean.
 struct AveragedStep {
   double lr, share;
 };
 
-// The sum of the weights so far is a part of the states, so that a run resumes with it.
+// The sum of the averaging weights so far is stored in the states, so that a resumed run has it.
 AveragedStep next_step(const ParamGroupOptions& options, const Averaging& averaging,
                        std::int64_t step, const std::vector<ParamState*>& states) {
   const auto k = static_cast<double>(step), warmup = static_cast<double>(averaging.warmup_steps);
@@ -137,7 +137,7 @@ void ScheduleFree<Options>::update(const Options& options,
   } else {
     updates = entries.gradients_with(options.weight_decay());
   }
-  // Moves the weights to train without computing the mean.
+  // Moves the trained weights directly, without computing the mean.
   at::_foreach_lerp_(entries.parameters, zs, step.share);
   at::_foreach_add_(entries.parameters, updates,
                     step.lr * (options.interpolation() * (1 - step.share) - 1));

@@ -1,6 +1,6 @@
 // File: optim/schedule_keys.h (internal)
-// Checks the keyword arguments of a schedule. Its keys are those of lr_scheduler_kwargs in the table
-// of options/kwarg_rules.h, so a new key is a row of that table.
+// Checks the keyword arguments of a schedule. The keys are the lr_scheduler_kwargs in the table of
+// options/kwarg_rules.h, so a new key is a row of that table.
 //
 //   check_schedule_keys(SchedulerType::cosine, {{"num_cycles", 0.5}});
 //
@@ -15,7 +15,7 @@
 namespace hasten {
 
 [[noreturn]] void refuse_schedule_kwargs(SchedulerType type, std::string got, std::string expected);
-// Throws if the schedule does not take one of the keys.
+// Throws if the schedule does not have one of the keys.
 void check_schedule_keys(SchedulerType type, const Kwargs& kwargs);
 
 }  // namespace hasten

@@ -17,8 +17,8 @@ namespace {
 using Factor = std::function<double(std::int64_t)>;
 constexpr double kPi = std::numbers::pi;
 
-// A linear warm-up from 0, then `after(progress)`. Progress goes from 0 to 1, and beyond if
-// training goes on.
+// A linear warm-up from 0, then `after(progress)`. Progress grows from 0 to 1, and beyond 1 if
+// training continues.
 Factor warmed_up(double warmup, double total, std::function<double(double)> after) {
   return [=, after = std::move(after)](std::int64_t step) {
     const auto s = static_cast<double>(step);
@@ -31,7 +31,7 @@ double half_wave(double cycles, double progress) {
   return 0.5 * (1 + std::cos(kPi * cycles * 2 * progress));
 }
 
-// Returns min_lr as a share of the base rate, whichever kwarg gives it.
+// Returns min_lr as a share of the base rate, from whichever kwarg sets it.
 double least_share(SchedulerType type, const Kwargs& kwargs, double base_lr) {
   if (kwargs.has("min_lr") == kwargs.has("min_lr_rate"))
     refuse_schedule_kwargs(type, kwargs.has("min_lr") ? "both min_lr and min_lr_rate" : "neither",
@@ -82,14 +82,14 @@ Factor cosine_warmup_with_min_lr(const SchedulerOptions& options, double base_lr
   };
 }
 
-// The shapes of warmup_stable_decay. Rises from 0 to 1 with progress from 0 to 1.
+// The warm-up of warmup_stable_decay, from 0 to 1 as progress goes from 0 to 1.
 double rise(const std::string& shape, double progress) {
   if (shape == "linear") return progress;
   if (shape == "cosine") return 0.5 * (1 - std::cos(kPi * progress));
   return 1 - std::sqrt(1 - progress);
 }
 
-// Falls from 1 to 0; the cosine does so with `cycles` 0.5.
+// The decay of warmup_stable_decay, from 1 to 0; a cosine ends at 0 if `cycles` is 0.5.
 double fall(const std::string& shape, double progress, double cycles) {
   if (shape == "linear") return 1 - progress;
   if (shape == "cosine") return half_wave(cycles, progress);

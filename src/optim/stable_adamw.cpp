@@ -25,7 +25,7 @@ void StableAdamWOptions::visit(OptionVisitor& option) {
 void StableAdamW::update(const StableAdamWOptions& options, const Entries& entries) {
   const auto [beta1, beta2] = options.betas();
   const auto step = static_cast<double>(entries.count_together());
-  // The correction of the bias is a part of the decay rate.
+  // The bias correction is part of the decay rate.
   const auto debiased = [step](double beta) {
     return (std::pow(beta, step) - beta) / (std::pow(beta, step) - 1);
   };
@@ -34,7 +34,8 @@ void StableAdamW::update(const StableAdamWOptions& options, const Entries& entri
   const auto [exp_avgs, exp_avg_sqs] = update_moments(entries, entries.gradients, rate1, rate2);
   for (std::size_t i = 0; i < entries.states.size(); ++i) {
     const at::Tensor& parameter = entries.parameters[i];
-    // The root mean square of the gradient over its expected size; above 1 it shortens the step.
+    // The root mean square of the gradient divided by its expected size. A value above 1 shortens
+    // the step.
     const at::Tensor excess =
         entries.gradients[i].square().div_(exp_avg_sqs[i].clamp_min(eps * eps)).mean().sqrt_();
     const at::Tensor lr = excess.clamp_min_(1).reciprocal_().mul_(options.lr());

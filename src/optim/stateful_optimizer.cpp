@@ -169,7 +169,7 @@ at::Tensor StatefulOptimizer::step(LossClosure closure) {
   const torch::NoGradGuard no_grad;
   check_step();
   at::Tensor loss = call_closure(closure);
-  // No state changes before everything is checked: a step that is refused can be made again.
+  // Checks everything before any state changes, so that a refused step can be repeated.
   for (const auto& group : param_groups()) {
     check_group(group);
     check_gradients(group.params());

@@ -5,7 +5,8 @@
 
 namespace hasten {
 
-// Optimizer::zero_grad without its detach_(), which gradients in a reducer's buckets do not allow.
+// Clears the gradients as Optimizer::zero_grad does, but without its detach_(), which gradients in
+// a reducer's buckets do not allow.
 void zero_grad(torch::optim::Optimizer& optimizer, bool set_to_none = true);
 
 }  // namespace hasten

@@ -4,8 +4,8 @@
 //   const TrainingArguments changed = with_changes(arguments, R"({"bf16": true, "optim_args": null})");
 //
 // `changes` is a JSON object; null restores the default of an argument. Throws ConfigError
-// "config.*" for an unknown name or a value out of its range; contradictions between arguments are
-// found by resolved(). Thread rule: pure functions.
+// "config.*" for an unknown name or a value out of its range. resolved() reports contradictions
+// between arguments. Thread rule: pure functions.
 #pragma once
 
 #include <string>

@@ -48,7 +48,7 @@ namespace hasten::config {
 enum class Status {
   supported,
   not_yet,    // Setting it is the error "config.not-supported".
-  refused,    // The same, for a name that hasten has no use for or does otherwise.
+  refused,    // The same error, for a name that hasten does not need or handles differently.
   no_effect,  // Setting it has no effect and gives a notice.
 };
 
@@ -62,8 +62,8 @@ struct Limits {
   bool below = false;
 };
 
-// An earlier name of an option, which is still read, with a notice. A value of `below` or more
-// under that name is an error.
+// An earlier name of an option. It is still read, with a notice. With `below`, a value of `below`
+// or more under that name is an error.
 struct FormerName {
   std::string name;
   std::optional<double> below;
@@ -79,28 +79,28 @@ struct Option {
   std::vector<std::string> choices_not_yet;  // Known words that are not supported yet.
   // Known words that are not supported, each with the word to use instead.
   std::vector<std::pair<std::string, std::string>> choices_refused;
-  // The words to use instead of choices_not_yet; empty: the supported values.
+  // The words to use instead of choices_not_yet. If empty, the message lists the supported values.
   std::string not_yet_hint;
   // Other words for a choice, as {word, choice}: {"true", "all"}.
   std::vector<std::pair<std::string, std::string>> aliases;
   std::vector<FormerName> former_names;
   Limits limits;
   Status status = Status::supported;
-  std::string reason;         // Why it is not supported, or what to use instead.
-  bool keeps_commas = false;  // A list's items are whole words, and flags add to each other.
+  std::string reason;         // Why the option is not supported, or what to use instead.
+  bool keeps_commas = false;  // Commas do not separate items; repeated flags append.
   bool has_field = true;      // False for known names without a member.
   bool optional = false;      // True if the field is a std::optional.
   Value default_value;
   Origin origin;
 
-  // Sets the field. Returns false and leaves the field unchanged if the value has another type or
-  // is none of the choices.
+  // Sets the field. Returns false and leaves the field unchanged if the value has the wrong type or
+  // is not one of the choices.
   std::function<bool(const Value&)> set;
   std::function<Value()> get;
 
   bool is_default() const { return get() == default_value; }
-  // True if a number is finite and within the limits, and if every word of a list is one of the
-  // choices.
+  // Returns true if the value is allowed: a number must be finite and within the limits, and every
+  // word of a list must be one of the choices.
   bool in_limits() const;
   // The allowed values, for messages: "a number above 0", "true or false", "one of no, steps,
   // epoch".
@@ -161,7 +161,7 @@ bool assign(Enum& to, const Value& from) {
   if (found) to = *found;
   return found.has_value();
 }
-// An optional number, flag or choice takes the words "none" and "null" as unset.
+// Returns true for the words "none" and "null", which unset an optional number, flag or choice.
 bool means_unset(const Value& from);
 template <class T>
 bool assign(std::optional<T>& to, const Value& from) {
@@ -225,8 +225,8 @@ Option option_for(std::string name, std::string group, std::string help) {
 
 }  // namespace detail
 
-// Adds the fields of one struct to a table. A returned Option may be modified until the next field
-// is added.
+// Adds the fields of one struct to a table. The returned Option may be modified until the next
+// field is added.
 template <class Struct>
 class Describer {
  public:

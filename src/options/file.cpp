@@ -14,7 +14,7 @@
 namespace hasten::config {
 namespace {
 
-// yaml-cpp takes up to 130 bytes for each byte of a text.
+// Limits the memory of a parse: yaml-cpp needs up to 130 bytes for each byte of a text.
 constexpr std::size_t kMaxFileBytes = 128 << 10;
 
 [[noreturn]] void throw_no_map(const std::string& where) {
@@ -25,14 +25,14 @@ constexpr std::size_t kMaxFileBytes = 128 << 10;
 // --- YAML
 
 // Scalars keep their text, so that `no` stays a word and 1e-5 becomes a number only if an option
-// wants one. No option holds more than a list or a map of scalars. Anything deeper is shown as
-// {...} or [...] and not walked: with aliases it can be endless.
+// needs one. No option holds more than a list or a map of scalars. Deeper values are shown as {...}
+// or [...] and not traversed, because aliases can make them endless.
 std::string scalar(const YAML::Node& node) {
   if (node.IsScalar()) return node.Scalar();
   return node.IsMap() ? "{...}" : node.IsSequence() ? "[...]" : "null";
 }
 
-// `places` receives the lines of a map's keys.
+// Returns the value of a node. `places` receives the lines of a map's keys.
 Value value_in(const YAML::Node& node, const std::string& name, const std::string& where,
                std::map<std::string, std::string>& places) {
   if (node.IsNull()) return std::monostate{};
@@ -58,7 +58,7 @@ Value value_in(const YAML::Node& node, const std::string& name, const std::strin
 
 // --- JSON
 
-// The places of the keys of a JSON text, because its parser reports none.
+// Finds the places of the keys of a JSON text, because the parser does not report them.
 class JsonPlaces {
  public:
   JsonPlaces(const std::string& text, const std::string& name) : text_(text), name_(name) {
@@ -67,8 +67,8 @@ class JsonPlaces {
     }
   }
 
-  // Returns the positions of the keys of the first map that begins at or after `from`; keys that are
-  // written with escapes are missing.
+  // Returns the positions of the keys of the first map that begins at or after `from`. Keys that
+  // are written with escapes are left out.
   std::map<std::string, std::size_t> keys(std::size_t from = 0) const {
     std::map<std::string, std::size_t> positions;
     int depth = 0;
@@ -86,7 +86,8 @@ class JsonPlaces {
     return positions;
   }
 
-  // Returns the file and the line of a key; those of the file's begin if its position is not known.
+  // Returns the file and the line of a key, or the first line of the file if the position is not
+  // known.
   std::string place(const std::map<std::string, std::size_t>& positions,
                     const std::string& key) const {
     const auto found = positions.find(key);

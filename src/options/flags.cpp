@@ -12,9 +12,9 @@ namespace {
 
 bool is_flag(std::string_view word) { return starts_with(word, "--") && word.size() > 2; }
 
-// True if a flag takes the word behind it as its value. A boolean flag may stand alone and takes
-// only a truth value or, if its option may be unset, "none". A flag without an option (null), such
-// as --no_bf16, is read like a boolean one, so that a value behind it is an error.
+// Returns true if a flag takes the word after it as its value. A boolean flag may stand alone. It
+// takes only a truth value or, if its option may be unset, "none". A flag without an option (null),
+// such as --no_bf16, is read like a boolean flag, so that a value after it is an error.
 bool takes_word(const Option* option, const std::string& word) {
   if (option != nullptr && option->kind != Kind::boolean) return true;
   return parse_bool(word) || (option != nullptr && option->optional && detail::means_unset(word));
@@ -132,7 +132,7 @@ class FlagReader {
     assignments_.push_back(as_flag(name, std::move(value)));
   }
 
-  // Adds items to those that the same flag has given before.
+  // Appends items to the earlier items of the same flag.
   void append(const std::string& name, std::vector<std::string> items) {
     for (Assignment& given : assignments_) {
       auto* const before = std::get_if<std::vector<std::string>>(&given.value);

@@ -42,8 +42,8 @@ std::string explanation(const Option& option) {
   return text + " [" + to_text(option.default_value) + "]";
 }
 
-// Breaks the text at spaces into lines of at most `width` columns. `used` columns of the first line
-// are already taken; later lines start at column `margin`.
+// Breaks the text at spaces into lines of at most `width` columns. The first line already has
+// `used` columns of text; later lines start at column `margin`.
 std::string wrapped(const std::string& text, int used, int margin, int width) {
   std::string out;
   int column = used;
@@ -86,7 +86,7 @@ std::string names_of_status(const OptionTable& table, Status status, int width) 
 
 std::string code(const std::string& text) { return "`" + text + "`"; }
 
-// Escapes bars, which would end the cell.
+// Escapes vertical bars, which would end the cell.
 std::string cell(const std::string& text) { return join(split(text, '|'), "\\|"); }
 
 std::string row(const std::vector<std::string>& cells) {
@@ -158,7 +158,7 @@ std::string kwargs(const std::string& title, const std::string& owner,
 
 // --- Values with their origins
 
-// A flag in a map is the text true or false.
+// A boolean in a map becomes the text true or false.
 std::string yaml_scalar_of(const KwargValue& value) {
   const std::string text = value.text();
   const bool is_bare = value.is_number() || text == "true" || text == "false";

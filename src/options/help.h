@@ -8,7 +8,7 @@
 //   const std::vector<config::ResolvedValue> values = config::snapshot(table);
 //
 // Widths are in columns. Thread rule: pure functions, except that terminal_width() asks the
-// terminal. Only lack of memory makes them throw.
+// terminal. They throw only if memory runs out.
 #pragma once
 
 #include <string>

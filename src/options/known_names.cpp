@@ -1,5 +1,5 @@
 // Arguments of Hugging Face Trainer that a configuration may hold but that have no field here. They
-// are refused if ignoring them would change the run, otherwise ignored with a notice.
+// are refused if ignoring them would change the run. Otherwise they are ignored with a notice.
 #include "hasten/base/text.h"
 #include "options/training_rules.h"
 

@@ -27,7 +27,7 @@ constexpr std::string_view kEmbeddingBitsHelp =
 constexpr std::string_view kSmallStatesHelp =
     "Keep the states of parameters with fewer elements in float.";
 
-// A number below 1 that is at least 0, or above it.
+// Returns the rule of a number below 1 that is at least 0 or, with `above`, more than 0.
 KwargRule share(std::string_view owner, std::string_view name, std::string_view default_text,
                 std::string_view help, bool above = false) {
   KwargRule rule{owner, name, default_text, help};
@@ -82,10 +82,10 @@ bool allowed(const KwargRule& rule, const KwargValue& value) {
 
 struct EvaluatedDefaults {
   std::string_view factor, threshold, threshold_mode, min_lr;
-  bool divides = false;  // The schedule also divides by the factor, which then is not 0.
+  bool divides = false;  // The schedule also divides by the factor, which must not be 0.
 };
 
-// The keys that both schedules that follow a metric have.
+// Returns the rules of the keys that both metric-driven schedules have.
 std::vector<KwargRule> evaluated_rules(std::string_view owner, const EvaluatedDefaults& defaults) {
   return {
       {owner,
@@ -95,7 +95,8 @@ std::vector<KwargRule> evaluated_rules(std::string_view owner, const EvaluatedDe
        0,
        false,
        {"min", "max"}},
-      share(owner, "factor", defaults.factor, "Multiply the rate by this number.", defaults.divides),
+      share(owner, "factor", defaults.factor, "Multiply the rate by this number.",
+            defaults.divides),
       {owner, "patience", "10", "Wait for more than this many evaluations without an improvement.",
        0, true},
       {owner, "threshold", defaults.threshold, "Set the least improvement that counts."},
@@ -333,7 +334,7 @@ const std::vector<KwargRule>& recomputation_rules() {
   return rules;
 }
 
-// The keys are those of the Hugging Face Trainer's AcceleratorConfig.
+// Returns the rules of the keys of the Hugging Face Trainer's AcceleratorConfig.
 const std::vector<KwargRule>& sharing_rules() {
   const auto rule = [](std::string_view name, std::string_view default_text, std::string_view help,
                        const std::vector<std::string>& words) {

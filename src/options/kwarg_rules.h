@@ -22,7 +22,7 @@ namespace hasten::config {
 struct KwargRule {
   std::string_view owner;  // a schedule, an optimizer or an argument
   std::string_view name;
-  std::string_view default_text;  // "required", or what applies without the key
+  std::string_view default_text;  // "required", or the value that applies without the key
   std::string_view help;
   double least = 0;                  // a number's lower limit, inclusive
   bool whole = false;                // the number must be whole
@@ -36,8 +36,8 @@ const std::vector<KwargRule>& optimizer_rules();
 const std::vector<KwargRule>& recomputation_rules();
 const std::vector<KwargRule>& sharing_rules();
 
-// Throws for keys that the owner does not take, for values out of their range, and for required
-// keys that are missing. `option` is the argument that holds the keys.
+// Throws for keys that the owner does not have, for values out of their range, and for missing
+// required keys. `option` is the argument that holds the keys.
 void check_kwargs(const std::string& option, std::string_view owner, const Kwargs& kwargs,
                   const std::vector<KwargRule>& rules);
 

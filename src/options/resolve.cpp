@@ -18,8 +18,7 @@ std::string upper(std::string text) {
   return text;
 }
 
-// Names that people know from other programs and that are too far from hasten's names for an edit
-// distance to find.
+// Names from other programs that an edit distance cannot match to hasten's names.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kForeignNames = {{
     {"lr", "learning_rate"},
     {"wd", "weight_decay"},
@@ -39,7 +38,7 @@ std::string key_as_written(const Origin& origin, const std::string& key) {
     case Origin::Source::flag:
       return "--" + key;
     case Origin::Source::environment:
-      // torchrun's variables have names of their own.
+      // torchrun's variables do not follow this pattern.
       return starts_with(origin.where, "PET_") ? origin.where : "HASTEN_" + upper(key);
     default:
       return key;
@@ -91,7 +90,7 @@ const FormerName* former_name(const Option& option, const std::string& key) {
 
 std::string quoted(const Value& value) { return "'" + to_text(value) + "'"; }
 
-// One source may use only one name of an option: with two, it is unclear which is meant.
+// Throws if one source sets an option under two names, because it is unclear which one is meant.
 void check_one_name(const Option& option, const Assignment& first, const Assignment& second) {
   if (first.key == second.key) return;
   throw ConfigError("config.contradiction",
@@ -184,7 +183,8 @@ void apply(Option& option, const Assignment& assignment, std::vector<std::string
   check_former(option, assignment, notices);
 }
 
-// The name of an option in messages: as it was written, or the option's own name if C++ set it.
+// Returns the name of an option for messages: the name as written, or the option's own name if C++
+// code set it.
 std::string display_name(const Option& option) {
   const auto source = option.origin.source;
   const bool written = source != Origin::Source::default_value && source != Origin::Source::derived;

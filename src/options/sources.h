@@ -13,10 +13,11 @@
 //   for (const config::Option& option : table.options())
 //     std::cout << option.name << ": " << config::to_text(option.get()) << '\n';
 //
-// An unknown key is an error in every source, and names the nearest known key. Of several values
-// only the strongest is checked, so a flag can correct a file. Throws ConfigError "config.*" for
-// wrong keys, values and syntax, IoError "io.cannot-read" for a file. Thread rule: pure functions,
-// except for the files that they read and the table that they fill.
+// An unknown key is an error in every source. The error names the nearest known key. If several
+// sources set an option, only the strongest value is checked, so a flag can correct a file. Throws
+// ConfigError "config.*" for wrong keys, values and syntax, and IoError "io.cannot-read" for a file
+// that cannot be read. Thread rule: pure functions, except for the files that they read and the
+// table that they fill.
 #pragma once
 
 #include <map>
@@ -33,14 +34,14 @@ namespace hasten::config {
 
 // One value of one source.
 struct Assignment {
-  std::string key;  // As written, without "--".
+  std::string key;  // The key as written, without "--".
   Value value;
   Origin origin;
   // For a map in a file: the place of each key, such as "train.yaml:4".
   std::map<std::string, std::string> places;
 };
 
-// The assignment of a flag, for a command that passes options on.
+// Returns the assignment of a flag, for a command that passes its options to another program.
 Assignment as_flag(const std::string& name, Value value);
 
 // Parses flags: `--name value`, `--name=value`, `--name a b c` for lists, `--flag`, `--flag false`,
@@ -55,47 +56,48 @@ bool asks_for_help(const std::vector<std::string>& words);
 // nor an option's value, or the word after "--". words.size() if there is none.
 std::size_t operand_index(const OptionTable& table, const std::vector<std::string>& words);
 
-// Returns the text of a configuration file. Throws ConfigError "config.file-too-large" above 128 KiB, and
-// IoError "io.cannot-read".
+// Returns the text of a configuration file. Throws ConfigError "config.file-too-large" if it
+// exceeds 128 KiB, and IoError "io.cannot-read".
 HASTEN_INTERNAL_API std::string read_configuration(const std::string& path);
-// Reads a file of at most 128 KiB, JSON if its name ends in .json, otherwise YAML: one map from names
-// to values. null leaves the default.
+// Reads a file of at most 128 KiB, as JSON if its name ends in .json and otherwise as YAML. It must
+// hold one map from names to values. A null keeps the default.
 HASTEN_INTERNAL_API std::vector<Assignment> read_file(const std::string& path);
-// The same for a text; `name` stands for it in messages.
+// The same for a text. Messages call it `name`.
 std::vector<Assignment> read_yaml(const std::string& text, const std::string& name);
 std::vector<Assignment> read_json(const std::string& text, const std::string& name);
 
-// The files that --config_file names; without the flag, those that HASTEN_CONFIG_FILE names.
+// Returns the files that --config_file names or, without the flag, the files that
+// HASTEN_CONFIG_FILE names.
 std::vector<std::string> config_files(const std::vector<Assignment>& flags,
                                       const std::vector<Assignment>& variables);
 
-// Reads the variables HASTEN_<NAME>; an empty one counts as unset. `others` are variables with
-// another purpose. An unknown variable is an error if its name is near a known one, otherwise a
-// notice.
+// Reads the variables HASTEN_<NAME>. An empty variable counts as unset. `others` are variables with
+// a different purpose. An unknown variable is an error if its name is similar to a known one;
+// otherwise it gives a notice.
 std::vector<Assignment> read_environment(const OptionTable& table, const Environment& environment,
                                          const std::vector<std::string>& others,
                                          std::vector<std::string>& notices);
 
-// Variables HASTEN_* that are not options of any command: those of the build, the tests, the
-// anatomy and the launcher.
+// Returns the variables HASTEN_* that are not options of any command. The build, the tests, the
+// anatomy and the launcher use them.
 const std::vector<std::string>& internal_variables();
 
-// --- Errors that all sources share, so that a flag, a file and a variable report the same problem
-// in the same words
+// --- Errors that all sources share. A flag, a file and a variable report the same problem in the
+// same words.
 
 // The key as its source writes it: "--seed", "HASTEN_SEED", "seed".
 std::string key_as_written(const Origin& origin, const std::string& key);
 // The key with its place: "--seed", "HASTEN_SEED", "train.yaml:3: seed".
 std::string key_with_place(const Origin& origin, const std::string& key);
 
-// Returns the known name that is closest to a key, or the one meant by a name from another program
-// ("lr", "epochs"). Returns nothing if no name is close.
+// Returns the known name that is closest to a key, or hasten's name for a name from another program
+// ("lr", "epochs"). Returns nullopt if no name is close.
 std::optional<std::string> suggestion(const OptionTable& table, const std::string& key);
 
 [[noreturn]] void throw_unknown(const OptionTable& table, const std::string& key,
                                 const Origin& origin);
-// The errors for values that contradict each other and for a value that is missing. They are inline
-// so that the fuzzers need not link the option engine.
+// The errors for contradictory values and for a missing value. They are inline so that the fuzzers
+// do not have to link the option engine.
 [[noreturn]] inline void throw_conflict(const std::string& what, const std::string& hint) {
   throw ConfigError("config.contradiction", {.what = what, .hint = hint});
 }
@@ -118,8 +120,8 @@ std::vector<Assignment> flags_of(const OptionTable& table, const std::vector<Ass
 // Applies the flags of a command that has no other source, and refuses unsupported ones.
 void apply_flags(OptionTable& table, const std::vector<Assignment>& flags);
 
-// Check values that C++ code has set: the limits, and options that are set though they are not
-// supported. Call both once all values are final.
+// These two functions check values that C++ code has set. The first checks the limits; the second
+// refuses options that are set but not supported. Call both when all values are final.
 void check_limits(const OptionTable& table);
 void check_status(const OptionTable& table, std::vector<std::string>& notices);
 

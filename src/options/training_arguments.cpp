@@ -12,8 +12,8 @@ namespace hasten {
 namespace config {
 namespace {
 
-// Turns the words for no checkpoint, as Python or C++ writes them, into an empty text, and those
-// for the newest one into "true".
+// Turns the words that mean no checkpoint, in Python or C++, into an empty text, and the words that
+// mean the newest checkpoint into "true".
 std::string checkpoint(const std::string& text) {
   const std::string word = lower(text);
   if (word == "false" || word == "none") return "";
@@ -88,7 +88,8 @@ void validate(const TrainingArguments& arguments) {
   config::OptionTable table;
   describe(table, copy);
   config::check_limits(table);
-  // Checked before the status, so that fp16 together with bf16 is reported as a contradiction.
+  // Runs before the check of the status, so that fp16 together with bf16 is reported as a
+  // contradiction.
   config::check_contradictions(arguments);
   std::vector<std::string> notices;
   config::check_status(table, notices);

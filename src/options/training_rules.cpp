@@ -1,5 +1,5 @@
-// Checks training arguments that are each in range but contradict each other or cannot mean what
-// was intended.
+// Checks training arguments that are each in range, but contradict each other or cannot have the
+// intended effect.
 #include "options/training_rules.h"
 
 #include <algorithm>
@@ -117,7 +117,8 @@ void check_sharing(const TrainingArguments& arguments) {
   throw ConfigError("config.out-of-range", {.what = what, .got = got, .expected = expected});
 }
 
-// From 1 on, steps are whole; below 1 they are a share of all steps. 0 steps would never be due.
+// A value of 1 or more is a whole number of steps. A value below 1 is a share of all steps. 0 steps
+// would never be due.
 void check_steps(const char* name, double steps) {
   if (steps > 0 && (steps < 1 || steps == std::floor(steps))) return;
   throw_out_of_range(name, str(steps),
@@ -175,8 +176,8 @@ void check_precision(const TrainingArguments& arguments) {
   check_weights_dtype(arguments);
 }
 
-// A checkpoint can be the best one only if it was evaluated, so every save must coincide with an
-// evaluation.
+// A checkpoint can be the best one only if it was evaluated, so an evaluation must happen at every
+// save.
 void check_saves_meet_evaluations(const TrainingArguments& arguments) {
   if (arguments.save_strategy == SaveStrategy::best) return;
   const auto save = name_of(arguments.save_strategy), eval = name_of(arguments.eval_strategy);
@@ -195,7 +196,7 @@ void check_saves_meet_evaluations(const TrainingArguments& arguments) {
             str(arguments.save_steps) + " and " + str(every),
         "use --save_steps " + str(every));
   }
-  // Shares are decimal fractions, so their quotient is whole only up to rounding.
+  // Shares are decimal fractions, so their quotient is a whole number only up to rounding errors.
   if (multiple >= 1 && std::fabs(multiple - std::round(multiple)) < 1e-9) return;
   throw_conflict(
       "load_best_model_at_end needs save_steps to be a multiple of eval_steps: they are " +
@@ -255,7 +256,7 @@ void check_output(const TrainingArguments& arguments) {
   }
 }
 
-// Refuses the arguments whose effect depends on the number of processes.
+// Refuses arguments with an effect that depends on the number of processes.
 void check_elastic_ranks(const TrainingArguments& arguments) {
   const std::int64_t ranks = arguments.elastic_ranks;
   if (ranks <= 0) return;
@@ -271,8 +272,8 @@ void check_elastic_ranks(const TrainingArguments& arguments) {
   }
 }
 
-// True for the optimizers that count the steps of a group of parameters together, or that compute
-// the loss of a step several times.
+// Returns true for optimizers that count the steps of a group of parameters together, or that
+// compute the loss of a step several times.
 bool steps_groups(OptimizerName optimizer) {
   switch (optimizer) {
     case OptimizerName::lbfgs:
@@ -287,7 +288,8 @@ bool steps_groups(OptimizerName optimizer) {
   }
 }
 
-// The gradients of a step are never all there, and the weights change before the pass ends.
+// With step_in_backward, the gradients of a step never exist all at once, and the weights change
+// before the pass ends.
 void check_step_in_backward(const TrainingArguments& arguments) {
   if (!arguments.step_in_backward) return;
   const auto refuse = [](bool is_set, const std::string& what, const std::string& hint) {
@@ -316,7 +318,8 @@ void check_step_in_backward(const TrainingArguments& arguments) {
          "use --auto_find_batch_size false");
 }
 
-// A graph repeats the operations of a step without the host, which decides nothing meanwhile.
+// A graph repeats the operations of a step without the host, so the host cannot make decisions
+// during the step.
 void check_cuda_graph(const TrainingArguments& arguments) {
   if (!arguments.cuda_graph.value_or(false)) return;
   const GraphConflict found = graph_conflict(arguments);

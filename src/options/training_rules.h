@@ -1,7 +1,7 @@
 // File: options/training_rules.h (internal)
-// The rules for training arguments beyond the description of each: the names that hasten only
-// knows, contradictions between values, and values that follow from others. The keys of their maps
-// are in options/kwarg_rules.h.
+// The rules for training arguments that are not part of their descriptions: names that hasten knows
+// but does not support, contradictions between values, and values that follow from other values.
+// The keys of their maps are in options/kwarg_rules.h.
 //
 //   check_contradictions(arguments);
 //   for (const Derived& each : derive(arguments)) std::cout << each.name << " from " << each.from;
@@ -18,7 +18,8 @@
 
 namespace hasten::config {
 
-// Arguments, optimizers and trackers of Hugging Face Trainer that hasten knows by name only.
+// Describe the arguments, optimizers and trackers of Hugging Face Trainer that hasten knows but
+// does not support.
 void describe_unsupported_optimizers(Option& optim);
 std::vector<std::string> unsupported_trackers();
 void describe_known_names(Describer<TrainingArguments>& d);
@@ -27,11 +28,11 @@ void describe_known_names(Describer<TrainingArguments>& d);
 HASTEN_INTERNAL_API std::string eval_metric_name(const std::string& name);
 
 // Throws ConfigError for values that contradict each other, and for keys that the chosen schedule
-// or optimizer does not take. The limits of single values are in their description.
+// or optimizer does not have. The limits of single values are in their descriptions.
 void check_contradictions(const TrainingArguments& arguments);
 
-// An argument that excludes a graph of the operations of a step, with the reason, and the remedy. Both are
-// empty if there is none.
+// An argument that does not allow a graph of the operations of a step, with the reason, and the
+// remedy. Both are empty if there is no such argument.
 struct GraphConflict {
   std::string what = "", hint = "";
 };
@@ -42,7 +43,8 @@ struct Derived {
   std::string name;
   std::string from;
 };
-// Fills in such values. The arguments must have passed check_contradictions().
+// Fills in the values that follow from others, and returns them. The arguments must have passed
+// check_contradictions().
 std::vector<Derived> derive(TrainingArguments& arguments);
 
 }  // namespace hasten::config

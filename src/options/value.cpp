@@ -15,7 +15,7 @@
 namespace hasten::config {
 namespace {
 
-// Removes spaces around the text and a sign "+".
+// Removes spaces around the text, and a leading "+".
 std::string_view digits_of(std::string_view text) {
   text = trim(text);
   if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
@@ -25,7 +25,7 @@ std::string_view digits_of(std::string_view text) {
 // Returns the text of a scalar from a file or flag, null for other values.
 const std::string* text_in(const Value& value) { return std::get_if<std::string>(&value); }
 
-// Takes a value of type T, or a text that `parse` reads as one. Returns whether it could.
+// Reads a value of type T, or a text that `parse` turns into one. Returns whether it succeeded.
 template <class T, class Parse>
 bool take(T& to, const Value& from, Parse parse) {
   if (const T* same = std::get_if<T>(&from)) {
@@ -64,8 +64,8 @@ bool is_yaml_word(std::string_view text) {
   return std::find(words.begin(), words.end(), lower(text)) != words.end();
 }
 
-// True for text that needs no quotes. It begins with a letter, / or _, so it is neither a number
-// nor a date, and nothing in it has a meaning in YAML.
+// Returns true for text that needs no quotes. It begins with a letter, / or _, so it is neither a
+// number nor a date, and it contains no characters with a meaning in YAML.
 bool needs_no_quotes(std::string_view text) {
   static constexpr std::string_view letters =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ/_";
@@ -108,7 +108,7 @@ std::string yaml_scalar(const std::string& text) {
     return letter >= ' ' && letter != '\'' && letter != 0x7f;
   });
   if (simple) return "'" + text + "'";
-  // YAML reads a text in the quotes of JSON as JSON does.
+  // YAML reads a quoted JSON string as JSON does.
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

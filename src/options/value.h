@@ -8,7 +8,7 @@
 //   yaml_scalar("no");            // 'no', which YAML 1.1 would read as false
 //   yaml_scalar("1e-3");          // '1e-3', which YAML 1.2 would read as a number
 //
-// Throws nothing but lack of memory. Thread rule: pure functions.
+// Throws only if memory runs out. Thread rule: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +25,11 @@ namespace hasten::config {
 HASTEN_INTERNAL_API std::optional<bool> parse_bool(std::string_view text);
 // Accepts decimal digits with an optional sign.
 std::optional<std::int64_t> parse_integer(std::string_view text);
-// Accepts finite decimal numbers; returns nothing for inf, nan and numbers that overflow.
+// Accepts finite decimal numbers. Returns nullopt for inf, nan and numbers that overflow.
 std::optional<double> parse_finite(std::string_view text);
 
-// The text, in quotes if it could be read as something else: a word such as no or null, a number, a
-// date, or a text with characters that have a meaning in YAML.
+// Returns the text as a YAML scalar. It is in quotes if YAML could read it as something else: a
+// word such as no or null, a number, a date, or a text with characters that have a meaning in YAML.
 std::string yaml_scalar(const std::string& text);
 
 }  // namespace hasten::config

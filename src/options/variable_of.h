@@ -4,7 +4,7 @@
 //   config::variable_of(environment, "HF_HOME");     // an empty text if it is not set
 //   config::with_home(environment, "~/runs");        // "/root/runs"
 //
-// Thread rule: pure functions. Only lack of memory makes them throw.
+// Thread rule: pure functions. They throw only if memory runs out.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ inline std::string variable_of(const Environment& environment, const std::string
   return found == environment.end() ? "" : found->second;
 }
 
-// Replaces a leading ~ by the home folder.
+// Replaces a leading ~ with the home folder.
 inline std::string with_home(const Environment& environment, const std::string& path) {
   const std::string home = variable_of(environment, "HOME");
   if (home.empty() || (path != "~" && !starts_with(path, "~/"))) return path;

@@ -26,8 +26,8 @@ class IgnoreEvents : public YAML::EventHandler {
   void OnMapEnd() override {}
 };
 
-// True if anything follows the first document. YAML::LoadAll would report it, but never ends on a
-// text that begins with a comma.
+// Returns true if anything follows the first document. YAML::LoadAll would report it too, but it
+// never returns for a text that begins with a comma.
 bool has_second_document(const std::string& text) {
   std::istringstream stream(text);
   YAML::Parser parser(stream);

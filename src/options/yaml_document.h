@@ -1,5 +1,5 @@
 // File: options/yaml_document.h (internal)
-// Reads a configuration file as one YAML document, and reports what is wrong with its place.
+// Reads a configuration file as one YAML document, and reports errors with their place.
 //
 //   const YAML::Node root = load_yaml_document(text, path);
 //   yaml_place(root["rate"], path);          // "run.yaml:3"
@@ -13,9 +13,9 @@
 
 namespace hasten::config {
 
-// Parses a text; `name` stands for it in messages.
+// Parses a text. Messages call it `name`.
 YAML::Node load_yaml_document(const std::string& text, const std::string& name);
-// The file and the line of a node.
+// Returns the file and the line of a node.
 std::string yaml_place(const YAML::Node& node, const std::string& name);
 
 [[noreturn]] void throw_syntax(const std::string& where, const std::string& problem);

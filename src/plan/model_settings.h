@@ -1,6 +1,6 @@
 // File: plan/model_settings.h (internal)
-// The options of `hasten train` that make the model and the rows of an estimate: without them a
-// file of training arguments would train another model or longer rows than the plan has counted.
+// The options of `hasten train` that give the model and the rows of an estimate. Without them a
+// file of training arguments would train a different model, or longer rows than the plan assumes.
 //
 //   for (const auto& [name, value] : model_settings_of(step)) std::cout << name << ": " << value << '\n';
 //

@@ -102,7 +102,7 @@ std::string to_yaml(const StepPlan& plan) {
 std::string techniques_text() {
   std::vector<std::vector<std::string>> rows;
   for (const Technique& each : techniques()) {
-    // The exactness is that of a change of a step with AdamW, the usual optimizer.
+    // The exactness applies to a step with AdamW, the usual optimizer.
     rows.push_back(
         {each.name, each.group, std::string(name_of(exactness_of({}, each))), each.effect});
   }

@@ -27,9 +27,9 @@ const StepNeeds& StepPredictions::of(const TechniqueSet& techniques, const StepB
 }
 
 StepNeeds StepPredictions::predict(const TechniqueSet& techniques, const StepBatch& batch) {
-  // The compiler of a TPU is asked once for each step.
+  // For a TPU, the compiler runs once for the whole step.
   if (batch.accumulation <= 3 || is_for_tpu(options_.step)) return run(techniques, batch);
-  // Every further micro-batch adds its tensors and its time, as the third one does.
+  // Each further micro-batch adds the same memory and time as the third one.
   const StepNeeds three = of(techniques, {.rows = batch.rows, .accumulation = 3}),
                   two = of(techniques, {.rows = batch.rows, .accumulation = 2});
   if (is_impossible(three) || is_impossible(two)) return three;
@@ -51,7 +51,7 @@ StepNeeds StepPredictions::run(const TechniqueSet& techniques, const StepBatch& 
     if (on_tpu.stopped.empty()) return {.bytes = on_tpu.bytes};
     refusals_[{techniques, batch}] = on_tpu.stopped;
     return {.bytes = kImpossible};
-  } catch (const UsageError& error) {  // the model does not take a technique
+  } catch (const UsageError& error) {  // the model does not support a technique
     if (techniques.empty()) throw;
     refusals_[{techniques, batch}] = error.what();
   } catch (const ConfigError& error) {

@@ -1,13 +1,13 @@
 // File: plan/predictions.h (internal)
-// Predicts the step of an estimate with techniques and batches, each pair once.
+// Predicts the step of an estimate with techniques and batches. Each pair is predicted once.
 //
 //   StepPredictions predictions(options);
 //   const StepNeeds needs = predictions.of({&find_technique("bf16")}, {.rows = 8});
 //   if (is_impossible(needs)) ...                   // the model does not take the technique
 //
-// A step of many micro-batches is predicted from steps of two and of three, because every
-// micro-batch after the third one is like the third. Throws what the step without techniques
-// throws. Thread rule: one thread; the options must outlive the object.
+// A step with many micro-batches is predicted from steps with two and with three, because every
+// micro-batch after the third one is like the third. Throws the exceptions of the step without
+// techniques. Thread rule: one thread; the options must outlive the object.
 #pragma once
 
 #include <compare>
@@ -29,14 +29,14 @@ struct StepBatch {
   friend auto operator<=>(const StepBatch&, const StepBatch&) = default;
 };
 
-// "batches of 8 rows, 4 in a step"
+// Returns, for example, "batches of 8 rows, 4 in a step".
 std::string to_text(const StepBatch& batch);
-// The effect of other batches with the same rows in a step.
+// The effect of different batches with the same number of rows in a step.
 inline constexpr const char* kSameRowsEffect =
     "The step has the same rows; sums over them have another order, and dropout draws other "
     "numbers.";
 
-// True for the needs of a step that cannot be made, which no limit allows.
+// Returns true for the needs of an impossible step, which exceed every limit.
 bool is_impossible(const StepNeeds& needs);
 
 class StepPredictions {
@@ -44,9 +44,10 @@ class StepPredictions {
   explicit StepPredictions(const PlanOptions& options) : options_(options), time_(options.budget) {}
 
   const StepNeeds& of(const TechniqueSet& techniques, const StepBatch& batch);
-  // True if the arguments take the techniques with these batches.
+  // Returns true if the arguments allow the techniques with these batches.
   bool are_valid(const TechniqueSet& techniques, const StepBatch& batch) const;
-  // Returns the reason why the step with these techniques is impossible; empty: it is unknown.
+  // Returns the reason why the step with these techniques is impossible, or an empty text if it is
+  // not known.
   std::string refusal(const TechniqueSet& techniques, const StepBatch& batch) const;
   // The number of dry runs.
   std::int64_t runs() const { return runs_; }

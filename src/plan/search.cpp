@@ -18,18 +18,19 @@ namespace {
 
 // The most sets of techniques that are predicted exactly.
 constexpr std::size_t kMostExact = 24;
-// A sum of single effects is this share too high or too low, at most, so a set whose estimate is
-// worse than the best prediction by more cannot be better.
+// A sum of single effects is wrong by at most this factor. A set cannot be better if its estimate
+// is worse than the best prediction by more than this factor.
 constexpr double kTolerance = 1.15;
-// Between batches whose times for a row differ by less, the larger one is taken.
+// If the times for a row differ by less than this factor between batches, the larger batch is
+// chosen.
 constexpr double kSameTime = 1.02;
-// A plan that is less exact has to be faster by this factor: predictions of two plans differ by a
-// few percent even if their times are the same.
+// A less exact plan must be faster by this factor, because predictions of two plans differ by a few
+// percent even if their times are the same.
 constexpr double kWorthRounding = 1.05;
-// The bytes of a step about which nothing is known.
+// The bytes of a step if its memory is not known.
 constexpr double kUnknown = 1e18;
-// The least share of the time of a step with all layers recomputed that one with fewer takes: the
-// second forward pass is a quarter of the products.
+// A step that recomputes fewer layers takes at least this share of the time of a step that
+// recomputes all of them, because the second forward pass is a quarter of the products.
 constexpr double kWithoutRecomputation = 0.75;
 
 struct Prediction {
@@ -45,8 +46,8 @@ bool has_technique(const TechniqueSet& set, const char* name) {
                      [&](const Technique* each) { return each->name == name; });
 }
 
-// The batches to choose from: those that are accumulated, and then those that are a whole step,
-// each ascending.
+// Returns the batches to choose from: first those that are accumulated, then those that are a whole
+// step. Both parts are in ascending order.
 std::vector<StepBatch> batches_for(const StepBatch& asked, bool keeps_rows) {
   std::vector<StepBatch> accumulated, whole;
   const std::int64_t all = asked.all();
@@ -55,7 +56,7 @@ std::vector<StepBatch> batches_for(const StepBatch& asked, bool keeps_rows) {
     if (keeps_rows) {
       if (all % rows != 0) continue;
     } else {
-      // Powers of two and halfway between them.
+      // Keeps powers of two and the numbers halfway between them.
       const std::int64_t odd = rows / (rows & -rows);
       if (odd != 1 && odd != 3 && rows != all && rows != asked.rows) continue;
     }
@@ -81,7 +82,7 @@ class Search {
   StepPlan run() {
     sets_ = combinations(options_);
     measure_singles();
-    predict(sets_.front());  // the step as it was asked for
+    predict(sets_.front());  // the requested step
     predict_fastest();
     if (found_.empty()) predict_leanest();
     if (found_.empty()) throw_too_small();
@@ -93,7 +94,7 @@ class Search {
     return predictions_.of(techniques, batch);
   }
 
-  // The batches that the techniques take: some exclude accumulation.
+  // Returns the batches that the techniques allow. Some techniques exclude accumulation.
   std::vector<Batch> batches_of(const TechniqueSet& techniques) const {
     std::vector<Batch> valid;
     for (const Batch& each : batches_) {
@@ -104,9 +105,9 @@ class Search {
 
   bool fits(const StepNeeds& needs) const { return needs.bytes <= limit_; }
 
-  // The needs of a set of techniques: the memory with the smallest micro-batches and that of a step
-  // without accumulation, and the time for a row. The memory is unset if the techniques exclude
-  // such a step. Smaller micro-batches may need more memory, since gradients stay alive between
+  // The needs of a set of techniques: the memory with the smallest micro-batches, the memory of a
+  // step without accumulation, and the time for a row. A memory is unset if the techniques exclude
+  // such a step. Smaller micro-batches may need more memory, because gradients stay alive between
   // them.
   struct Effect {
     std::optional<double> smallest, whole;
@@ -119,7 +120,7 @@ class Search {
   std::optional<Effect> effect_of(const TechniqueSet& techniques) {
     const std::vector<Batch> batches = batches_of(techniques);
     if (batches.empty()) return std::nullopt;
-    // No smaller batch takes less time for a row, with rare exceptions.
+    // With rare exceptions, the largest batch takes the least time for a row.
     const Batch largest = batches.back();
     const StepNeeds& needs = predict(techniques, largest);
     if (is_impossible(needs)) return std::nullopt;
@@ -134,7 +135,7 @@ class Search {
     return effect;
   }
 
-  // Predicts every technique alone, next to those that every set has.
+  // Predicts every technique alone, in addition to the techniques that every set has.
   void measure_singles() {
     const TechniqueSet used = sets_.front();
     base_ = effect_of(used).value_or(Effect{});
@@ -146,7 +147,8 @@ class Search {
     }
   }
 
-  // The sum of the effects of the techniques; unset: the model does not take one of them.
+  // Returns the sum of the effects of the techniques, or nullopt if the model does not support one
+  // of them.
   std::optional<Effect> sum_of_effects(const TechniqueSet& set) const {
     Effect sum = base_;
     const auto add = [](std::optional<double>& to, const std::optional<double>& single,
@@ -166,7 +168,7 @@ class Search {
     return sum;
   }
 
-  // The sets that `estimate` gives a number for, the smallest number first.
+  // The sets for which `estimate` returns a number, the smallest number first.
   using Ranking = std::vector<std::pair<double, const TechniqueSet*>>;
   template <class Estimate>
   Ranking ranked_by(Estimate estimate) const {
@@ -181,7 +183,7 @@ class Search {
     return ranked;
   }
 
-  // Predicts the sets that may be the fastest, and leaves out what cannot be faster.
+  // Predicts the sets that may be the fastest, and leaves out sets that cannot be faster.
   void predict_fastest() {
     const double most = kTolerance * static_cast<double>(limit_);
     const Ranking ranked = ranked_by([&](const Effect& sum) {
@@ -197,13 +199,13 @@ class Search {
     }
   }
 
-  // Predicts the sets that need the least memory, for a limit that the sums of the single effects
-  // exceed by mistake.
+  // Predicts the sets that need the least memory. This is for a limit that a step meets although
+  // the sums of the single effects exceed it.
   void predict_leanest() {
     for (const TechniqueSet* set : leanest()) predict(*set);
   }
 
-  // The sets that need the least memory by the sums of their single effects.
+  // Returns the sets that need the least memory according to the sums of their single effects.
   std::vector<const TechniqueSet*> leanest() const {
     const Ranking ranked =
         ranked_by([](const Effect& sum) { return std::optional(sum.least_bytes()); });
@@ -214,7 +216,7 @@ class Search {
   }
 
   Prediction prediction_of(const TechniqueSet& set, const StepBatch& batch) {
-    // Fewer rows in a step are another algorithm.
+    // A step with fewer rows is a different algorithm.
     Exactness exactness = batch.all() < asked_.all() ? Exactness::other : Exactness::exact;
     for (const Technique* each : set)
       exactness = std::max(exactness, exactness_of(options_.step, *each));
@@ -231,7 +233,7 @@ class Search {
   }
 
   // Adds the fastest batch of the set that fits, with as few layers recomputed as possible. If its
-  // step has fewer rows, the fastest one with the rows that were asked for is added too.
+  // step has fewer rows, also adds the fastest batch with the requested rows.
   void predict(const TechniqueSet& set) {
     std::vector<Batch> batches = batches_of(set);
     const std::optional<Prediction> best = best_batch(set, batches);
@@ -247,7 +249,8 @@ class Search {
     add(fewer ? *fewer : best);
   }
 
-  // The fastest of the batches that fits; unset: none does. Those that are accumulated come first.
+  // Returns the fastest batch that fits, or nullopt if none fits. The batches that are accumulated
+  // must come first.
   std::optional<Prediction> best_batch(const TechniqueSet& set, const std::vector<Batch>& batches) {
     const auto single = std::partition_point(
         batches.begin(), batches.end(), [](const Batch& each) { return each.accumulation > 1; });
@@ -257,9 +260,9 @@ class Search {
     return best;
   }
 
-  // The fastest of batches whose memory grows with their rows.
+  // Returns the fastest batch that fits. The memory must grow with the rows of the batches.
   std::optional<Prediction> best_of(const TechniqueSet& set, const std::vector<Batch>& batches) {
-    std::size_t fitting = 0, end = batches.size();  // all before `fitting` fit
+    std::size_t fitting = 0, end = batches.size();  // all batches before `fitting` fit
     while (fitting < end) {
       const std::size_t middle = fitting + (end - fitting) / 2;
       if (fits(predict(set, batches[middle]))) {
@@ -269,7 +272,8 @@ class Search {
       }
     }
     std::optional<Prediction> best;
-    // Smaller batches are slower, with rare exceptions by a little; four are compared.
+    // Smaller batches are slower, with rare and small exceptions, so only four batches are
+    // compared.
     for (std::size_t i = 0; i < 4 && i < fitting; ++i) {
       const Batch& batch = batches[fitting - 1 - i];
       const Prediction each = prediction_of(set, batch);
@@ -278,14 +282,14 @@ class Search {
     return best;
   }
 
-  // Whether a smaller batch is worth it.
+  // Returns whether the smaller batch is faster by enough.
   static bool is_faster(const Prediction& smaller, const Prediction& larger) {
     return smaller.seconds_per_row() * kSameTime < larger.seconds_per_row();
   }
 
-  // Recomputes as few layers as fit, in place of all or of every second one. Layers at the
-  // beginning come first: their second run is in the part of the backward pass in which the
-  // activations of the later layers are freed. Unset: it is not faster.
+  // Recomputes as few layers as the limit allows, instead of all or of every second one. It starts
+  // with the first layers, because their second run comes after the activations of the later layers
+  // are freed. Returns nullopt if this is not faster.
   std::optional<Prediction> with_fewer_layers(const Prediction& best) {
     TechniqueSet set;
     for (const Technique* each : best.techniques)
@@ -312,7 +316,7 @@ class Search {
     return *layers_;
   }
 
-  // The recomputation of so many layers.
+  // Returns the recomputation of the first `count` layers.
   const Technique& first_layers(std::size_t count) {
     const auto known = first_layers_.find(count);
     if (known != first_layers_.end()) return known->second;
@@ -320,7 +324,7 @@ class Search {
     return first_layers_[count] = recomputation_of({layers().begin(), end});
   }
 
-  // The fastest of what fits. Each less exact one has to be worth it.
+  // Returns the fastest prediction that fits. A less exact one must be faster by kWorthRounding.
   const Prediction& chosen() const {
     const Prediction* best = nullptr;
     for (const Exactness level : {Exactness::exact, Exactness::rounding, Exactness::other}) {
@@ -337,7 +341,7 @@ class Search {
     return *best;
   }
 
-  // A faster prediction, or one that is as fast and changes less.
+  // Returns true if `a` is faster than `b`, or as fast with fewer changes.
   static bool is_better(const Prediction& a, const Prediction& b) {
     const double ratio = a.seconds_per_row() / b.seconds_per_row();
     if (ratio < 1 / kSameTime || ratio > kSameTime) return ratio < 1;
@@ -372,7 +376,7 @@ class Search {
                      : "--exactness other considers techniques that change the training, too"});
   }
 
-  // The model takes none of the sets, all of which have the techniques of `use`.
+  // Throws because the model supports none of the sets. All of them have the techniques of `use`.
   [[noreturn]] void throw_impossible() {
     const TechniqueSet& used = sets_.front();
     std::string reason;
@@ -390,7 +394,7 @@ class Search {
     return names;
   }
 
-  // The way from the step as it was asked for to the plan.
+  // Returns the plan, with the stages from the requested step to it.
   StepPlan plan_of(const Prediction& best) {
     StepPlan plan;
     add_stages(plan, best);
@@ -434,7 +438,7 @@ class Search {
                 is_same ? Exactness::exact : Exactness::other);
     };
     add_stage("as asked", "", Exactness::exact);
-    // Some techniques take no accumulation, so they follow the change that ends it.
+    // Some techniques exclude accumulation, so they come after the change that ends it.
     if (!predictions_.are_valid(best.techniques, asked_)) change_batch();
     for (const Technique* each : best.techniques) {
       so_far.push_back(each);
@@ -443,8 +447,8 @@ class Search {
     change_batch();
   }
 
-  // The next larger batch is one that is accumulated as well, if there is one, or else a whole
-  // step.
+  // Adds the next larger batch to the plan. After an accumulated batch it is the next accumulated
+  // one, or a whole step if there is none. After a whole step it is a whole step.
   void add_next_batch(StepPlan& plan, const Prediction& best) {
     for (const Batch& each : batches_of(best.techniques)) {
       const bool is_comparable = each.accumulation == 1 || best.batch.accumulation > 1;
@@ -457,15 +461,15 @@ class Search {
 
   const PlanOptions& options_;
   StepPredictions predictions_;
-  const std::int64_t limit_;  // for what is predicted
+  const std::int64_t limit_;  // of the predictions, without the memory of the process
   const Batch asked_;
   const std::vector<Batch> batches_;
   std::vector<TechniqueSet> sets_;
   Effect base_;
-  std::map<const Technique*, std::optional<Effect>> singles_;  // unset: impossible
+  std::map<const Technique*, std::optional<Effect>> singles_;  // nullopt if impossible
   std::vector<Prediction> found_;                              // the predictions that fit
   double fastest_ = 0;                                         // seconds for a row
-  std::optional<std::vector<std::string>> layers_;             // that can be recomputed
+  std::optional<std::vector<std::string>> layers_;             // layers that can be recomputed
   std::map<std::size_t, Technique> first_layers_;
 };
 

@@ -1,5 +1,5 @@
-// Compares the step as it was asked for with the step with one change: each technique, the step
-// without a technique that it has, half the batch, and half the length.
+// Compares the requested step with the same step after one change: with each technique added,
+// without each technique that it has, with half the batch, and with half the length.
 #include <algorithm>
 #include <list>
 #include <utility>
@@ -17,7 +17,7 @@ namespace {
 using anatomy::StepChange;
 using anatomy::StepComparison;
 
-// Returns the contradiction of the arguments; empty: there is none.
+// Returns the contradiction between the arguments, or an empty text if there is none.
 std::string contradiction_of(const TrainingArguments& arguments) {
   try {
     (void)resolved(arguments);
@@ -64,7 +64,7 @@ class Comparison {
     return predicted(std::move(change), {&technique}, asked_);
   }
 
-  // A technique that the step has is taken away, unless it is the default.
+  // Removes a technique that the step has, unless it is the default.
   StepChange removal_of(const Technique& technique) {
     if (!is_most_specific(technique)) {
       StepChange change = described(technique);
@@ -75,8 +75,8 @@ class Comparison {
     return predicted(described(without), {&without}, asked_);
   }
 
-  // True if taking the technique away changes the step, and no technique of its group that the step
-  // has sets more.
+  // Returns true if removing the technique changes the step, and if the step has no other technique
+  // of the group that sets more arguments.
   bool is_most_specific(const Technique& technique) const {
     if (is_set(options_.step, without_technique(technique))) return false;
     return std::none_of(techniques().begin(), techniques().end(), [&](const Technique& other) {
@@ -99,7 +99,7 @@ class Comparison {
     return predicted(described(shorter), {&shorter}, asked_);
   }
 
-  // Predictions know a technique by its address.
+  // Keeps the technique alive at one address, because predictions identify it by its address.
   const Technique& keep(Technique technique) { return own_.emplace_back(std::move(technique)); }
 
   StepChange described(const Technique& technique) const {
@@ -123,7 +123,7 @@ class Comparison {
   const PlanOptions& options_;
   const OnChange& on_begin_;
   const StepBatch asked_;
-  std::list<Technique> own_;  // those that are not in the table
+  std::list<Technique> own_;  // techniques that are not in the table
   StepPredictions predictions_;
 };
 

@@ -25,7 +25,7 @@ double seconds_since(Steady::time_point start) {
   return std::chrono::duration<double>(Steady::now() - start).count();
 }
 
-// Returns the seconds of one of the calls that a chain of operators and its backward pass make.
+// Returns the mean seconds of one call in a chain of operators and its backward pass.
 template <class Operator>
 double seconds_of_chain(Operator op) {
   const at::Tensor x = at::ones({1, 1}).requires_grad_();
@@ -37,23 +37,24 @@ double seconds_of_chain(Operator op) {
   return (anatomy::working_seconds() - start) / (2 * kCalls);
 }
 
-// The share of its roof that an operator reaches on a machine about which only the roofs are known,
-// which are those of large products and copies.
+// Returns the share of its roof that an operator usually reaches. It is for a machine where only
+// the roofs are known, which come from large products and copies.
 double usual_share(OperationGroup group) {
   return group == OperationGroup::tensor_contraction ? 0.7 : 0.75;
 }
 
-// The share of its rate that a link reaches with copies from and to pinned memory.
+// The share of its rate that a link reaches for copies from and to pinned memory.
 constexpr double kLinkShare = 0.8;
-// The bytes per second that the steps of an optimizer in host memory read and write: the part of a
-// server's memory bandwidth that belongs to one of its GPUs.
+// The bytes per second that an optimizer reads and writes when it steps in host memory: the memory
+// bandwidth of a server divided by the number of its GPUs.
 constexpr double kHostBytesPerSecond = 50e9;
 
-// By phase, of one step.
+// The seconds of each phase of one step.
 using PhaseSeconds = std::array<double, anatomy::kPhases>;
 double& seconds_of(PhaseSeconds& all, Phase phase) { return all[static_cast<std::size_t>(phase)]; }
 
-// The times if every operator runs at a usual share of its roof; zeros without roofs.
+// Returns the times if every operator runs at a usual share of its roof, or zeros if the roofs are
+// not known.
 PhaseSeconds roofline_phases(const anatomy::Report& report) {
   PhaseSeconds all{};
   if (report.roofs.flops_per_second <= 0 || report.steps == 0) return all;
@@ -66,7 +67,7 @@ PhaseSeconds roofline_phases(const anatomy::Report& report) {
   return all;
 }
 
-// The times that are expected of a GPU, or else those at the roofs.
+// Returns the expected times on a GPU if the report has them, or else the times from the roofs.
 PhaseSeconds phase_seconds(const anatomy::Report& report) {
   const auto expected = anatomy::expected_phases(report);
   const bool is_gpu = std::any_of(expected.begin(), expected.end(),
@@ -78,7 +79,7 @@ PhaseSeconds phase_seconds(const anatomy::Report& report) {
   return all;
 }
 
-// The bytes that the operators of an optimizer read and write in a step, without copies.
+// Returns the bytes that the operators of an optimizer read and write in a step, without copies.
 double stepped_bytes(const anatomy::Report& report) {
   double bytes = 0;
   for (const anatomy::Operation& each : report.operations) {
@@ -88,8 +89,8 @@ double stepped_bytes(const anatomy::Report& report) {
   return bytes / static_cast<double>(report.steps);
 }
 
-// The time of a step on a GPU. Copies of activations run during the passes, and those of gradients
-// and weights during the optimizer's step in host memory.
+// Returns the time of a step on a GPU. Copies of activations run during the passes. Copies of
+// gradients and weights run during the optimizer's step in host memory.
 double gpu_seconds(const anatomy::Report& report, const HostTraffic& traffic, const Gpu& gpu) {
   PhaseSeconds all = phase_seconds(report);
   const double link =
@@ -121,7 +122,7 @@ double StepTimeModel::roofline(const CollectedCall& call) const {
   return std::max(call.flops / rate, call.bytes / roofs_.bytes_per_second);
 }
 
-// Measures the calls that take longest, by the roofline, while the budget lasts.
+// Measures the calls with the longest roofline times, until the budget is used up.
 void StepTimeModel::measure(const anatomy::CallCollector& calls) {
   std::vector<std::pair<double, const std::pair<const std::string, CollectedCall>*>> unknown;
   for (const auto& each : calls.calls()) {

@@ -4,12 +4,12 @@
 //   StepTimeModel time(2);                                   // two seconds for all measurements
 //   const StepNeeds needs = time.predict(options);      // memory and time
 //
-// On the CPU each distinct operator call is timed once on operands of its shapes, the longest
-// first, as long as the budget lasts; the times are kept for all predictions. A call without a
-// measurement takes the time of its roofline divided by the efficiency that measured calls of its
-// group had. For a GPU the step takes the time that its report expects; copies to host memory and
-// back run during the computation at a share of the link's rate, and an optimizer that steps in
-// host memory takes the time to read and write its operands there. Thread rule: one thread.
+// On the CPU each distinct operator call is timed once on operands of its shapes. The longest calls
+// come first, until the budget is used up. The times are kept for all predictions. For a call
+// without a measurement, the roofline time is divided by the efficiency of the measured calls of
+// its group. On a GPU the step takes the time that its report expects. Copies to and from host
+// memory run during the computation, at a share of the link's rate. An optimizer that steps in host
+// memory takes the time to read and write its operands there. Thread rule: one thread.
 #pragma once
 
 #include <array>
@@ -21,8 +21,8 @@
 
 namespace hasten {
 
-// The seconds of a step that follow from a report alone: those that are expected of a GPU, or those
-// in which every operator runs at a usual share of its roof; 0 without roofs.
+// Returns the seconds of a step that follow from a report alone: the expected time on a GPU, or the
+// time if every operator runs at a usual share of its roof. Returns 0 if the roofs are not known.
 double reported_seconds(const anatomy::Report& report);
 
 class StepTimeModel {
@@ -37,11 +37,12 @@ class StepTimeModel {
   void measure(const anatomy::CallCollector& calls);
 
   double budget_;
-  anatomy::Roofs roofs_;  // those of this machine, measured when first needed
-  // The time of LibTorch's dispatcher and autograd for each operator, and the whole time of a view.
+  anatomy::Roofs roofs_;  // of this machine, measured when first needed
+  // The seconds that LibTorch's dispatcher and autograd add to each operator, and the seconds of a
+  // view.
   double call_overhead_ = 0, view_seconds_ = 0;
   std::map<std::string, double> measured_;  // seconds by signature
-  // The sums over the measured calls of each group: their seconds, and those of their rooflines.
+  // Sums over the measured calls of a group: their measured seconds and their roofline seconds.
   struct Efficiency {
     double seconds = 0, roofline = 0;
   };

@@ -21,7 +21,7 @@ constexpr const char* kLength = "length";
 constexpr const char* kRecomputation = "activation_checkpointing";
 constexpr const char* kRecomputationOptions = "activation_checkpointing_kwargs";
 
-// The value of a setting as JSON: a word that JSON reads, or a text.
+// Returns the value of a setting as JSON: the parsed value if it is JSON, or else a text.
 Json json_value(const std::string& text) {
   const Json parsed = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   return parsed.is_discarded() ? Json(text) : parsed;
@@ -48,12 +48,13 @@ bool changes_forward_pass(const Technique& technique) {
   return group == "precision" || group == "weights" || group == "attention";
 }
 
-// True if the compiler of a TPU takes the step with the technique.
+// True if the prediction for a TPU supports the technique.
 bool is_predicted_on_tpu(const Technique& technique) {
   return technique.name == "bf16" || technique.name == "sgd";
 }
 
-// Returns why 16-bit numbers make the step slower, by a factor of 20 or so; empty: they do not.
+// Returns the reason why 16-bit numbers make the step slower, by a factor of about 20, or an empty
+// text if they do not.
 std::string why_slow(const EstimateOptions& step, const Technique& technique) {
   if (technique.group != "precision" && technique.group != "weights") return "";
   const bool is_fp16 = technique.name == "fp16";
@@ -65,12 +66,12 @@ std::string why_slow(const EstimateOptions& step, const Technique& technique) {
   return is_fast ? "" : str(step.device, " has no bfloat16");
 }
 
-// True if the arguments take all of these techniques together.
+// True if the arguments allow all of these techniques together.
 bool are_possible(const EstimateOptions& step, const TechniqueSet& set) {
   return is_valid(with_settings(step, settings_of(set)).arguments);
 }
 
-// True if the options have chosen something in the technique's group that a plan keeps.
+// True if the options already choose a setting of the technique's group that a plan keeps.
 bool is_chosen(const EstimateOptions& step, const Technique& technique) {
   return technique.group == "recomputation" && step.arguments.activation_checkpointing;
 }
@@ -81,8 +82,8 @@ bool is_chosen(const EstimateOptions& step, const Technique& technique) {
       {.what = "techniques of a plan", .got = got, .expected = expected, .hint = "leave one out"});
 }
 
-// Throws if two techniques that have to be used exclude each other. Batches are left out, because
-// the plan chooses them.
+// Throws if two techniques that must be used exclude each other. `step` has no accumulation,
+// because the plan chooses the batches.
 void check_pair(const EstimateOptions& step, const Technique& one, const Technique& other) {
   if (&one == &other) return;
   const std::string both = str(one.name, " and ", other.name);
@@ -92,7 +93,7 @@ void check_pair(const EstimateOptions& step, const Technique& one, const Techniq
     throw_contradiction(both, "one of them, because the training arguments exclude both together");
 }
 
-// Batches are left out of `step`.
+// Checks `use` and `avoid`. `step` has no accumulation, because the plan chooses the batches.
 void check_use(const PlanOptions& options, const EstimateOptions& step) {
   for (const std::string& name : options.avoid) (void)find_technique(name);
   for (const std::string& name : options.use) {
@@ -238,7 +239,7 @@ Technique without_technique(const Technique& technique) {
   Technique without = technique;
   without.name = "without " + technique.name;
   without.effect = "The step leaves this out: " + technique.effect;
-  // Options of a recomputation are refused without one.
+  // The options of recomputation are refused if recomputation is off.
   if (sets(technique, kRecomputation) && !sets(technique, kRecomputationOptions))
     without.sets.emplace_back(kRecomputationOptions, "");
   for (auto& [name, value] : without.sets) {
@@ -261,7 +262,7 @@ std::string argument_changes(const PlanSettings& settings) {
   for (const auto& [name, value] : settings) {
     if (name == kAttention || name == kLength) continue;
     changes[name] = json_value(value);
-    // The options of one optimizer mean nothing to another.
+    // The options of one optimizer do not apply to another.
     if (name == "optim") changes["optim_args"] = nullptr;
   }
   return changes.dump();
@@ -315,7 +316,8 @@ std::string obstacle_to(const PlanOptions& options, const Technique& technique) 
 }
 
 std::vector<TechniqueSet> combinations(const PlanOptions& options) {
-  // Accumulation is the search's: what excludes it has batches of all rows.
+  // The search chooses the accumulation. A technique that excludes it gets batches with all rows of
+  // the step.
   EstimateOptions step = options.step;
   step.arguments.gradient_accumulation_steps = 1;
   check_use(options, step);

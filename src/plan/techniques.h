@@ -1,8 +1,8 @@
 // File: plan/techniques.h (internal)
-// The techniques that a plan chooses from. Each is data: its name, the group of which a plan takes
-// at most one, what it sets, and what it costs. A new technique is a row of the table in
-// techniques.cpp. Which of them can be combined follows from the rules of the training arguments
-// (options/training_rules.h).
+// The techniques that a plan chooses from. Each is data: its name, its group, the settings that it
+// changes, and its effect. A plan uses at most one technique of a group. A new technique is a row
+// of the table in techniques.cpp. The rules of the training arguments (options/training_rules.h)
+// determine which of them can be combined.
 //
 // The benchmark of plans uses it too. Thread rule: constants and pure functions.
 #pragma once
@@ -20,8 +20,8 @@ struct Technique {
   Exactness exactness = Exactness::exact;
   std::string effect;  // a sentence
   PlanSettings sets;   // training arguments as JSON, or attn_implementation
-  // The optimizers for which `exactness` holds; in place of another one it is Exactness::other.
-  // Empty: it does not depend on the optimizer.
+  // The optimizers for which `exactness` holds. If the technique replaces another optimizer, the
+  // exactness is Exactness::other. Empty if it does not depend on the optimizer.
   std::vector<OptimizerName> optimizers = {};
 };
 
@@ -30,11 +30,11 @@ using TechniqueSet = std::vector<const Technique*>;  // in the order of the tabl
 const std::vector<Technique>& techniques();
 // Throws ConfigError "plan.unknown-technique".
 const Technique& find_technique(const std::string& name);
-// Recomputes these layers only.
+// Returns the technique that recomputes only these layers.
 Technique recomputation_of(const std::vector<std::string>& layers);
-// Gives each row this many tokens; a change for comparisons only.
+// Returns a technique that gives each row this many tokens. It is for comparisons only.
 Technique rows_of_length(std::int64_t length);
-// Sets the defaults of what the technique sets.
+// Returns a technique that resets the settings of `technique` to their defaults.
 Technique without_technique(const Technique& technique);
 // True if the step is made for a TPU.
 bool is_for_tpu(const EstimateOptions& step);
@@ -46,17 +46,18 @@ HASTEN_INTERNAL_API EstimateOptions with_settings(EstimateOptions options,
                                                   const PlanSettings& settings);
 // False if the arguments contradict each other.
 HASTEN_INTERNAL_API bool is_valid(const TrainingArguments& arguments);
-// True if the options already have what the technique sets.
+// True if the options already have all settings of the technique.
 bool is_set(const EstimateOptions& options, const Technique& technique);
-// The exactness of the technique as a change of this step.
+// Returns the exactness of the technique as a change of this step.
 Exactness exactness_of(const EstimateOptions& step, const Technique& technique);
-// Returns the reason why a plan does not consider the technique for the device or the program;
-// empty: there is none.
+// Returns the reason why a plan does not consider the technique for the device or the program, or
+// an empty text if there is none.
 std::string obstacle_to(const PlanOptions& options, const Technique& technique);
 
-// Sets of techniques that the arguments take together, as exact as PlanOptions::exactness, with all
-// of `use` and none of `avoid`. Throws ConfigError "plan.contradiction" if two of `use` exclude
-// each other, or if one is avoided or impossible.
+// Returns the sets of techniques that the arguments allow together. They are at least as exact as
+// PlanOptions::exactness, and contain all of `use` and none of `avoid`. Throws ConfigError
+// "plan.contradiction" if two techniques of `use` exclude each other, or if one is avoided or
+// impossible.
 HASTEN_INTERNAL_API std::vector<TechniqueSet> combinations(const PlanOptions& options);
 
 }  // namespace hasten

@@ -23,7 +23,8 @@ bool is_disabled(const config::Environment& environment, const char* name) {
   return !config::environment_flag(environment, name).value_or(true);
 }
 
-// Returns the precision of the options or, if unset, of hasten launch's environment.
+// Returns the precision from the options or, if it is not set there, from hasten launch's
+// environment.
 Precision precision_of(const AcceleratorOptions& options, const config::Environment& environment,
                        const DeviceTraits& device) {
   const auto on_device = [&](Precision precision) {
@@ -40,7 +41,7 @@ Precision precision_of(const AcceleratorOptions& options, const config::Environm
       {.what = "ACCELERATE_MIXED_PRECISION", .got = name, .expected = "no, bf16 or fp16"});
 }
 
-// Throws for options of float16 that cannot work.
+// Throws if the options for float16 cannot work.
 void check_scaled_losses(const AcceleratorOptions& options, Precision precision) {
   if (precision != Precision::fp16) return;
   const LossScale scale(options.grad_scaler);  // checks its options
@@ -56,8 +57,8 @@ void check_scaled_losses(const AcceleratorOptions& options, Precision precision)
        .hint = "use bf16, or comm_hook fp16"});
 }
 
-// Logs on rank 0 where the processes meet, which explains a firewall or a port in use, unless
-// MASTER_ADDR and MASTER_PORT were both given.
+// Logs on rank 0 the address at which the processes meet, unless MASTER_ADDR and MASTER_PORT were
+// both given. It helps to find a firewall or a port that is in use.
 void log_rendezvous_address(const Worker& worker) {
   const bool was_given =
       worker.address_source == "MASTER_ADDR" && worker.port_source == "MASTER_PORT";
@@ -68,8 +69,8 @@ void log_rendezvous_address(const Worker& worker) {
                "; port: ", worker.port_source, ")"));
 }
 
-// Returns the backend for the device's tensors: the options' or, if automatic, the one in hasten
-// launch's environment.
+// Returns the backend for the device's tensors: the one in the options or, if that is automatic,
+// the one in hasten launch's environment.
 ProcessGroupBackend backend_of(const AcceleratorOptions& options,
                                const config::Environment& environment) {
   constexpr const char* kVariable = "HASTEN_PROCESS_GROUP_BACKEND";
@@ -83,14 +84,15 @@ ProcessGroupBackend backend_of(const AcceleratorOptions& options,
       {.what = kVariable, .got = name, .expected = "automatic, nccl, gloo or tpu_dist"});
 }
 
-// Returns what the backend means on the device; a name that is not its own leaves the choice.
+// Returns the choice that the backend means on the device. `own` is the device's own backend. Any
+// other name but gloo leaves the choice automatic.
 CollectiveChoice choice_of(ProcessGroupBackend backend, const CollectiveBackend* own) {
   if (backend == ProcessGroupBackend::gloo) return CollectiveChoice::host;
   return own != nullptr && own->name() == name_of(backend) ? CollectiveChoice::own
                                                            : CollectiveChoice::automatic;
 }
 
-// Sets the device of the process and the backend that it was opened for.
+// Sets the device of the process, and the backend that the device's placement has chosen.
 void place(const Device& device, const Worker& worker, ProcessState& process,
            ProcessGroupBackend& backend) {
   const CollectiveBackend* const own = device.collectives();
@@ -101,7 +103,7 @@ void place(const Device& device, const Worker& worker, ProcessState& process,
     backend = from_name<ProcessGroupBackend>(own->name()).value();
 }
 
-// Throws for options whose results would depend on the number of processes.
+// Returns the elastic options. Throws if results would depend on the number of processes.
 ElasticOptions elastic_options_of(const AcceleratorOptions& options, const ProcessState& process) {
   if (options.elastic_ranks == 0) return {};
   const ElasticOptions elastic = {.ranks = options.elastic_ranks,
@@ -162,7 +164,7 @@ void set_placement(AcceleratorState& state, const AcceleratorOptions& options,
   placement.double_type = downcast ? at::kFloat : at::kBFloat16;
 }
 
-// Reports programs that a device which compiles them compiles late.
+// If the device compiles programs, reports batches that make it compile late in a run.
 void add_compile_watch(AcceleratorState& state, const Device& device) {
   state.observers.add(std::make_shared<CompileWatch>(
       [&device] { return device.compiled_programs(); },
@@ -187,7 +189,7 @@ std::shared_ptr<AcceleratorState> make_accelerator_state(const AcceleratorOption
   const DeviceTraits& traits = device.traits();
   // The program may have run a backward pass before the GPU's library was loaded.
   if (traits.is_built_in) ensure_engine_thread(process.device);
-  // These throw before the processes meet.
+  // These calls throw before the processes meet.
   const GroupOptions of_group = group_options_of(options, environment, backend, process.device);
   const Precision precision = precision_of(options, environment, traits);
   check_scaled_losses(options, precision);

@@ -4,8 +4,8 @@
 //
 //   const std::shared_ptr<AcceleratorState> state = make_accelerator_state(options, false);
 //
-// Throws what the constructor of Accelerator throws (hasten/accelerator.h), before the processes
-// meet if the options are wrong. Thread rule: one thread at a time.
+// Throws the exceptions of Accelerator's constructor (hasten/accelerator.h). If the options are
+// wrong, it throws before the processes meet. Thread rule: one thread at a time.
 #pragma once
 
 #include <memory>
@@ -15,8 +15,8 @@
 
 namespace hasten {
 
-// In a launched job this is a collective. A dry run has a device of its own, so that only the
-// devices that LibTorch has without a plugin are considered.
+// In a launched job this is a collective. A dry run has its own device, so it considers only
+// devices that LibTorch supports without a plugin.
 std::shared_ptr<AcceleratorState> make_accelerator_state(const AcceleratorOptions& options,
                                                          bool is_dry_run);
 

@@ -74,7 +74,7 @@ void AcceleratorState::begin_micro_batch(const Models& models) {
     return accumulation.begin_micro_batch(loaders.at_last_batch(), loaders.rows_of_batch());
   }
   const ElasticPlace place = elastic->place_of(loaders.current(), loaders.current_pass());
-  // A loop that is left inside a window begins the window again.
+  // If a loop ended inside a window, the next loop begins that window again.
   if (place.position == 0) accumulation.drop_windows();
   if (accumulation.enter(models).begun() == 0 && place.position > 0)
     refuse_with_elastic_ranks("accumulate() of other models inside a window");
@@ -160,8 +160,8 @@ void AcceleratorState::check_create_graph(const BackwardPass& pass) const {
            "true, /*create_graph=*/true), and pass the whole loss to accelerator.backward()"});
 }
 
-// Gradients that have been divided by the scale of the loss cannot be added to others that have
-// not.
+// Throws if gradients of the pass were already divided by the scale of the loss. They cannot be
+// added to gradients that were not divided.
 void AcceleratorState::check_not_unscaled(const BackwardPass& pass) {
   if (!scaling) return;
   Leaves leaves;
@@ -188,7 +188,8 @@ void AcceleratorState::check_not_unscaled(const BackwardPass& pass) {
   }
 }
 
-// A step changes what the graph has saved.
+// With step_in_backward, a step changes tensors that the graph has saved, so the graph cannot be
+// used again.
 void AcceleratorState::check_step_in_backward(const BackwardPass& pass) const {
   if (!stepping.in_backward) return;
   if (pass.create_graph) throw_needs_gradients("backward(loss, {.create_graph = true})");
@@ -230,7 +231,7 @@ void AcceleratorState::backward_elastic(const BackwardPass& pass, AccumulationWi
   elastic->add_pass(pass.weight, pass.loss);
 }
 
-// Gives the models the gradients of all virtual ranks.
+// Sets the gradients of the models to the sums over all virtual ranks.
 void AcceleratorState::close_elastic(AccumulationWindow& window) {
   elastic->close();
   window.close();
@@ -294,7 +295,8 @@ void AcceleratorState::unscale(const std::vector<at::Tensor>& parameters) {
 }
 
 bool AcceleratorState::may_step(SyncedOptimizer& optimizer) {
-  // Processes that have run out of data take part in no other exchange.
+  // Inside join_uneven_inputs the ranks do not exchange a number, because processes without data
+  // would not take part.
   return !scaling || scaling->finish(optimizer, saved.optimizers(), gradients.join() == nullptr);
 }
 

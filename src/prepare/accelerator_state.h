@@ -1,6 +1,6 @@
 // File: prepare/accelerator_state.h (internal)
-// The state that the Accelerator and the objects that it has prepared share: the windows of
-// gradient accumulation, the exchange of gradients, the loaders in use, and where all of it runs.
+// The state that the Accelerator shares with the objects that it has prepared: the windows of
+// gradient accumulation, the exchange of gradients, the loaders in use, and the device and process.
 // Public headers only declare the class.
 //
 //   auto state = std::make_shared<AcceleratorState>(Precision::no, ProcessState{});
@@ -8,8 +8,8 @@
 //   state->backward({.loss = loss});
 //   if (state->close_due_windows(parameters)) optimizer.step();
 //
-// The parts do not refer to each other; the functions here are those that need several of them.
-// Throws UsageError "prepare.*" (docs/errors.md). Thread rule: one thread at a time.
+// The parts do not refer to each other. The functions here need several of them. Throws UsageError
+// "prepare.*" (docs/errors.md). Thread rule: one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -40,47 +40,50 @@ class AcceleratorState {
                    DataLoaderConfiguration loader_configuration = {}, ElasticOptions elastic = {},
                    const GradScalerKwargs& grad_scaler = {});
 
-  // Adds a prepared model. With several processes its gradients are summed over all of them from
-  // now on; its weights become equal to rank 0's, and the call is a collective.
+  // Adds a prepared model. With several processes the call is a collective: the weights become
+  // equal to rank 0's, and from then on gradients are summed over the processes.
   void add_model(const std::shared_ptr<torch::nn::Module>& module);
   void remove_model(const torch::nn::Module* module);
-  // Drops all windows and what they hold; the models stay prepared.
+  // Drops all windows and their contents. The models stay prepared.
   void drop_windows();
 
-  // Counts a scope in the Accelerator's precision. A backward pass under mixed precision before the
-  // first one belongs to a forward pass without autocast.
+  // Counts a scope in the Accelerator's precision. With mixed precision, a backward pass before the
+  // first scope belongs to a forward pass without autocast.
   void note_forward() { ++forwards_; }
   // Begins and ends a micro-batch of these models.
   void begin_micro_batch(const Models& models);
   void end_micro_batch();
-  // Runs the backward pass, and closes the window if it is due. The pass's inputs are the user's.
-  // Inside accumulate() it does not change the gradients of prepared models that the scope was not
-  // given, and outside it those of models with an open window.
+  // Runs the backward pass, and closes the window if it is due. The inputs of the pass are the
+  // user's. Inside accumulate() it does not change the gradients of prepared models that were not
+  // passed to accumulate(). Outside of accumulate() it does not change the gradients of models with
+  // an open window.
   void backward(BackwardPass pass);
 
   // Call it before the gradients of these parameters are used for a step. Returns false if a window
-  // of these parameters waits for more micro-batches. Closes a due window whose last micro-batch
+  // of these parameters waits for more micro-batches. Closes a due window if its last micro-batch
   // had no backward pass. Throws "prepare.open-window", "prepare.raw-backward".
   bool close_due_windows(const std::vector<at::Tensor>& parameters);
-  // Warns once if a step of these parameters does not change some that the losses inside
-  // accumulate() reach, because their model was not given to accumulate().
+  // Warns once if losses inside accumulate() reach some of these parameters but do not train them,
+  // because their model was not passed to accumulate().
   void warn_about_untrained(const std::vector<at::Tensor>& parameters);
   // Divides the gradients of each prepared optimizer that has one of these parameters by the scale
   // of the loss, unless that was done since its last step. Call it after close_due_windows().
   void unscale(const std::vector<at::Tensor>& parameters);
-  // Returns whether the optimizer may step: with scaled losses not if a gradient is infinite or
-  // NaN.
+  // Returns whether the optimizer may step. With scaled losses it may not if a gradient is infinite
+  // or NaN.
   bool may_step(SyncedOptimizer& optimizer);
   // True if the latest step of a prepared optimizer was skipped.
   bool step_was_skipped();
-  // The most micro-batches of a window in one rank.
+  // The largest number of micro-batches of a window in one rank.
   std::int64_t accumulation_steps() const;
-  // Throws UsageError "prepare.elastic-loop" if there are elastic ranks, with which `call` has no
-  // meaning.
+  // Throws UsageError "prepare.elastic-loop" if there are elastic ranks, because `call` has no
+  // meaning with them.
   void refuse_with_elastic_ranks(const char* call) const;
-  // Throws UsageError "prepare.scaled-losses" if losses are scaled, with which `call` cannot work.
+  // Throws UsageError "prepare.scaled-losses" if losses are scaled, because `call` cannot work with
+  // them.
   void refuse_with_scaled_losses(const char* call) const;
-  // Throws if a forward pass of this module now would draw random numbers of no virtual rank.
+  // Throws if a forward pass of this module would now draw random numbers that belong to no virtual
+  // rank.
   void check_forward(const torch::nn::Module& module) const;
 
   const Precision precision;
@@ -94,8 +97,8 @@ class AcceleratorState {
   Accumulation accumulation;
   // Has no models if there are elastic ranks, which exchange gradients themselves.
   GradientSync gradients;
-  std::unique_ptr<ElasticRanks> elastic;  // null: none
-  std::shared_ptr<LossScaling> scaling;   // null: losses are not scaled
+  std::unique_ptr<ElasticRanks> elastic;  // null if there are none
+  std::shared_ptr<LossScaling> scaling;   // null if losses are not scaled
   // How the prepared optimizers step.
   SteppingOptions stepping;
   // Set by Accelerator::set_trigger.
@@ -118,7 +121,8 @@ class AcceleratorState {
   Logger logger_;
 
  public:
-  // The checkpoint that is being written. It is the last member, because its destructor waits.
+  // The checkpoint that is being written. It is the last member, because its destructor waits until
+  // it is written.
   GroupSave background_save;
 };
 

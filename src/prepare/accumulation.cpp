@@ -27,8 +27,8 @@ void Accumulation::set_steps(std::int64_t steps) {
 void Accumulation::add_model(const std::shared_ptr<torch::nn::Module>& module) {
   for (auto& model : models_) {
     if (model.lock() != module) continue;
-    // The module was prepared before. Its owner may differ: each handle of a module on
-    // the stack has one.
+    // The module was prepared before. Its owner may differ, because each handle of a module on the
+    // stack has its own.
     model = module;
     return;
   }
@@ -79,8 +79,8 @@ void Accumulation::leave_unless_inside() {
   if (!inside_) window_.reset();
 }
 
-// Drops windows that share parameters with these models, as both would divide the gradients. Throws
-// if one holds gradients.
+// Drops windows that share parameters with these models, because both windows would divide the
+// gradients. Throws if such a window holds gradients.
 void Accumulation::replace_windows_that_share(const Models& models) {
   if (windows_.empty()) return;
   const std::vector<at::Tensor> parameters = AccumulationWindow(models).parameters();
@@ -108,8 +108,8 @@ void Accumulation::drop_abandoned_windows(const BackwardPass& pass) {
   });
 }
 
-// If models train in turn (a GAN), a pass of one would otherwise leave gradients in the others,
-// which their next step would use.
+// If models train in turn (a GAN), a pass of one model would otherwise leave gradients in the
+// others, and their next step would use them.
 std::vector<at::Tensor> Accumulation::trained_leaves(const at::Tensor& loss) {
   const std::vector<at::Tensor> others = excluded_parameters();
   if (others.empty()) return {};
@@ -151,7 +151,7 @@ std::vector<at::Tensor> Accumulation::excluded_parameters() const {
       (is_excluded(model.get()) ? others : trained).push_back(std::move(model));
   }
   if (others.empty()) return {};
-  // Parameters that belong to both are trained.
+  // Parameters that belong to a trained model and to another one are trained.
   TensorSet seen;
   for (const auto& model : trained) distinct(model->parameters(), seen);
   std::vector<at::Tensor> all;
@@ -169,7 +169,7 @@ bool Accumulation::has_incomplete_window(const std::vector<at::Tensor>& paramete
     if (window->is_incomplete()) return true;
     has_window = true;
   }
-  // Parameters of no window, such as those of a loss function, follow the active
+  // Parameters without a window, such as the parameters of a loss function, follow the active
   // accumulate() scope.
   return !has_window && inside_ && window_->is_incomplete();
 }

@@ -1,17 +1,18 @@
 // File: prepare/accumulation_window.h (internal)
 // One accumulation window: the micro-batches whose gradients one optimizer step uses
-// (docs/design/003). It counts them, and knows nothing of how gradients are computed or exchanged.
+// (docs/design/003). It counts them, and does not depend on how gradients are computed or
+// exchanged.
 //
 //   AccumulationWindow window(models);
 //   window.begin_micro_batch(/*capacity=*/2, /*last_of_data=*/false, /*rows=*/8);
 //   window.count_pass(1.0);
 //   if (window.is_due()) window.close();
 //
-// A window is open from its first micro-batch until it is closed, which settles the weight that its
-// gradients are divided by. It is due from the start of its last micro-batch. With several
-// processes, each of its models is exchanged and divided by the first pass after that which reaches
-// it. References to models are weak: a window whose model has been destroyed is dropped, and a new
-// model at the same address begins its own. Thread rule: a value.
+// A window is open from its first micro-batch until it is closed. Closing it determines the weight
+// that its gradients are divided by. It is due from the start of its last micro-batch. With several
+// processes, the first pass from then on that reaches a model exchanges and divides the gradients
+// of this model. References to models are weak: if a model is destroyed, its window is dropped, and
+// a new model at the same address begins its own window. Thread rule: a value.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -46,7 +47,7 @@ class AccumulationWindow {
            std::all_of(models.begin(), models.end(),
                        [&](const auto& each) { return has_model(each.get()); });
   }
-  // The parameters of its models, each once.
+  // The parameters of its models. Each is listed once.
   std::vector<at::Tensor> parameters() const {
     TensorSet seen;
     std::vector<at::Tensor> all;
@@ -69,23 +70,23 @@ class AccumulationWindow {
   }
 
   // Begins a micro-batch, in a new window if the last one was closed. `capacity` is the number of
-  // micro-batches of a full window, and `rows` the number of rows of this micro-batch; 0: not
-  // known.
+  // micro-batches of a full window, and `rows` is the number of rows of this micro-batch, or 0 if
+  // it is not known.
   void begin_micro_batch(std::int64_t capacity, bool last_of_data, std::int64_t rows) {
     capacity_ = capacity;
     if (counts_.closed) {
       counts_ = {};
-      known_.clear();  // a model may have other parameters by now
+      known_.clear();  // a model may now have different parameters
     }
     ++counts_.begun;
     counts_.passes = 0;
     counts_.rows += rows;
     counts_.due = last_of_data || counts_.begun >= capacity;
   }
-  // Forgets the earlier pass of this micro-batch, whose gradients are computed again.
+  // Forgets the earlier pass of this micro-batch, because its gradients are computed again.
   void restart() { counts_ = {.begun = counts_.begun, .rows = counts_.rows, .due = counts_.due}; }
-  // Counts a backward pass. True for the first one of the micro-batch, which adds its weight;
-  // several losses share that weight.
+  // Counts a backward pass. Returns true for the first pass of a micro-batch, which adds the weight
+  // of the micro-batch. Several losses share that weight.
   bool count_pass(double of_micro_batch) {
     const bool first = counts_.passes++ == 0 && !counts_.closed;
     if (first) {
@@ -113,30 +114,30 @@ class AccumulationWindow {
     if (!has_exchanged(module)) counts_.exchanged.push_back(module);
   }
 
-  // Micro-batches of a full window.
+  // The number of micro-batches of a full window.
   std::int64_t capacity() const { return capacity_; }
-  // Micro-batches that have begun.
+  // The number of micro-batches that have begun.
   std::int64_t begun() const { return counts_.begun; }
-  // Micro-batches that had a backward pass.
+  // The number of micro-batches that had a backward pass.
   std::int64_t batches() const { return counts_.batches; }
   // The sum of their weights in this process.
   double weight() const { return counts_.weight; }
   // The sum of weight() over all processes. It is known once the window is closed.
   double total_weight() const { return counts_.total_weight; }
-  // True from the last micro-batch on.
+  // True from the start of its last micro-batch.
   bool is_due() const { return counts_.due; }
   bool is_closed() const { return counts_.closed; }
-  // True if a step now would use only a part of the window.
+  // True if a step would now use only a part of the window.
   bool is_incomplete() const { return counts_.begun > 0 && !counts_.due && !counts_.closed; }
   // True from its last micro-batch until a step has used its gradients, or they have been dropped.
   bool awaits_step() const { return counts_.due && counts_.batches > 0 && !counts_.used; }
-  // True if its gradients are not yet what a step uses.
+  // True if it has gradients that a step cannot use yet.
   bool holds_gradients() const { return counts_.batches > 0 && !counts_.closed; }
 
   // The state that a backward pass changes. Restoring it undoes a pass that threw.
   struct Counts {
-    std::int64_t begun = 0, batches = 0, passes = 0;  // passes: of the current micro-batch
-    std::int64_t rows = 0;                            // those of the micro-batches that have begun
+    std::int64_t begun = 0, batches = 0, passes = 0;  // passes of the current micro-batch
+    std::int64_t rows = 0;                            // of the micro-batches that have begun
     double weight = 0, total_weight = 0;
     bool due = false, closed = false, used = false;
     std::vector<const torch::nn::Module*> exchanged;

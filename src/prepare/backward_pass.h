@@ -25,10 +25,10 @@ bool has_16_bits(const at::Tensor& tensor);
 
 struct BackwardPass {
   at::Tensor loss;
-  double weight = 1;               // that of this micro-batch
+  double weight = 1;               // of this micro-batch
   bool by_items = false;           // the weight is a number of items
-  std::vector<at::Tensor> inputs;  // empty: all leaves that the loss reaches
-  bool inputs_of_user = false;     // the user gave them; they may be some of a model's parameters
+  std::vector<at::Tensor> inputs;  // empty means all leaves that the loss reaches
+  bool inputs_of_user = false;     // true if the user gave `inputs`, perhaps a part of a model
   std::optional<bool> retain_graph;
   bool create_graph = false;
   double scale = 1;  // multiplies the loss, so that its gradients do not become 0 in float16

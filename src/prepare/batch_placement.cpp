@@ -12,8 +12,8 @@ TensorDict BatchPlacement::place(TensorDict batch, std::int64_t rows) const {
   if (pads) batch = with_static_shape(batch, rows, shapes);
   for (auto& [name, tensor] : batch) {
     const auto type = type_of(tensor);
-    // Labels become float even if other doubles become bfloat16: rounding them would change the
-    // loss.
+    // Labels become float even if other doubles become bfloat16, because rounding them would change
+    // the loss.
     if (type) tensor = tensor.to(name == shapes.labels ? at::kFloat : *type);
   }
   return to_device(std::move(batch), device);

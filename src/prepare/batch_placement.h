@@ -1,5 +1,5 @@
 // File: prepare/batch_placement.h (internal)
-// How the batches of one Accelerator get to its device: with which shapes and types.
+// Moves the batches of one Accelerator to its device, with the shapes and types that it needs.
 //
 //   const BatchPlacement placement{.device = device, .pads = true};
 //   batch = placement.place(std::move(batch), 8);
@@ -23,13 +23,13 @@ struct BatchPlacement {
   // True if batches with names are padded to `shapes`.
   bool pads = false;
   StaticShapes shapes = {};
-  // The type that double numbers get on the device. Unset: they stay double.
+  // The type that double numbers get on the device. If unset, they stay double.
   std::optional<at::ScalarType> double_type = std::nullopt;
 
   // Returns the batch on the device, with the shapes and types that it needs there. `rows` is the
   // number of rows of a full batch.
   TensorDict place(TensorDict batch, std::int64_t rows) const;
-  // The type that the tensor gets on the device; unset: its own.
+  // The type that the tensor gets on the device, or nullopt if it keeps its own.
   std::optional<at::ScalarType> type_of(const at::Tensor& tensor) const;
 };
 

@@ -5,11 +5,12 @@
 namespace hasten {
 namespace {
 
-// Batches that always compile: the first, and the second, which uses tensors made in the first.
+// The number of batches that always compile: the first one, and the second one, which uses tensors
+// that the first one created.
 constexpr std::int64_t kWarmUp = 2;
-// Warnings about new shapes, at most.
+// The largest number of warnings about new shapes.
 constexpr std::int64_t kMaxWarnings = 4;
-// Consecutive batches of known shapes that compile before a warning.
+// The number of consecutive batches of known shapes that must compile before a warning.
 constexpr std::int64_t kRecompilationsBeforeWarning = 5;
 
 std::string shape_of(const std::vector<at::Tensor>& tensors) {
@@ -56,7 +57,7 @@ void CompileWatch::warn_about_new_shape(std::int64_t programs) {
                           : ""));
 }
 
-// Ignores single batches: the first evaluation, the first log and the like compile too.
+// Ignores single batches, because the first evaluation, the first log and the like compile too.
 void CompileWatch::warn_about_recompilation(std::int64_t programs) {
   if (consecutive_ != kRecompilationsBeforeWarning) return;
   logger_.warning(str(programs, " programs were compiled in batch ", batches_,

@@ -52,8 +52,8 @@ void at_end_of_pass(const at::Tensor& loss, std::function<void()> call) {
   });
 }
 
-// Multiplies a bucket by the factor and sums it over the processes. Gradients are
-// divided nowhere else.
+// Multiplies a bucket by the factor and sums it over the processes. No other code divides
+// gradients.
 class DataParallelModel::Hook : public c10d::CommHookInterface {
  public:
   Hook(const Group& group, std::shared_ptr<GradientExchange> exchange,
@@ -63,7 +63,7 @@ class DataParallelModel::Hook : public c10d::CommHookInterface {
         factor_(std::move(factor)),
         sent_(std::move(sent)) {}
 
-  // Sets the order of the models of the next pass, or null if it has this model only.
+  // Sets the order of the models of the next pass. Null means that the pass has only this model.
   void set_order(std::shared_ptr<PassOrder> order) {
     order_ = std::move(order);
     if (order_) position_ = order_->register_model();
@@ -100,11 +100,11 @@ class DataParallelModel::Hook : public c10d::CommHookInterface {
   std::shared_ptr<GradientExchange> exchange_;
   std::shared_ptr<double> factor_;
   std::shared_ptr<std::int64_t> sent_;
-  std::shared_ptr<PassOrder> order_;  // null: the pass has this model only
+  std::shared_ptr<PassOrder> order_;  // null if the pass has only this model
   std::size_t position_ = 0;
 };
 
-// Marks parameters that got a gradient from a backward pass outside Accelerator::backward.
+// Marks parameters that receive a gradient from a backward pass outside Accelerator::backward.
 class DataParallelModel::UnexchangedGradients {
  public:
   explicit UnexchangedGradients(const DataParallelModel& model) : parameters_(model.parameters_) {
@@ -249,7 +249,7 @@ void DataParallelModel::make_reducer() {
   auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(dense_, {first, cap});
   std::reverse(buckets.begin(), buckets.end());
   std::reverse(limits.begin(), limits.end());
-  // These are LibTorch 2.11's arguments. Later versions have more, with defaults.
+  // These are the arguments in LibTorch 2.11. Later versions have more, with defaults.
   reducer_ = std::make_unique<c10d::Reducer>(
       dense_, buckets, native_of(group_), std::vector<bool>(dense_.size(), false),
       static_cast<std::int64_t>(cap), options_.find_unused_parameters,
@@ -315,7 +315,7 @@ void DataParallelModel::prepare_backward(const at::Tensor& graph, const at::Tens
   hook_->set_order(order);
   reducer_->rebuild_buckets();
   reducer_->prepare_for_backward({graph});
-  // With a static graph the reducer only counts in the first pass and reduces after it.
+  // With a static graph the reducer only counts during the first pass, and reduces after it.
   if (options_.static_graph && !std::exchange(static_graph_started_, true))
     at_end_of_pass(loss, [reducer = reducer_.get()] { reducer->delay_all_reduce(); });
 }

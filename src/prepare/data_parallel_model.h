@@ -37,13 +37,13 @@ class RowExchange;
 // When the gradients of a model are exchanged between processes.
 enum class Synchronization {
   at_window_end,  // when an accumulation window closes
-  later,          // not in this scope; the next exchange includes them
+  later,          // after this scope: the next exchange includes them
   now,            // in every backward pass
   never,          // each process trains on its own, and weights are averaged instead
 };
 
-// Calls `call` when the backward pass of this loss is over, before callbacks that are
-// queued later in it.
+// Calls `call` at the end of the backward pass of this loss, before callbacks that the pass queues
+// later.
 void at_end_of_pass(const at::Tensor& loss, std::function<void()> call);
 
 class PassOrder;
@@ -55,13 +55,13 @@ class DataParallelModel {
                     const DistributedDataParallelKwargs& options);
   ~DataParallelModel();
 
-  // Null once the module has been destroyed.
+  // Returns null if the module has been destroyed.
   const torch::nn::Module* module() const { return module_.lock().get(); }
-  // Refers to the same module through another owner from now on.
+  // From now on refers to the same module through a different owner.
   void set_owner(const std::shared_ptr<torch::nn::Module>& module) { module_ = module; }
 
-  // True if a forward pass of the module as it is now begins with a broadcast of
-  // one rank's buffers.
+  // True if a forward pass of the module, in its present state, begins with a broadcast of one
+  // rank's buffers.
   bool sends_buffers() const;
   // Broadcasts the buffers of rank `from`. A collective.
   void send_buffers(std::int64_t from);
@@ -72,23 +72,24 @@ class DataParallelModel {
   // True if any parameter has a gradient.
   bool has_gradients() const;
 
-  // Call before a pass that reduces. Adapts to parameters that were frozen or unfrozen since the
-  // last call, or whose gradients are sparse now. A collective if any were frozen or unfrozen;
-  // throws "prepare.models-differ" if they are others in another process.
+  // Call it before a pass that reduces. Adapts to parameters that were frozen or unfrozen since the
+  // last call, and to changes between dense and sparse gradients. The call is a collective if any
+  // parameters were frozen or unfrozen. Throws "prepare.models-differ" if these differ between
+  // processes.
   void update_parameters();
   // Throws "prepare.unused-parameters" if a pass of these leaves would leave out parameters and the
   // options forbid it.
   void check_uses_all(const Leaves& leaves) const;
   // Prepares a backward pass of this loss that reduces: each gradient becomes the sum over the
   // processes of their gradients times their `factor`. `graph` contains the parameters that get
-  // gradients; usually it is the loss. With several models in a pass, each is prepared in the same
-  // order, with a shared PassOrder.
+  // gradients; usually it is the loss. If a pass has several models, all processes prepare them in
+  // the same order, with a shared PassOrder.
   void prepare_backward(const at::Tensor& graph, const at::Tensor& loss, double factor,
                         const std::shared_ptr<PassOrder>& order = nullptr);
   // Ends that pass and sums sparse gradients. Throws if the pass left parameters out.
   void finish_backward(const at::Tensor& loss);
-  // Returns a zero that gives every parameter a gradient of zeros (without rows if sparse). With
-  // `some`, only parameters in it get one.
+  // Returns a zero that gives every parameter a gradient of zeros (without rows if it is sparse).
+  // With `some`, only parameters in `some` get a gradient.
   at::Tensor zero_loss(const Leaves* some) const;
 
   // Throws UsageError "prepare.raw-backward" if a backward pass outside Accelerator::backward gave
@@ -113,11 +114,11 @@ class DataParallelModel {
     at::Tensor tensor;
     bool trained;  // requires_grad() at the last check
   };
-  // Sets parameters_ and names_ to those that require gradients now.
+  // Sets parameters_ and names_ to the parameters that require gradients now.
   void choose_parameters();
-  // True for each of parameters_ whose gradient is sparse now.
+  // Returns a flag for each of parameters_, which is true if its gradient is sparse now.
   std::vector<bool> sparse_flags() const;
-  // Gives dense parameters to the reducer and each sparse one its own exchange.
+  // Passes dense parameters to the reducer, and creates an exchange for each sparse parameter.
   void split_sparse_and_dense();
   void make_reducer();
   void check_all_reached(const at::Tensor& loss) const;
@@ -132,12 +133,12 @@ class DataParallelModel {
   std::vector<at::Tensor> parameters_;
   std::vector<std::string> names_;
   std::vector<std::weak_ptr<torch::nn::Module>> sparse_modules_;  // may have sparse gradients
-  std::vector<bool> sparse_;  // sparse_flags() when last divided
+  std::vector<bool> sparse_;  // sparse_flags() at the last split
   std::shared_ptr<GradientExchange> exchange_;
   std::vector<at::Tensor> dense_;
   std::vector<std::string> dense_names_;
-  // Null if no parameter is dense. With a static graph it is made in the first pass that exchanges:
-  // c10d would count earlier passes as part of the graph.
+  // Null if no parameter is dense. With a static graph it is created in the first pass that
+  // exchanges, because c10d would count earlier passes as part of the graph.
   std::unique_ptr<c10d::Reducer> reducer_;
   Hook* hook_ = nullptr;  // owned by the reducer
   std::vector<std::unique_ptr<RowExchange>> row_exchanges_;

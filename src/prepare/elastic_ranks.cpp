@@ -36,7 +36,7 @@ TensorList copies_of(const std::vector<at::Tensor>& tensors) {
   return copies;
 }
 
-// Throws for numbers that the tree cannot add up.
+// Throws if the tree cannot add up numbers of the parameter's type.
 void check_type(const at::Tensor& parameter) {
   const at::ScalarType type = parameter.scalar_type();
   if (type == at::kFloat || type == at::kDouble || has_16_bits(parameter)) return;
@@ -47,7 +47,7 @@ void check_type(const at::Tensor& parameter) {
                      .hint = "convert the model with module.to(torch::kFloat)"});
 }
 
-// Returns a gradient in a form in which terms are added: dense, and not rounded to 16 bits.
+// Returns the gradient as a term of a sum: dense, and in float if it has 16 bits.
 at::Tensor as_term(at::Tensor gradient) {
   if (!gradient.defined()) return gradient;
   if (gradient.layout() != at::kStrided) gradient = gradient.to_dense();
@@ -100,7 +100,7 @@ ElasticPlace ElasticRanks::place_of(const BatchInfo* batch, std::int64_t pass) {
     throw_loop("a second accumulate() for a batch",
                "pass all models of the loop to one accumulate(), and add up their losses");
   }
-  // A pass that was left inside a window does not continue it.
+  // A new pass does not continue a window that an earlier pass left open.
   const bool is_open = place_ && !place_->ends_window && latest_batch_.second == pass;
   if (place.position != (is_open ? place_->position + 1 : 0)) {
     throw_loop("a batch that was read without accumulate()",

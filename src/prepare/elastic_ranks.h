@@ -1,7 +1,8 @@
 // File: prepare/elastic_ranks.h (internal)
-// The virtual ranks of a run that computes the same bits on any number of processes that divides
-// their number (docs/design/023). Each process runs its virtual ranks one after the other in every
-// accumulation window: the turn of a virtual rank is its micro-batches of the window.
+// The virtual ranks of a run. The run computes the same bits on any number of processes that
+// divides the number of virtual ranks (docs/design/023). In every accumulation window, each process
+// runs its virtual ranks one after the other. The turn of a virtual rank consists of its
+// micro-batches of the window.
 //
 //   ElasticRanks elastic(group, {.ranks = 4, .steps = 2, .threads = 1});
 //   elastic.begin_micro_batch(place, models);      // random numbers are those of the micro-batch
@@ -10,9 +11,9 @@
 //   elastic.end_micro_batch();
 //
 // Random numbers in a micro-batch depend on the seed of the run, the seed of the loader, the epoch
-// and the rows of the batch. Sums follow a binary tree of the virtual ranks. After a window the
-// buffers of models are those of virtual rank 0; every turn begins with those from before the
-// window. Throws ConfigError "prepare.elastic", UsageError "prepare.elastic-loop". Thread rule:
+// and the rows of the batch. Sums follow a binary tree of the virtual ranks. Every turn begins with
+// the model buffers from before the window. After the window the models have the buffers of virtual
+// rank 0. Throws ConfigError "prepare.elastic", UsageError "prepare.elastic-loop". Thread rule:
 // that of the Accelerator.
 #pragma once
 
@@ -35,9 +36,9 @@
 namespace hasten {
 
 struct ElasticOptions {
-  std::int64_t ranks = 0;    // virtual ranks; 0: none
+  std::int64_t ranks = 0;    // virtual ranks; 0 means none
   std::int64_t steps = 1;    // micro-batches of a virtual rank in a full window
-  std::int64_t threads = 1;  // those that an operation uses
+  std::int64_t threads = 1;  // threads of an operation
 };
 
 class ElasticRanks {
@@ -52,30 +53,30 @@ class ElasticRanks {
 
   std::int64_t ranks() const { return options_.ranks; }
   std::int64_t steps() const { return options_.steps; }
-  // The virtual ranks of each process.
+  // The number of virtual ranks of each process.
   std::int64_t turns() const { return options_.ranks / group_.size(); }
   ElasticShare share() const { return {.ranks = options_.ranks, .steps = options_.steps}; }
 
   // Checks that all processes have the same model, and gives them rank 0's weights. A collective.
   void add_model(torch::nn::Module& module) const;
 
-  // Returns the place of the batch of the innermost loop, in the pass of that number. Throws unless
-  // it is the next one of the window that this pass has begun, or the first one after a whole
-  // window.
+  // Returns the place of the batch of the innermost loop. `pass` is the number of the loop's pass.
+  // Throws unless the place is the next one of the window that this pass has begun, or the first
+  // one after a complete window.
   ElasticPlace place_of(const BatchInfo* batch, std::int64_t pass);
-  // Begins the micro-batch of that place. A collective in the first one of a run.
+  // Begins the micro-batch of this place. The first call of a run is a collective.
   void begin_micro_batch(const ElasticPlace& place, const Models& models);
-  // Leaves the random numbers of the micro-batch.
+  // Restores the random numbers outside of the micro-batch.
   void end_micro_batch();
-  // Counts a backward pass, which has added its loss times its weight to the gradients.
+  // Counts a backward pass. It has added the gradients of its loss times its weight.
   void add_pass(double weight, const at::Tensor& loss);
-  // Ends the last turn, and gives the models the gradients and the buffers of all virtual ranks. A
-  // collective.
+  // Ends the last turn. Sets the gradients of the models to the sums over all virtual ranks, and
+  // the buffers to those of virtual rank 0. A collective.
   void close();
   // Forgets an open window.
   void drop();
 
-  // Throws if one of these parameters has a gradient that belongs to no window, and was not summed.
+  // Throws if one of these parameters has a gradient that belongs to no window and was not summed.
   void check_parameters(const std::vector<at::Tensor>& parameters) const;
   // The mean loss of the latest closed window.
   double loss() const { return loss_; }
@@ -83,8 +84,8 @@ class ElasticRanks {
   // Returns the state for a checkpoint. A collective before the first micro-batch of a run.
   ElasticPosition position();
   void restore(const ElasticPosition& saved) { seed_ = saved.seed; }
-  // Throws ConfigError "checkpoint.elastic" unless the checkpoint is of a run like this one; null:
-  // without elastic ranks.
+  // Throws ConfigError "checkpoint.elastic" unless the checkpoint comes from a run like this one.
+  // `now` is null for a run without elastic ranks.
   static void check_same_run(const std::optional<ElasticPosition>& saved, const ElasticRanks* now,
                              const std::string& checkpoint);
 
@@ -102,17 +103,18 @@ class ElasticRanks {
   std::optional<std::uint64_t> seed_;  // fixed by the first micro-batch
   TreeAllReduce all_reduce_;
   double loss_ = 0;
-  // The latest batch that had a micro-batch, by its key and the number of its pass.
+  // The key and the pass number of the latest batch that had a micro-batch.
   std::pair<std::uint64_t, std::int64_t> latest_batch_ = {0, -1};
 
   // The state of the open window.
-  std::optional<ElasticPlace> place_;         // that of the latest micro-batch
-  std::vector<at::Tensor> parameters_;        // that require gradients
-  std::vector<at::Tensor> buffers_;           // those of the models
+  std::optional<ElasticPlace> place_;         // of the latest micro-batch
+  std::vector<at::Tensor> parameters_;        // parameters that require gradients
+  std::vector<at::Tensor> buffers_;           // of the models
   TensorList buffers_before_, buffers_of_0_;  // before the window, and after virtual rank 0's turn
-  TreeSum gradients_;                         // the sums of ended turns
-  std::vector<double> weights_, losses_;      // those of each turn
-  // The state of LibTorch's generator outside of micro-batches; undefined between two of them.
+  TreeSum gradients_;                         // the sums of the completed turns
+  std::vector<double> weights_, losses_;      // of each turn
+  // The state of LibTorch's generator outside of micro-batches. It is defined only during a
+  // micro-batch.
   at::Tensor generator_outside_;
 };
 

@@ -58,7 +58,7 @@ void draw_one() {
   generator.get<at::CPUGeneratorImpl>()->random();
 }
 
-// Returns another stream of numbers, derived from this one.
+// Returns a different stream of numbers, which is derived from this one.
 GeneratorState derived_from(const GeneratorState& state) {
   const at::mt19937_data_pod data = state.engine.data();
   std::string bytes(reinterpret_cast<const char*>(data.state_.data()), sizeof data.state_);
@@ -66,13 +66,13 @@ GeneratorState derived_from(const GeneratorState& state) {
   return {at::mt19937(static_cast<std::uint64_t>(fingerprint(bytes.data(), bytes.size())))};
 }
 
-// The number of values compared in each step.
+// The number of values that are compared in each step.
 constexpr std::int64_t kSamples = 512;
-// Relative. Processes with different numbers of threads may round differently.
+// The relative tolerance. Processes with different numbers of threads may round differently.
 constexpr double kTolerance = 1e-3;
 
-// Describes the batches of a step: a fingerprint of sizes, types and whole numbers, in two halves
-// that a double holds exactly, and samples of the floating-point numbers.
+// Returns a description of the batches of a step: a fingerprint of sizes, types and whole numbers,
+// in two halves that a double holds exactly, and samples of the floating-point numbers.
 at::Tensor sample_of(const std::vector<at::Tensor>& tensors) {
   const torch::NoGradGuard no_grad;
   const auto count = static_cast<std::int64_t>(tensors.size());
@@ -88,15 +88,15 @@ at::Tensor sample_of(const std::vector<at::Tensor>& tensors) {
     }
     exact += str(" ", static_cast<int>(tensor.scalar_type()), " of");
     for (const std::int64_t size : tensor.sizes()) exact += str(" ", size);
-    // The samples of each new shape would be a program that is compiled.
+    // For each new shape, taking samples on the device would compile a program.
     const bool readable = tensor.layout() == at::kStrided && !tensor.is_quantized() &&
                           !tensor.is_meta() &&
                           !device_of(tensor.device()).traits().needs_static_shapes;
     if (!readable || tensor.numel() == 0 || samples >= kSamples) continue;
     const at::Tensor flat = tensor.detach().reshape(-1);
     const std::int64_t taken = std::min(of_each, flat.numel());
-    // Spreads the samples evenly, each at another place in its stretch, so that they do not all
-    // fall into one column.
+    // Splits the numbers into equal ranges and takes a sample from each. Its place in the range
+    // varies, so that the samples do not all come from one column.
     std::vector<std::int64_t> places;
     for (std::int64_t i = 0; i < taken; ++i) {
       const std::int64_t first = i * flat.numel() / taken, next = (i + 1) * flat.numel() / taken;
@@ -141,7 +141,7 @@ std::int64_t first_differing_rank(const at::Tensor& samples) {
 }  // namespace
 
 struct ForeignLoader::Generators {
-  std::optional<GeneratorState> own;  // the process's state, while the pass's replaces it
+  std::optional<GeneratorState> own;  // the process's state, while the pass replaces it
   GeneratorState of_pass;
   bool drew = false;
 };
@@ -185,8 +185,8 @@ void ForeignLoader::leave_read() {
 
 bool ForeignLoader::compares() const {
   if (state_.group.size() == 1) return false;
-  // Inside join_uneven_inputs processes may be at different steps: only the first batches are
-  // compared, and not those of containers, which draw nothing.
+  // Inside join_uneven_inputs processes may be at different steps, so only the first batches are
+  // compared. Batches of containers are not compared, because containers draw no random numbers.
   if (state_.gradients.join()) return generators_ && !compared_;
   return !compared_ || state_.group.compares_calls();
 }

@@ -1,5 +1,6 @@
 // File: prepare/gather_counted.h (internal)
-// Gathers rows from all processes. Their numbers may differ, and not all rows may count.
+// Gathers rows from all processes. Processes may have different numbers of rows, and some rows may
+// not count.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -11,15 +11,15 @@
 namespace hasten {
 namespace {
 
-// Moves buckets into memory that the backend allocates. Gloo's is shared by the ranks of a machine,
-// which add up in place. c10d's reducer does this itself if DDP_DISABLE_COMM_MEM is 0, but not by
-// default in LibTorch 2.11.
+// Moves buckets into memory that the backend allocates. With Gloo the ranks of a machine share this
+// memory and add up in place. c10d's reducer does this itself if DDP_DISABLE_COMM_MEM is 0, but not
+// by default in LibTorch 2.11.
 class BucketMover {
  public:
   explicit BucketMover(const NativeGroup& group) : backend_(group->getDefaultBackend()) {}
 
-  // Replaces the storage of the bucket and of every view of it, once it has been seen before: the
-  // reducer replaces the buckets of the first pass.
+  // Replaces the storage of the bucket and of every view of it. It waits until it sees a bucket a
+  // second time, because the reducer replaces the buckets of the first pass.
   void move(const c10d::GradBucket& bucket) {
     const at::Tensor& buffer = bucket.getBuffer();
     if (!buffer.is_cpu() || !backend_->supportsTensorAlloc(buffer.device().index())) return;
@@ -42,11 +42,11 @@ class BucketMover {
   };
 
   c10::intrusive_ptr<c10d::Backend> backend_;
-  std::unordered_map<std::size_t, Seen> seen_;  // by bucket index
+  std::unordered_map<std::size_t, Seen> seen_;  // key: bucket index
 };
 
-// Multiplies each rank's tensor by the factor before the sum. c10d's function for it has other
-// names in other versions of LibTorch.
+// Multiplies each rank's tensor by the factor before the sum. The name of c10d's function for this
+// depends on the version of LibTorch.
 c10d::ReduceOp sum_of_products(double factor) {
   c10d::ReduceOp operation;
   operation.op_ = c10d::ReduceOp::PREMUL_SUM;
@@ -76,7 +76,7 @@ class AllReduce : public GradientExchange {
   BucketMover mover_;
 };
 
-// Converts buckets to another type for another exchange.
+// Converts buckets to a different type, and passes them to another exchange.
 class CastingExchange : public GradientExchange {
  public:
   CastingExchange(at::ScalarType type, std::shared_ptr<GradientExchange> inner)

@@ -16,21 +16,21 @@ namespace hasten {
 using NativeGroup = c10::intrusive_ptr<c10d::ProcessGroup>;
 using ReductionFuture = c10::intrusive_ptr<c10::ivalue::Future>;
 
-// Buckets arrive in the order of their index, one pass after the other. Collectives are issued
-// within sum() only, and so run in the same order in every process.
+// Buckets arrive in the order of their index, one pass after the other. Collectives are issued only
+// within sum(), so they run in the same order in every process.
 class GradientExchange {
  public:
   virtual ~GradientExchange() = default;
   // Returns a future of the sum over the processes of bucket times factor, in the bucket's type.
-  // Its value may be the bucket's own memory.
+  // The value may use the bucket's own memory.
   virtual ReductionFuture sum(c10d::GradBucket& bucket, double factor) = 0;
 };
 
-// Returns the exchange that the options ask for. Throws UsageError "prepare.power-sgd".
+// Returns the exchange that the options select. Throws UsageError "prepare.power-sgd".
 std::shared_ptr<GradientExchange> make_gradient_exchange(
     const DistributedDataParallelKwargs& options, const NativeGroup& group);
 
-// Returns the type that sparse rows are sent in; unset: their own.
+// Returns the type in which sparse rows are sent, or nullopt if they keep their own.
 std::optional<at::ScalarType> wire_type(const DistributedDataParallelKwargs& options);
 
 }  // namespace hasten

@@ -13,7 +13,7 @@
 namespace hasten {
 namespace {
 
-// Marks backward passes during its lifetime as Accelerator::backward's.
+// During its lifetime, marks backward passes as passes of Accelerator::backward.
 class AcceleratorBackwardScope {
  public:
   explicit AcceleratorBackwardScope(const std::vector<std::unique_ptr<DataParallelModel>>& models)
@@ -97,7 +97,7 @@ bool GradientSync::is_local(const BackwardPass& pass, const AccumulationWindow* 
 
 void GradientSync::run(const BackwardPass& pass, const at::Tensor& loss) const {
   const AcceleratorBackwardScope scope(models_);
-  // In 16 bits the scaled loss might overflow.
+  // Scales in float, because in 16 bits the scaled loss might overflow.
   const at::Tensor scaled =
       pass.scale == 1 ? loss : (has_16_bits(loss) ? loss.to(at::kFloat) : loss) * pass.scale;
   torch::autograd::backward({scaled}, {}, pass.retain_graph, pass.create_graph, pass.inputs);
@@ -106,9 +106,9 @@ void GradientSync::run(const BackwardPass& pass, const at::Tensor& loss) const {
 void GradientSync::add_gradients(const BackwardPass& pass, double share) const {
   if (share == 1.0) return run(pass, pass.loss);
   if (!has_16_bits(pass.loss) && pass.scale == 1) return run(pass, pass.loss * share);
-  // The gradient of a 16-bit loss has 16 bits too and would round the share; in a pass in float16 a
-  // share of thousands of items would overflow. Instead, the gradients present are divided by it
-  // before the pass, and all are multiplied by it afterwards.
+  // The gradient of a 16-bit loss has 16 bits too and would round the share. In a float16 pass, a
+  // share of thousands of items would overflow. Instead, the existing gradients are divided by the
+  // share before the pass, and all gradients are multiplied by it afterwards.
   const std::vector<at::Tensor> leaves = tensors_of(pass.leaves());
   scale_gradients_(leaves, 1.0 / share);
   run(pass, pass.loss);
@@ -123,7 +123,8 @@ void GradientSync::exchange(const BackwardPass& pass, AccumulationWindow* window
     if (!models.empty()) return exchange_after(pass, *window, models);
   }
   if (window->is_due()) return exchange_at_end(pass, *window, first);
-  // After an early exchange all have the same share of the sum, which the window's end divides.
+  // An early exchange gives every process an equal share of the sum. The division by the weights
+  // follows at the end of the window.
   const bool early = std::any_of(models_.begin(), models_.end(), [](const auto& model) {
     return model->synchronization == Synchronization::now;
   });
@@ -136,8 +137,8 @@ void GradientSync::exchange(const BackwardPass& pass, AccumulationWindow* window
   if (pass.weight > 0) add_gradients(pass, pass.weight);
 }
 
-// Exchanges a pass of no window. Weights are summed over the processes only if some may be out of
-// data or if weights may differ.
+// Exchanges a pass that belongs to no window. Sums the weights over the processes only if some
+// processes may be out of data or if weights may differ.
 void GradientSync::exchange_pass(const BackwardPass& pass) {
   const std::vector<DataParallelModel*> models = models_to_exchange(pass, nullptr);
   const bool announces = join_ && !models.empty();
@@ -152,11 +153,12 @@ void GradientSync::exchange_pass(const BackwardPass& pass) {
 void GradientSync::exchange_at_end(const BackwardPass& pass, AccumulationWindow& window,
                                    bool first) {
   const std::vector<DataParallelModel*> models = models_to_exchange(pass, &window);
-  // Processes without data do not take part in a collective that no exchange needs.
+  // Without an exchange there is no announcement, because processes without data would not take
+  // part in it.
   const bool announces = join_ ? !models.empty() : announces_models(window);
   if (announces) announce_backward(models, JoinPass::closing, /*sums_weights=*/first);
   if (first) {
-    // Processes may differ in which micro-batches had a backward pass.
+    // The micro-batches that had a backward pass may differ between processes.
     const bool differs = join_ ? announces : pass.by_items || window.capacity() > 1;
     window.close(total_weight(window.weight(), differs));
   }
@@ -185,7 +187,7 @@ ExchangeHook GradientSync::add_pre_exchange_function(std::function<void()> funct
   return ExchangeHook(before_exchange_.back());
 }
 
-// Exchanges the gradients of a window when they have been computed.
+// Exchanges the gradients of a window after they have been computed.
 void GradientSync::exchange_after(const BackwardPass& pass, AccumulationWindow& window,
                                   const std::vector<DataParallelModel*>& models) {
   if (pass.weight > 0) add_gradients(pass, pass.weight);
@@ -224,9 +226,8 @@ void GradientSync::exchange_window(AccumulationWindow& window,
   reduce(models, pass, weight, weight, 1.0 / all);
 }
 
-// True if the processes announce to each other which models they are about to exchange at
-// the window's end: a loss may reach only some of the models, and a process may have left
-// the micro-batch out.
+// True if the processes must announce to each other which models they exchange at the end of the
+// window. A loss may reach only some of the models, and a process may have skipped the micro-batch.
 bool GradientSync::announces_models(const AccumulationWindow& window) const {
   return window.capacity() > 1 && models_at_end(window).size() > 1;
 }
@@ -254,8 +255,8 @@ void GradientSync::close(AccumulationWindow& window, const std::vector<at::Tenso
   exchange_window(window, missing, nullptr);
 }
 
-// Takes part in the passes of the others until these models have been exchanged. When no process
-// has a pass left, all exchange the rest at once.
+// Takes part in the passes of the other processes until these models have been exchanged. When no
+// process has a pass left, all processes exchange the remaining models at once.
 void GradientSync::exchange_remaining(AccumulationWindow& window,
                                       std::vector<DataParallelModel*> missing) {
   while (!missing.empty()) {
@@ -267,7 +268,7 @@ void GradientSync::exchange_remaining(AccumulationWindow& window,
     const auto models = models_from_bits(message_exchange().announced_models());
     if (sums_weights) close_with_weights(window);
     exchange_window(window, models, nullptr);
-    if (is_last) {  // no process has gradients of the rest
+    if (is_last) {  // no process has gradients of the remaining models
       for (const DataParallelModel* const model : missing) window.note_exchange(model->module());
       return;
     }
@@ -277,7 +278,7 @@ void GradientSync::exchange_remaining(AccumulationWindow& window,
   }
 }
 
-// Divides the gradients that no other process shares.
+// Divides gradients that are not exchanged with other processes.
 void GradientSync::divide_local(AccumulationWindow& window,
                                 const std::vector<at::Tensor>& parameters) const {
   const double factor = window.weight() > 0 ? 1.0 / window.weight() : 1.0;
@@ -332,7 +333,7 @@ void GradientSync::reduce(const std::vector<DataParallelModel*>& models, const B
                           double weight, double share, double factor) {
   const bool adds = pass != nullptr && weight > 0;
   for (DataParallelModel* const model : models) model->update_parameters();
-  // The leaves that the user restricted the pass to, or that get this process's zeros.
+  // The leaves to which the user has restricted the pass, or that get zeros from this process.
   std::optional<Leaves> some;
   if (pass != nullptr && (pass->inputs_of_user || (!adds && options_.find_unused_parameters)))
     some = pass->leaves();
@@ -340,14 +341,14 @@ void GradientSync::reduce(const std::vector<DataParallelModel*>& models, const B
     for (const DataParallelModel* const model : models) model->check_uses_all(*some);
   }
   const bool is_half = adds && has_16_bits(pass->loss);
-  // If no parameter has a gradient yet, the loss takes the factor, which saves a pass
+  // If no parameter has a gradient yet, the loss is multiplied by the factor. This saves a pass
   // over the buckets.
   const bool fresh = !models.empty() && !is_half &&
                      std::none_of(models.begin(), models.end(),
                                   [](const auto* model) { return model->has_gradients(); });
   if (fresh) share *= std::exchange(factor, 1.0);
   const bool rounds = is_half || (adds && !fresh && pass->scale != 1);
-  std::vector<at::Tensor> outside_buckets;  // leaves of the pass that no bucket holds
+  std::vector<at::Tensor> outside_buckets;  // leaves of the pass in no bucket
   if (rounds && share != 1.0) {             // as in add_gradients; the buckets apply the share
     Leaves leaves = pass->leaves();
     for (const DataParallelModel* const model : models) {
@@ -362,14 +363,14 @@ void GradientSync::reduce(const std::vector<DataParallelModel*>& models, const B
   if (adds) {
     own = rounds || share == 1.0 ? pass->loss : pass->loss * share;
   } else {
-    // A process without items adds zeros: its own loss is a mean over nothing, 0 / 0.
+    // A process without items adds zeros, because its own loss is a mean over nothing, 0 / 0.
     for (const DataParallelModel* const model : models) {
       const at::Tensor one =
           model->zero_loss(options_.find_unused_parameters && some ? &*some : nullptr);
       if (one.defined()) own = own.defined() ? own + one.to(own.device()) : one;
     }
   }
-  // The last model is usually nearest to the loss and gets its gradients first.
+  // The last model is usually closest to the loss and gets its gradients first.
   const auto order = models.size() > 1 ? std::make_shared<PassOrder>() : nullptr;
   for (auto model = models.rbegin(); model != models.rend(); ++model) {
     const bool restricted = adds && some.has_value();
@@ -420,7 +421,7 @@ void GradientSync::begin_join(const std::vector<torch::nn::Module*>& models) {
                                              .hint = "pass all models to one call"});
   }
   if (has_pre_exchange_function()) refuse_join_with_function();
-  // A group of one process has a scope too, but exchanges no messages.
+  // A group with one process has a scope too, but exchanges no messages.
   join_ = std::make_unique<Join>(group_, models);
 }
 
@@ -454,7 +455,7 @@ void GradientSync::announce_backward(const std::vector<DataParallelModel*>& mode
                                .sums_weights = sums_weights});
 }
 
-// Converts models to the bits that processes exchange: bit i is the i-th prepared model.
+// Converts models to the bits that processes exchange. Bit i stands for the i-th prepared model.
 std::int64_t GradientSync::model_bits(const std::vector<DataParallelModel*>& models) const {
   std::int64_t bits = 0;
   for (std::size_t i = 0; i < models_.size(); ++i) {

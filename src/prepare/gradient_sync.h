@@ -1,16 +1,16 @@
 // File: prepare/gradient_sync.h (internal)
-// Exchanges the gradients of the models of one Accelerator between its processes, for
-// backward passes and for windows that are closed without one.
+// Exchanges the gradients of the models of one Accelerator between its processes, for backward
+// passes and for windows that close without a backward pass.
 //
 //   GradientSync gradients(group, options);
 //   gradients.add_model(module);           // a collective
 //   if (!gradients.is_local(pass, window)) gradients.exchange(pass, window);
 //
-// Gradients are sums of loss gradients times their weights, which the buckets divide once, by the
-// sum of all weights. Inside join_uneven_inputs a process announces each exchange, so that those
-// without data take part (prepare/join_participant.h). In a group of one process there are no
-// models here, and nothing is exchanged. Throws UsageError "prepare.*" (docs/errors.md). Thread
-// rule: one thread at a time.
+// Gradients are sums of loss gradients times their weights. The exchange of the buckets divides
+// them once, by the sum of all weights. Inside join_uneven_inputs a process announces each
+// exchange, so that processes without data take part (prepare/join_participant.h). In a group with
+// one process this object has no models, and nothing is exchanged. Throws UsageError "prepare.*"
+// (docs/errors.md). Thread rule: one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -34,35 +34,36 @@ class GradientSync {
  public:
   GradientSync(Group group, DistributedDataParallelKwargs options);
 
-  // Adds a model, whose weights become equal to rank 0's, unless it is known. A collective.
+  // Adds a model, unless it was added before. Its weights become equal to rank 0's. A collective.
   void add_model(const std::shared_ptr<torch::nn::Module>& module);
   void remove_model(const torch::nn::Module* module);
   void drop_destroyed();
 
-  // Copies the buffers of one rank to all processes if the model's options ask for it. A collective
-  // in that case.
+  // Copies the buffers of one rank to all processes if the options of the model require it. It is a
+  // collective only in that case.
   void sync_buffers(const torch::nn::Module* module);
-  // Sets when the gradients of the model are exchanged; returns the previous value.
+  // Sets when the gradients of the model are exchanged. Returns the previous value.
   Synchronization set_synchronization(const torch::nn::Module* module, Synchronization how);
   // Replaces the weights of the model by their mean over the processes. A collective.
   void average(const torch::nn::Module* module);
 
   // True if this pass exchanges nothing with other processes. Throws "prepare.local-sgd-mixed".
   bool is_local(const BackwardPass& pass, const AccumulationWindow* window) const;
-  // Runs the pass and exchanges what is due. `window` is null for a pass of no window.
+  // Runs the pass and exchanges the gradients that are due. `window` is null for a pass that
+  // belongs to no window.
   void exchange(const BackwardPass& pass, AccumulationWindow* window);
   // Adds a function that is called before the exchange of a window
   // (hasten/prepare/exchange_hook.h). Throws "prepare.join-call" inside join_uneven_inputs.
   ExchangeHook add_pre_exchange_function(std::function<void()> function);
-  // Runs the pass of this loss, which is the pass's or derived from it.
+  // Runs the pass with this loss, which is the loss of the pass or derived from it.
   void run(const BackwardPass& pass, const at::Tensor& loss) const;
   // Adds the gradients of the loss times `share` to the gradients.
   void add_gradients(const BackwardPass& pass, double share) const;
   // Called before a step if the window's last micro-batch had no backward pass, or none that
   // reached all of these parameters. Throws "prepare.open-window".
   void close(AccumulationWindow& window, const std::vector<at::Tensor>& parameters);
-  // Throws "prepare.open-window" if the window's last micro-batch was left with neither backward()
-  // nor step(): other processes may have closed the window in it.
+  // Throws "prepare.open-window" if the window's last micro-batch ended with neither backward() nor
+  // step(), because other processes may have closed the window in it.
   void check_not_abandoned(const AccumulationWindow& window) const;
 
   // Throws "prepare.raw-backward" if gradients of these parameters have not been exchanged.
@@ -71,14 +72,15 @@ class GradientSync {
   void mark_cleared(const std::vector<at::Tensor>& parameters);
   // Call it before a backward pass.
   void forget_weight_share() { weight_share_.reset(); }
-  // The loss whose gradients the latest backward pass computed. If the pass exchanged gradients,
-  // this is the weighted mean over the processes, and the call is a collective.
+  // Returns the loss of the latest backward pass. If the pass exchanged gradients, this is the
+  // weighted mean over the processes, and the call is a collective.
   at::Tensor mean_loss(const at::Tensor& loss);
 
-  // From now on, processes may run out of data. Throws "prepare.nested-join", "prepare.join-call".
+  // Begins a scope in which processes may run out of data. Throws "prepare.nested-join",
+  // "prepare.join-call".
   void begin_join(const std::vector<torch::nn::Module*>& models);
   void end_join() { join_.reset(); }
-  // Null outside of join_uneven_inputs.
+  // Returns null outside of join_uneven_inputs.
   Join* join() const { return join_.get(); }
   // Call it before a collective in which a process without data cannot take part. Throws
   // "prepare.join-call" if there is such a process.
@@ -87,13 +89,14 @@ class GradientSync {
   // the processes without data, or -1 if all have data.
   std::int64_t announce_rows();
 
-  // The calls of a process without data, in place of those above (prepare/join_participant.h).
+  // A process without data makes the following calls instead of those above
+  // (prepare/join_participant.h).
   std::vector<DataParallelModel*> models_from_bits(std::int64_t bits) const;
   // Closes the window with the weights of all processes. A collective.
   void close_with_weights(AccumulationWindow& window);
   // Exchanges models of a closed window. Their gradients are sums over this process's micro-batches
-  // or, once exchanged, what all processes have in common. Without a pass this process adds zeros
-  // to them.
+  // or, after an exchange, the result that all processes share. Without a pass this process adds
+  // zeros to them.
   void exchange_window(AccumulationWindow& window, const std::vector<DataParallelModel*>& models,
                        const BackwardPass* pass);
   // Adds zeros to an exchange before the end of a window.
@@ -121,14 +124,14 @@ class GradientSync {
                          bool sums_weights);
   std::int64_t model_bits(const std::vector<DataParallelModel*>& models) const;
 
-  // The models of the window, or all models if there is no window. If there are several prepared
-  // models, only those that the loss reaches.
+  // Returns the models of the window, or all models if there is no window. If there are several
+  // prepared models, returns only those that the loss reaches.
   std::vector<DataParallelModel*> models_of(const BackwardPass& pass,
                                             const AccumulationWindow* window) const;
-  // The models of the pass that exchange gradients in this pass.
+  // Returns the models of the pass that exchange gradients in this pass.
   std::vector<DataParallelModel*> models_to_exchange(const BackwardPass& pass,
                                                      const AccumulationWindow* window) const;
-  // The models of a window that exchange gradients at its end.
+  // Returns the models of a window that exchange gradients at its end.
   std::vector<DataParallelModel*> models_at_end(const AccumulationWindow& window) const;
 
   const Group group_;
@@ -136,10 +139,11 @@ class GradientSync {
   std::vector<std::unique_ptr<DataParallelModel>> models_;  // in the order of their preparation
   // Set inside join_uneven_inputs only.
   std::unique_ptr<Join> join_;
-  // The messages before an exchange outside join_uneven_inputs; null before the first one.
+  // Exchanges the messages before an exchange outside join_uneven_inputs. Null before the first
+  // one.
   std::unique_ptr<MessageExchange> message_exchange_;
-  // The weight of this process's latest loss as a share of that of all processes. Unset: the
-  // processes exchanged nothing.
+  // The weight of this process's latest loss divided by the sum of the weights of all processes. It
+  // is unset if the processes exchanged nothing.
   std::optional<double> weight_share_;
   std::vector<std::shared_ptr<std::function<void()>>> before_exchange_;
 };

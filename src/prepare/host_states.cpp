@@ -13,7 +13,7 @@ namespace {
 using Optimizer = torch::optim::Optimizer;
 using Tensors = std::vector<at::Tensor>;
 
-// Moves the states of parameters to the addresses of their copies while it lives.
+// During its lifetime, the states of the parameters are stored under the addresses of their copies.
 class OtherStates {
  public:
   OtherStates(Optimizer& optimizer, const Tensors& parameters, const Tensors& copies)
@@ -49,7 +49,7 @@ at::Tensor host_memory_like(const at::Tensor& x) {
 HostStates::Twin& HostStates::twin_of(const at::Tensor& parameter) {
   Twin& twin = twins_[parameter.unsafeGetTensorImpl()];
   const auto version = static_cast<std::int64_t>(parameter._version());
-  // A conversion changes the type of a parameter, and another parameter may get its address.
+  // A conversion changes the type of a parameter, and a different parameter may get its address.
   const bool fits = twin.host.defined() && twin.host.sizes() == parameter.sizes() &&
                     twin.host.scalar_type() == parameter.scalar_type();
   if (fits && twin.version == version && twin.data == parameter.const_data_ptr()) return twin;
@@ -83,7 +83,7 @@ void HostStates::finish(Optimizer& optimizer, const Tensors& here, const Tensors
     twin.gradient.wait();
     twin.host.mutable_grad() = std::exchange(twin.gradient, {}).tensor;
     copies.push_back(twin.host);
-    // A state that was loaded or begun on the device.
+    // The state may have been loaded or created on the device.
     const auto state = optimizer.state().find(parameter.unsafeGetTensorImpl());
     if (state != optimizer.state().end()) move_state(*state->second, at::kCPU);
   }
@@ -104,7 +104,7 @@ void HostStates::finish(Optimizer& optimizer, const Tensors& here, const Tensors
 }
 
 void HostStates::step_apart(Optimizer& optimizer, const Tensors& here, const Tensors& elsewhere) {
-  // Each part is a step for the optimizer, which forgets the factor of the gradients after it.
+  // For the optimizer each part is a step, after which it forgets the factor of the gradients.
   auto* const scaled = dynamic_cast<ScalesGradients*>(&optimizer);
   const double scale = scaled == nullptr ? 1 : scaled->scale_of_next_step().read();
   const auto step_part = [&](const Tensors& here_too, const Tensors& there) {
@@ -112,7 +112,7 @@ void HostStates::step_apart(Optimizer& optimizer, const Tensors& here, const Ten
     finish(optimizer, here_too, there);
   };
   if (!here.empty()) step_part(here, {});
-  // So many gradients are on their way while one parameter is stepped.
+  // The number of gradients that are being copied while one parameter is stepped.
   constexpr std::size_t kAhead = 8;
   for (std::size_t i = 0; i < elsewhere.size() + kAhead; ++i) {
     if (i < elsewhere.size()) begin(elsewhere[i]);

@@ -1,15 +1,15 @@
 // File: prepare/host_states.h (internal)
-// Makes the step of an optimizer in host memory for parameters of a device. The states live in host
-// memory, and so does a copy of the weights; a step copies each gradient to the host and each
-// weight back, once. Copies of some parameters run while others are stepped.
+// Runs the step of an optimizer in host memory for parameters on a device. The states and a copy of
+// the weights are in host memory. A step copies each gradient to the host once, and each weight
+// back once. Copies of some parameters run while others are stepped.
 //
 //   HostStates host;
 //   host.step(optimizer, parameters);  // those with gradients
 //
-// The optimizer has the copies as its parameters during the step, and their states under the
-// addresses of the parameters themselves at all other times, so that checkpoints find them. Weights
-// that something else has changed since are copied again, which version counters show: writes
-// through data_ptr() or .data() are not noticed. Thread rule: that of the optimizer.
+// During the step the optimizer has the copies as its parameters. At all other times the states are
+// stored under the addresses of the parameters themselves, so that checkpoints find them. Weights
+// that other code has changed since the last step are copied again. Version counters detect such
+// changes, but not writes through data_ptr() or .data(). Thread rule: that of the optimizer.
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -38,15 +38,17 @@ class HostStates {
     at::Tensor host;
     std::int64_t version = -1;  // the version of the parameter when both were equal
     const void* data = nullptr;
-    HostCopies::Sent gradient = {};  // on its way
+    HostCopies::Sent gradient = {};  // being copied
   };
 
   // Sends the gradient of a parameter to the host.
   void begin(const at::Tensor& parameter);
-  // Steps parameters that are here, and others whose gradients have been sent, at once.
+  // Steps the parameters in `here` and in `elsewhere` in one step. The gradients of the latter must
+  // have been sent.
   void finish(torch::optim::Optimizer& optimizer, const std::vector<at::Tensor>& here,
               const std::vector<at::Tensor>& elsewhere);
-  // Steps the parameters elsewhere one after the other, while gradients of the next ones arrive.
+  // Steps the parameters elsewhere one after the other, while the gradients of the next ones are
+  // being copied.
   void step_apart(torch::optim::Optimizer& optimizer, const std::vector<at::Tensor>& here,
                   const std::vector<at::Tensor>& elsewhere);
   Twin& twin_of(const at::Tensor& parameter);

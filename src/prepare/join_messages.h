@@ -1,7 +1,7 @@
 // File: prepare/join_messages.h (internal)
-// Messages that processes exchange before a collective that each may reach in a different way:
-// inside join_uneven_inputs, where a process without data has to know what to take part in, and at
-// the end of an accumulation window of several models.
+// Messages that processes exchange before a collective that each process may reach in a different
+// way. They are used inside join_uneven_inputs, where a process without data must know the next
+// collective, and at the end of an accumulation window of several models.
 //
 //   Join join(group, models);
 //   join.exchange({.call = JoinCall::buffers, .models = 1});
@@ -20,7 +20,7 @@
 
 namespace hasten {
 
-// The next operation of a process. `finished`: nothing, it has no more data. `rows`:
+// The next operation of a process. `finished` means that it has no more data. `rows` is
 // gather_for_metrics.
 enum class JoinCall : std::int64_t { finished, backward, buffers, rows, other };
 
@@ -28,17 +28,17 @@ enum class JoinCall : std::int64_t { finished, backward, buffers, rows, other };
 // - without_window: outside of accumulate().
 // - early: exchanged before the end of its window.
 // - closing: of a micro-batch that closes a window.
-// - catch_up: replaces the closing pass in a process that left it out and takes part in the passes
-//   of the others.
+// - catch_up: replaces the closing pass in a process that skipped it. This process takes part in
+//   the passes of the others.
 enum class JoinPass : std::int64_t { without_window, early, closing, catch_up };
 
 // The operation that a process announces to the others.
 struct JoinMessage {
   JoinCall call = JoinCall::finished;
-  std::int64_t models = 0;  // a bit for each, in the order of their preparation
+  std::int64_t models = 0;  // one bit per model, in the order of preparation
   JoinPass pass = JoinPass::without_window;
-  std::int64_t sums_weights = 0;  // 1: the weights of all processes are summed next
-  std::int64_t calls = 0;         // this process's messages so far, without `finished`
+  std::int64_t sums_weights = 0;  // 1 if the weights of all processes are summed next
+  std::int64_t calls = 0;         // this process's messages so far, except `finished`
 
   bool is_catch_up() const { return call == JoinCall::backward && pass == JoinPass::catch_up; }
 };
@@ -49,16 +49,17 @@ class MessageExchange {
   explicit MessageExchange(const Group& group) : group_(group) {}
   virtual ~MessageExchange() = default;
 
-  // Sends this process's message and receives the others'. Throws UsageError "prepare.pass-order"
-  // (in a join "prepare.join-order") in every process if those with data are about to do
-  // different things.
+  // Sends this process's message and receives the messages of the others. Throws UsageError
+  // "prepare.pass-order" (in a join "prepare.join-order") in every process if processes with data
+  // announce different operations.
   void exchange(JoinMessage message);
-  // The first rank with data that acts on its own or, if all with data say `catch_up`, the first
-  // of them. -1 if no process has data.
+  // The first rank that announces neither `finished` nor `catch_up`. If there is none, the first
+  // rank that announces `catch_up`, or -1 if all processes have finished.
   std::int64_t leader() const { return leader_; }
   // The leader's message.
   const JoinMessage& leader_message() const { return messages_[static_cast<std::size_t>(leader_)]; }
-  // The models of that message or, if it is `catch_up`, of all such messages.
+  // The models of the leader's message or, if it is a `catch_up`, the models of all `catch_up`
+  // messages.
   std::int64_t announced_models() const;
 
  protected:
@@ -79,9 +80,10 @@ class Join : public MessageExchange {
 
   bool all_have_data() const { return finished_count_ == 0; }
   bool nobody_has_data() const { return finished_count_ == group_.size(); }
-  // A rank that made the most calls. Like the next two, valid when all processes have finished.
+  // A rank that made the most calls. This and the next two functions are valid when all processes
+  // have finished.
   std::int64_t last_rank() const;
-  // True if ranks differ in their number of calls.
+  // True if the number of calls differs between ranks.
   bool was_uneven() const;
   // True if this rank made fewer calls than last_rank().
   bool is_behind(std::int64_t rank) const;

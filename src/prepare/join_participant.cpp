@@ -48,7 +48,7 @@ JoinScope::JoinScope(std::shared_ptr<AcceleratorState> state,
 }
 
 JoinScope::~JoinScope() noexcept(false) {
-  // The scope ends for this process even if taking part in it throws.
+  // The scope ends for this process even if an exchange throws.
   struct End {
     AcceleratorState& state;
     ~End() {
@@ -73,7 +73,7 @@ void JoinParticipant::run() {
   if (join_.was_uneven()) copy_state_from_last_rank();
 }
 
-// Takes part, without data, in what the others are about to do.
+// Takes part, without data, in the next operation of the other processes.
 void JoinParticipant::take_part(const JoinMessage& message) {
   switch (message.call) {
     case JoinCall::backward:
@@ -104,7 +104,7 @@ void JoinParticipant::take_part_in_backward(const JoinMessage& message) {
   if (message.sums_weights != 0) {
     closing_ = open ? open : std::make_shared<AccumulationWindow>(Models{});
     gradients_.close_with_weights(*closing_);
-    closing_->mark_used();  // by the steps of the others
+    closing_->mark_used();  // by the steps of the other processes
   }
   if (!closing_) {
     throw UsageError(
@@ -124,9 +124,9 @@ void JoinParticipant::take_part_in_backward(const JoinMessage& message) {
   gradients_.exchange_window(window, models, nullptr);
 }
 
-// Takes part when the others exchange before the end of their window. If this process has
-// no open window of these models, that window began after its data ended, and its old
-// gradients are cleared.
+// Takes part when the other processes exchange before the end of their window. If this process has
+// no open window of these models, the window began after its data ended, so it clears its old
+// gradients.
 void JoinParticipant::take_part_in_early_exchange(const std::vector<DataParallelModel*>& models,
                                                   std::int64_t bits) {
   if (!open_window_of(models) && (exchanged_early_ & bits) == 0) clear_gradients(models);

@@ -20,7 +20,7 @@ class AcceleratorState;
 
 class JoinParticipant {
  public:
-  // `state` must be inside join_uneven_inputs, and its process without data.
+  // `state` must be inside join_uneven_inputs, in a process without data.
   explicit JoinParticipant(AcceleratorState& state);
 
   // Returns when all processes have run out of data.
@@ -31,7 +31,7 @@ class JoinParticipant {
   void take_part_in_backward(const JoinMessage& message);
   void take_part_in_early_exchange(const std::vector<DataParallelModel*>& models,
                                    std::int64_t bits);
-  // This process's open window of one of these models; null if there is none.
+  // Returns this process's open window of one of these models, or null if there is none.
   std::shared_ptr<AccumulationWindow> open_window_of(
       const std::vector<DataParallelModel*>& models) const;
   void copy_state_from_last_rank();
@@ -39,9 +39,10 @@ class JoinParticipant {
   AcceleratorState& state_;
   GradientSync& gradients_;
   Join& join_;
-  // Bits of the models that this process exchanged; their gradients are not its own.
+  // The bits of the models that this process exchanged without data. Their gradients are not its
+  // own.
   std::int64_t exchanged_without_data_ = 0;
-  // Bits of those among them that keep a share of an early exchange until the window's end.
+  // The bits of the models that keep a share of an early exchange until the end of the window.
   std::int64_t exchanged_early_ = 0;
   // The window that the others are closing: this process's own open one, or an empty one.
   std::shared_ptr<AccumulationWindow> closing_;

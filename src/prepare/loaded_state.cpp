@@ -101,7 +101,7 @@ void LoadedState::check() {
                        .step_count = whole_number_at(each, "step_count"),
                        .optimizer_steps = whole_number_at(each, "optimizer_steps")});
   }
-  // Earlier versions had no windows.
+  // Checkpoints of earlier versions have no windows.
   windows_ = read_windows(state_, json_.value("windows", Json::array()), folder_);
   if (loss_scale_) windows_.loss_scale = loss_scale_->scale;
 }
@@ -155,7 +155,7 @@ void LoadedState::check_loaders(
   }
 }
 
-// Other parts of a stream have other rows.
+// Throws if a stream now has a different number of parts, because they would have different rows.
 void LoadedState::check_parts(const Json& json, std::size_t number,
                               const detail::PositionedLoader& loader) const {
   if (!loader.is_of_hasten()) return;
@@ -177,7 +177,7 @@ void LoadedState::restore_randomness(const TensorDict& saved) const {
   for (const auto& [name, tensor] : saved) {
     if (!starts_with(name, "loader.")) generators.emplace(name, tensor);
   }
-  // Outside of micro-batches elastic ranks draw the same numbers.
+  // Outside of micro-batches, all elastic ranks draw the same random numbers.
   const std::int64_t rank = elastic_ ? 0 : state_.group.rank();
   const TensorDict own = random_state_of(generators, rank);
   if (!own.empty()) return restore_random_state(own);

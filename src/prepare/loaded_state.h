@@ -1,6 +1,6 @@
 // File: prepare/loaded_state.h (internal)
-// The contents of a checkpoint's files, read and compared with what is prepared before anything
-// changes.
+// The contents of a checkpoint's files. They are read, and compared with the prepared objects,
+// before anything changes.
 //
 //   LoadedState loaded(state, folder);   // changes nothing
 //   loaded.apply();
@@ -28,7 +28,7 @@ class LoadedState {
  public:
   LoadedState(AcceleratorState& state, std::filesystem::path folder);
 
-  // Changes everything that is prepared and registered to what the checkpoint has.
+  // Sets all prepared and registered objects to the state of the checkpoint.
   void apply();
 
  private:
@@ -38,7 +38,7 @@ class LoadedState {
   void check_count(const char* what, const char* verb, std::size_t now, std::size_t before) const;
   void check_optimizers(const std::vector<std::shared_ptr<SyncedOptimizer>>& optimizers) const;
   void check_loaders(const std::vector<std::shared_ptr<detail::PositionedLoader>>& loaders) const;
-  // Other parts of a stream have other rows.
+  // Throws if a stream now has a different number of parts, because they would have different rows.
   void check_parts(const nlohmann::json& json, std::size_t number,
                    const detail::PositionedLoader& loader) const;
   void restore_randomness(const TensorDict& saved) const;

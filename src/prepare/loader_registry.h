@@ -1,6 +1,6 @@
 // File: prepare/loader_registry.h (internal)
-// The loaders of one Accelerator: how they are prepared, and their current batches. Calls
-// that are given no batch (accumulate(), gather_for_metrics()) concern the batch of the innermost
+// The loaders of one Accelerator: their configuration, and their current batches. Calls without a
+// batch as an argument (accumulate(), gather_for_metrics()) apply to the batch of the innermost
 // loop.
 //
 //   LoaderRegistry loaders(configuration);
@@ -31,20 +31,20 @@ class LoaderRegistry {
   const DataLoaderConfiguration& configuration() const { return configuration_; }
   // True if the last step of a loader is filled up.
   bool even_batches() const { return even_batches_.value_or(configuration_.even_batches); }
-  // Replaces the configuration's even_batches inside join_uneven_inputs; unset: it applies again.
+  // Replaces the configuration's even_batches inside join_uneven_inputs. nullopt restores it.
   void set_even_batches(std::optional<bool> even) { even_batches_ = even; }
 
-  // Adds the info of a pass's batches, which stays valid, and current, until the end of the pass.
+  // Adds the info of a pass's batches. It must stay valid until the end of the pass.
   void begin_pass(const BatchInfo& info) { passes_.push_back({.info = &info, .number = ++begun_}); }
   void end_pass(const BatchInfo& info) {
     std::erase_if(passes_, [&](const Pass& each) { return each.info == &info; });
   }
-  // The innermost pass's; null outside of all loops over prepared loaders.
+  // The info of the innermost pass, or null outside of all loops over prepared loaders.
   const BatchInfo* current() const { return passes_.empty() ? nullptr : passes_.back().info; }
-  // The number of the innermost pass, which no other pass has; 0 outside of all loops.
+  // The unique number of the innermost pass, or 0 outside of all loops.
   std::int64_t current_pass() const { return passes_.empty() ? 0 : passes_.back().number; }
-  // The rows of its batch, without those that only fill up a step; 0: not known, or outside of all
-  // loops.
+  // The number of rows of the innermost pass's batch, without rows that only fill up a step. It is
+  // 0 if the number is not known, and outside of all loops.
   std::int64_t rows_of_batch() const {
     if (passes_.empty()) return 0;
     const BatchInfo& info = *passes_.back().info;

@@ -10,7 +10,7 @@
 namespace hasten {
 namespace {
 
-// Multiplies the gradients that the other optimizers hold, and that this one does not step.
+// Multiplies the gradients that the other optimizers hold and that this optimizer does not step.
 void rescale_held_gradients(const SyncedOptimizer& stepped, const LossScaling::Optimizers& all,
                             double factor) {
   TensorSet seen;
@@ -20,7 +20,7 @@ void rescale_held_gradients(const SyncedOptimizer& stepped, const LossScaling::O
   }
 }
 
-// The next step must not use a factor that was meant for gradients which are skipped.
+// Discards the factor of the skipped gradients, so that the next step does not use it.
 void forget_folded_scale(torch::optim::Optimizer& optimizer) {
   auto* const folding = dynamic_cast<ScalesGradients*>(&optimizer);
   if (folding != nullptr) folding->scale_next_step(1.0);
@@ -31,14 +31,16 @@ void forget_folded_scale(torch::optim::Optimizer& optimizer) {
 void LossScaling::unscale(SyncedOptimizer& optimizer) const {
   if (optimizer.is_unscaled) return;
   optimizer.finite = scale_.unscale(optimizer.parameters());
-  // Without gradients nothing was divided: those of a later backward pass still have to be.
+  // If there are no gradients, nothing was divided, and gradients of a later backward pass still
+  // must be.
   optimizer.is_unscaled = optimizer.finite.defined();
 }
 
 bool LossScaling::agree(const SyncedOptimizer& optimizer, bool exchanges) const {
   const at::Tensor& finite = optimizer.finite;
   if (group_.size() == 1 || !exchanges) return !finite.defined() || finite.item<bool>();
-  // The ranks exchange a number on the device of the parameters, also those without gradients.
+  // The ranks exchange a number on the device of the parameters. Ranks without gradients take part
+  // too.
   const std::vector<at::Tensor> parameters = optimizer.parameters();
   const at::Device device = parameters.empty() ? at::Device(at::kCPU) : parameters[0].device();
   const at::Tensor bad = finite.defined()

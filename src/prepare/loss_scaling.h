@@ -6,10 +6,10 @@
 //   if (scaling.finish(*optimizer, others, true)) optimizer->optimizer().step();
 //
 // Gradients are divided by the scale once for each optimizer and step, when its window is closed.
-// All ranks decide alike whether they skip a step: they exchange one number, or, inside
-// join_uneven_inputs, decide by the gradients that all of them have received. The scale changes
-// after each step of an optimizer, as in Accelerate; gradients that other optimizers hold at that
-// moment are brought to the new scale. Thread rule: that of the Accelerator.
+// All ranks make the same decision whether to skip a step. They exchange one number or, inside
+// join_uneven_inputs, look at the gradients that all of them have received. The scale changes after
+// each step of an optimizer, as in Accelerate. Gradients that other optimizers hold at that moment
+// are converted to the new scale. Thread rule: that of the Accelerator.
 #pragma once
 
 #include <cstdint>
@@ -35,11 +35,12 @@ class LossScaling : public SyncedState {
   double value() const { return scale_.value(); }
   // Divides the optimizer's gradients by the scale unless that was done since its last step.
   void unscale(SyncedOptimizer& optimizer) const;
-  // Ends the scaling of a step: divides, changes the scale, and returns whether the optimizer may
-  // step. `exchanges`: the ranks agree by a collective. Throws DivergedError "optim.loss-scale".
+  // Ends the scaling of a step: divides the gradients, changes the scale, and returns whether the
+  // optimizer may step. If `exchanges` is true, the ranks agree by a collective. Throws
+  // DivergedError "optim.loss-scale".
   bool finish(SyncedOptimizer& optimizer, const Optimizers& all, bool exchanges);
 
-  // Returns the scale for a checkpoint, and the number of steps of the run that were skipped.
+  // Returns the scale and the number of skipped steps of the run, for a checkpoint.
   LossScalePosition position() const;
   void restore(const LossScalePosition& position);
   // Begins a run that is not resumed.

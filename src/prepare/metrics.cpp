@@ -34,8 +34,8 @@ std::int64_t real_entries(const at::Tensor& entries, const BatchInfo& batch) {
                "to one entry per row first"});
 }
 
-// Returns the real rows of a batch that was padded for a device of static shapes. Slices on the
-// CPU, because each other number of rows would be another program on the device.
+// Returns the real rows of a batch that was padded for a device that needs static shapes. It slices
+// on the CPU, because the device would need a new program for each different number of rows.
 at::Tensor without_padding_rows(const at::Tensor& entries, const BatchInfo* batch) {
   const std::int64_t real = batch == nullptr ? -1 : real_entries(entries, *batch);
   if (real < 0 || real >= entries.size(0)) return entries;
@@ -50,7 +50,7 @@ std::string description_of(const at::Tensor& entries) {
   return text;
 }
 
-// Returns a tensor of this description without rows.
+// Returns a tensor that has this description and no rows.
 at::Tensor without_rows(const std::string& description, at::Device device) {
   std::istringstream in(description);
   int on_cpu = 0, type = 0;
@@ -72,7 +72,7 @@ at::Tensor gather_for_metrics(const at::Tensor& tensor, AcceleratorState& state)
   const BatchInfo* const batch = state.loaders.current();
   if (group.size() == 1) return without_padding_rows(entries, batch);
   const std::int64_t describing_rank = state.gradients.announce_rows();
-  // Other steps are full in every process that has data.
+  // A step that cannot be padded is full in every process that has data.
   const bool may_be_filled = batch != nullptr && batch->may_be_padded;
   if (describing_rank < 0 && !may_be_filled) return group.gather(entries);
   if (describing_rank >= 0) group.broadcast_object(description_of(entries), describing_rank);

@@ -4,13 +4,13 @@
 //
 //   at::Tensor predictions = gather_for_metrics(logits.argmax(1), state);
 //
-// Every row comes once, in the order of the dataset, for any length, batch size, number of
-// processes and drop_last: each process knows which of its rows are real, so nothing is guessed
+// Every row is returned once, in the order of the dataset, for any length, batch size, number of
+// processes and drop_last. Each process knows which of its rows are real, so nothing is guessed
 // from lengths. Throws UsageError "prepare.not-rows" in every process if, in a step that is filled
-// up, a tensor does not have one entry per row. A collective. If processes may have
-// different numbers of batches (even_batches = false), call it inside join_uneven_inputs: processes
-// that have finished take part without rows and get no result. Rank 0 never has fewer batches than
-// another process. Thread rule: that of the group.
+// up, a tensor does not have one entry per row. A collective. If processes may have different
+// numbers of batches (even_batches = false), call it inside join_uneven_inputs: processes that have
+// finished take part without rows and get no result. Rank 0 never has fewer batches than another
+// process. Thread rule: that of the group.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,7 +23,7 @@ class AcceleratorState;
 
 at::Tensor gather_for_metrics(const at::Tensor& tensor, AcceleratorState& state);
 
-// The same in a process that has no more data (hasten/prepare/join.h), which takes part without
+// The same call in a process that has no more data (hasten/prepare/join.h). It takes part without
 // rows. Rank `from` describes the tensor.
 void gather_without_rows(const AcceleratorState& state, std::int64_t from);
 

@@ -13,7 +13,7 @@ namespace hasten {
 namespace {
 
 constexpr const char *kScale = "loss_scale", *kGradient = "gradient.";
-// The numbers of a window in its tensor.
+// The number of values in the tensor of a window.
 constexpr std::int64_t kCountsOfWindow = 5;
 
 std::string window_name(std::size_t number) { return str("window.", number); }
@@ -25,7 +25,7 @@ std::string models_name(std::size_t number) { return str("window.", number, ".mo
                                         .expected = "the tensors of OpenWindows::state_dict()"});
 }
 
-// Returns a tensor of one dimension and this type, in memory of its own.
+// Returns a contiguous CPU tensor of one dimension and this type.
 at::Tensor numbers_of(const TensorDict& state, const std::string& name, at::ScalarType type) {
   const auto found = state.find(name);
   if (found == state.end()) throw_bad_state("no tensor " + name);

@@ -35,8 +35,8 @@ std::string description_of(const torch::optim::Optimizer& optimizer) {
   }
 }
 
-// Replaces the observers' phase of the backward pass by that of the optimizer, because phases do
-// not nest.
+// During its lifetime, switches the observers from the backward phase to the optimizer phase,
+// because phases do not nest.
 class PhaseInterruption {
  public:
   explicit PhaseInterruption(const StepObservers& observers) : observers_(observers) {

@@ -1,15 +1,16 @@
 // File: prepare/optimizer_step.h (internal)
-// The step of a prepared optimizer: at once, or parameter by parameter in the backward pass, on the
-// device or in host memory (AcceleratorOptions::step_in_backward and offload_optimizer_states).
+// The step of a prepared optimizer. It steps all parameters at once, or one at a time in the
+// backward pass; on the device or in host memory (AcceleratorOptions::step_in_backward and
+// offload_optimizer_states).
 //
 //   OptimizerStep step(optimizer, {.in_backward = true}, state);
 //   loss.backward();  // steps and frees each gradient
 //   step.run();       // steps what still has a gradient: nothing
 //
-// An optimizer whose parameters do not depend on each other steps one of them at a time
-// (prepare/partial_step.h). In the backward pass a hook of
-// LibTorch's gradient accumulator calls it: LibTorch adds up all contributions of a pass before, so
-// a parameter that is used twice is stepped once.
+// If the parameters of an optimizer do not depend on each other, they are stepped one at a time
+// (prepare/partial_step.h). In the backward pass a hook of LibTorch's gradient accumulator starts
+// the step. LibTorch adds up all contributions of a pass before the hook, so a parameter that is
+// used twice is stepped once.
 //
 // Throws UsageError "prepare.step-in-backward", "prepare.offload". Thread rule: the training
 // thread, and the autograd engine's thread of the device during a backward pass.
@@ -35,15 +36,15 @@ struct SteppingOptions {
   bool offloads_states = false;
 };
 
-// Throws for a run that cannot step in this way.
+// Throws if a run cannot step with these options.
 void check_stepping(const SteppingOptions& options, const ProcessState& process,
                     std::int64_t accumulation_steps, std::int64_t elastic_ranks);
-// Throws "prepare.step-in-backward" for something that needs all gradients at once.
+// Throws "prepare.step-in-backward" for an operation that needs all gradients at once.
 [[noreturn]] void throw_needs_gradients(const char* what);
 
 class OptimizerStep {
  public:
-  // Refers to the state while it lives.
+  // Keeps a weak reference to the state.
   OptimizerStep(std::shared_ptr<torch::optim::Optimizer> optimizer, const SteppingOptions& options,
                 const std::shared_ptr<AcceleratorState>& state);
   OptimizerStep(const OptimizerStep&) = delete;
@@ -71,9 +72,9 @@ class OptimizerStep {
   std::vector<at::Tensor> hooked_;
   TensorSet known_;     // the parameters with a hook
   TensorSet stepped_;   // since the latest run()
-  double squares_ = 0;  // the sum over the gradients since the latest run()
+  double squares_ = 0;  // the sum of squares of the gradients since the latest run()
   at::Tensor squares_on_device_;
-  DeferredScalar norm_;  // that of the latest step
+  DeferredScalar norm_;  // of the latest step
 };
 
 }  // namespace hasten

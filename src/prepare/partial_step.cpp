@@ -37,8 +37,8 @@ void PartialStep::learn(torch::optim::Optimizer& optimizer) {
   for (std::size_t group = 0; group < empty_.size(); ++group) {
     for (const at::Tensor& parameter : optimizer.param_groups()[group].params()) {
       std::vector<Place>& places = places_[parameter.unsafeGetTensorImpl()];
-      // A parameter that is listed twice has one empty tensor, so that optimizers still count it
-      // once.
+      // A parameter that is listed twice gets only one empty tensor, so that optimizers still count
+      // it once.
       empty_[group].push_back(places.empty()
                                   ? at::empty({0}, parameter.options().requires_grad(false))
                                   : empty_[places[0].group][places[0].index]);
@@ -52,12 +52,12 @@ void PartialStep::run(torch::optim::Optimizer& optimizer, const std::vector<at::
   const auto is_known = [&](const at::Tensor& each) { return knows(optimizer, each); };
   if (!std::all_of(some.begin(), some.end(), is_known)) learn(optimizer);
   auto& groups = optimizer.param_groups();
-  // The lists are exchanged and not copied: a step has as many calls as there are parameters.
+  // Swaps the lists instead of copying them, because a step makes one call for each parameter.
   const auto exchange = [&] {
     for (std::size_t group = 0; group < empty_.size(); ++group)
       std::swap(groups[group].params(), empty_[group]);
   };
-  // Puts the tensors at the places of the parameters, and returns those that were there.
+  // Puts the tensors at the places of the parameters, and returns the tensors that were there.
   const auto put = [&](const std::vector<at::Tensor>& tensors) {
     std::vector<at::Tensor> before;
     for (std::size_t i = 0; i < some.size(); ++i) {

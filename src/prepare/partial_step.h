@@ -1,13 +1,13 @@
 // File: prepare/partial_step.h (internal)
-// Makes a step of some parameters of an optimizer, or of tensors that stand for them.
+// Runs an optimizer's step for some of its parameters, or for tensors that replace them.
 //
 //   PartialStep partial;
 //   partial.run(optimizer, {parameter}, {parameter});
 //
-// All other places of the optimizer's groups have empty tensors without gradients meanwhile, so any
-// optimizer can do it: a parameter keeps its place, which some optimizers derive random numbers
-// from. A tied weight, which may be listed several times, counts as one.
-// Thread rule: that of the optimizer.
+// During the step all other places in the optimizer's groups have empty tensors without gradients.
+// This works for any optimizer, because a parameter keeps its place, from which some optimizers
+// derive random numbers. A tied weight may be listed several times and counts as one. Thread rule:
+// that of the optimizer.
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -17,8 +17,9 @@
 
 namespace hasten {
 
-// True if the step of a parameter does not depend on others. False for LBFGS, for optimizers that
-// count the steps of a group, and for those that neither hasten nor LibTorch has.
+// True if the step of a parameter does not depend on other parameters. False for LBFGS, for
+// optimizers that count the steps of a group, and for optimizers that are neither hasten's nor
+// LibTorch's.
 bool steps_parameters_apart(const torch::optim::Optimizer& optimizer);
 
 class PartialStep {
@@ -34,7 +35,7 @@ class PartialStep {
   bool knows(torch::optim::Optimizer& optimizer, const at::Tensor& parameter) const;
   void learn(torch::optim::Optimizer& optimizer);
 
-  std::vector<std::vector<at::Tensor>> empty_;  // by group, a tensor for each parameter
+  std::vector<std::vector<at::Tensor>> empty_;  // for each group, one tensor per parameter
   std::unordered_map<const c10::TensorImpl*, std::vector<Place>> places_;
 };
 

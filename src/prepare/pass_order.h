@@ -1,7 +1,7 @@
 // File: prepare/pass_order.h (internal)
-// The order in which the models of a backward pass exchange their buckets, the same in all
-// processes. Each c10d::Reducer keeps its own buckets in order, but which of several comes first
-// depends on a process's graph, and a process without items has another graph.
+// The order in which the models of a backward pass exchange their buckets. It is the same in all
+// processes. Each c10d::Reducer keeps its own buckets in order, but the order of several reducers
+// depends on the process's graph, and a process without items has a different graph.
 //
 //   PassOrder order;
 //   const std::size_t first = order.register_model(), second = order.register_model();
@@ -23,11 +23,11 @@ class PassOrder {
  public:
   // Registers the next model and returns its position. Models send in the order of positions.
   std::size_t register_model();
-  // Begins the exchange now, or when it is the turn of the model at `position`. The model's `last`
-  // bucket ends its turn.
+  // Starts the exchange now, or when it is the turn of the model at `position`. The turn ends with
+  // the `last` bucket of the model.
   ReductionFuture send(std::size_t position, bool last,
                        const std::function<ReductionFuture()>& exchange);
-  // Ends the pass: begins what still waits for a model that left parameters out.
+  // Ends the pass: starts the exchanges that still wait for a model that left parameters out.
   void release();
 
  private:
@@ -37,7 +37,7 @@ class PassOrder {
     bool last;
   };
   void send_waiting();
-  bool send_waiting_of(std::size_t position);  // true: its last one was among them
+  bool send_waiting_of(std::size_t position);  // true if the last bucket was sent
 
   std::mutex mutex_;
   std::vector<std::vector<Waiting>> waiting_;  // by position

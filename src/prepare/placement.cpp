@@ -20,7 +20,7 @@ namespace {
 using torch::optim::OptimizerParamState;
 using Tensors = std::vector<at::Tensor>;
 
-// Drops the gradient accumulator, which would expect gradients on the tensor's old device.
+// Drops the gradient accumulator, because it would expect gradients on the tensor's old device.
 void reset_gradient_accumulator(const at::Tensor& tensor) {
   auto* const meta = torch::autograd::impl::get_autograd_meta(tensor);
   if (meta == nullptr) return;
@@ -28,8 +28,8 @@ void reset_gradient_accumulator(const at::Tensor& tensor) {
   meta->grad_accumulator_.reset();
 }
 
-// Does what Tensor::set_data does, which refuses tensors of backends outside of LibTorch, such as
-// `tpu`, although these are of the same class.
+// Does the same as Tensor::set_data. That function refuses tensors of backends outside of LibTorch,
+// such as `tpu`, although they have the same class.
 void set_data_in_place(const at::Tensor& tensor, const at::Tensor& moved) {
   c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   const c10::TensorImpl& other = *moved.unsafeGetTensorImpl();
@@ -38,7 +38,7 @@ void set_data_in_place(const at::Tensor& tensor, const at::Tensor& moved) {
   impl.shallow_copy_from(moved.getIntrusivePtr());
 }
 
-// Changes the device and the type of tensors; tensors of one memory keep sharing it.
+// Changes the device and the type of tensors. Tensors that share memory still share it afterwards.
 class Mover {
  public:
   using Type = std::function<at::ScalarType(const at::Tensor&)>;
@@ -48,7 +48,7 @@ class Mover {
     if (!tensor.defined() || (tensor.device() == device_ && type_(tensor) == tensor.scalar_type()))
       return;
     if (!tensor.has_storage()) return set_data_in_place(tensor, moved(tensor));
-    // The weak pointer keeps the address from being reused, but keeps no data.
+    // The weak pointer keeps the address from being reused, but does not keep the data alive.
     c10::weak_intrusive_ptr<c10::StorageImpl> before(tensor.storage().getWeakStorageImpl());
     const TensorMemory memory = {tensor.storage().unsafeGetStorageImpl(), tensor.storage_offset(),
                                  tensor.sizes().vec(), tensor.strides().vec()};
@@ -138,12 +138,12 @@ void move_to_device(torch::nn::Module& module, at::Device device,
                     std::optional<at::ScalarType> double_type_on_device) {
   const auto is_on_device = [&](const at::Tensor& tensor) { return tensor.device() == device; };
   const std::vector<at::Tensor> parameters = module.parameters();
-  // A module is on one device, which its first parameter shows.
+  // All parameters of a module are on one device, so checking the first one is enough.
   if (device.is_cpu()) {
     if (!parameters.empty() && !is_on_device(parameters.front())) module.to(device);
     return;
   }
-  // LibTorch moves modules only to its own kinds of devices.
+  // LibTorch moves modules only to its own device types.
   if (device_of(device).traits().is_built_in) {
     module.to(device);
   } else {

@@ -18,7 +18,7 @@ namespace {
 
 using Future = c10::ivalue::Future;
 
-// Draws the seeds of the first Qs: the numbers of numpy's
+// Draws the seeds of the initial Qs. They are the numbers of numpy's
 // RandomState(seed).randint(10^9), as in torch.
 class Seeds {
  public:
@@ -35,21 +35,21 @@ class Seeds {
   std::mt19937 bits_;
 };
 
-// A gradient M, or a whole bucket, with its P and Q, slices of the bucket's.
+// A gradient M, or a whole bucket, with its P and Q, which are slices of the bucket's P and Q.
 struct Factors {
   at::Tensor matrix, p, q;  // [n, m], [n, rank], [m, rank]
 };
 
 // The state of a bucket that is kept between steps.
 struct BucketState {
-  at::Tensor error;         // the part that compression has lost
-  at::Tensor all_p, all_q;  // those of all its matrices, concatenated
+  at::Tensor error;         // the part that the compression has lost
+  at::Tensor all_p, all_q;  // of all its matrices, concatenated
 };
 
 // A bucket that is being exchanged.
 struct BucketReduction {
   at::Tensor buffer;                     // the bucket
-  at::Tensor padded;                     // the bucket, if batched padded to a square
+  at::Tensor padded;                     // the bucket, padded to a square if batched
   at::Tensor before;                     // the gradients to send, with the last step's error
   std::vector<at::Tensor> uncompressed;  // gradients that are not compressed
   at::Tensor flat_uncompressed;          // the same, concatenated
@@ -82,9 +82,9 @@ void orthogonalize(const at::Tensor& matrix, double epsilon) {
   }
 }
 
-// Issues collectives only in sum(), which one thread calls bucket by bucket: the P of a bucket
-// travels while backward goes on, its Q after the next bucket arrives. Callbacks of futures run in
-// any order and only compute.
+// Issues collectives only in sum(), which one thread calls bucket by bucket. The P of a bucket is
+// sent while the backward pass continues, and its Q when the next bucket arrives. Callbacks of
+// futures run in any order and only compute.
 class PowerSGD : public GradientExchange {
  public:
   PowerSGD(PowerSGDState options, bool batched, NativeGroup group,
@@ -152,8 +152,8 @@ class PowerSGD : public GradientExchange {
     factorize(reduction, {reduction.padded.view({side, side})});
   }
 
-  // Returns what is kept of the bucket, or zeros if its size has changed because the reducer has
-  // made new buckets.
+  // Returns the state of the bucket. It starts with zeros, also if the size has changed because the
+  // reducer has made new buckets.
   std::shared_ptr<BucketState> state_of(std::size_t bucket, const at::Tensor& padded) {
     std::shared_ptr<BucketState>& state = states_[bucket];
     const bool fits = state && state->error.defined() && state->error.sizes() == padded.sizes();
@@ -204,7 +204,7 @@ class PowerSGD : public GradientExchange {
     }
     if (is_new) randomize(reduction.compressed);
     for (Factors& each : reduction.compressed) {
-      // A Q of zeros, from a gradient of zeros, would stay zero for ever.
+      // A Q of zeros, from a gradient of zeros, would stay zero forever.
       if (!is_new && (each.q == 0).all().item<bool>()) randomize({each});
       orthogonalize(each.q, options_.orthogonalization_epsilon);
       at::mm_out(each.p, each.matrix, each.q);
@@ -245,7 +245,7 @@ class PowerSGD : public GradientExchange {
     if (reduction->compressed.empty()) return reduction->done->markCompleted(reduction->buffer);
     reduction->p_work->wait();
     for (const Factors& each : reduction->compressed) {
-      // torch's P is not divided by the number of processes, so its epsilon weighs less.
+      // torch does not divide P by the number of processes, so its epsilon has less weight.
       orthogonalize(each.p, options_.orthogonalization_epsilon / group_->getSize());
       at::mm_out(const_cast<at::Tensor&>(each.q), each.matrix.t(), each.p);
     }
@@ -264,7 +264,8 @@ class PowerSGD : public GradientExchange {
       const torch::NoGradGuard no_grad;
       for (const Factors& each : reduction.compressed)
         at::mm_out(const_cast<at::Tensor&>(each.matrix), each.p, each.q.t());
-      // Each process keeps an equal share of what the sum lacks.
+      // Each process keeps its own gradients minus an equal share of the compressed sum. These
+      // errors add up to the part that the sum lacks.
       if (feedback)
         reduction.state->error = at::sub(reduction.before, reduction.padded, 1.0 / world);
       if (!reduction.padded.is_same(reduction.buffer))

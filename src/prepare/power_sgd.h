@@ -1,6 +1,6 @@
 // File: prepare/power_sgd.h (internal)
-// PowerSGD: sends gradients as two thin matrices (Vogels, Karimireddy, Jaggi 2019,
-// arXiv:1905.13727), with the numbers of torch's hooks of that name.
+// PowerSGD sends gradients as two thin matrices (Vogels, Karimireddy, Jaggi 2019,
+// arXiv:1905.13727). It computes the same numbers as torch's hooks of that name.
 #pragma once
 
 #include <memory>

@@ -14,7 +14,7 @@ namespace hasten::detail {
 
 namespace {
 
-// The type of double weights on the device: float, even if batches become bfloat16.
+// Returns the type of double weights on the device. It is float, even if batches become bfloat16.
 std::optional<at::ScalarType> double_weight_type(const AcceleratorState& state) {
   return state.placement.double_type ? std::make_optional(at::kFloat) : std::nullopt;
 }

@@ -60,7 +60,8 @@ void PreparedOptimizer::step() {
 }
 
 at::Tensor PreparedOptimizer::step(const std::function<at::Tensor()>& closure) {
-  // An evaluation reports the phases of a step itself, so the optimizer's phase is left meanwhile.
+  // An evaluation of the closure reports its own phases, so it leaves the optimizer's phase
+  // meanwhile.
   std::optional<PhaseScope> phase;
   step_->check_closure();
   state_->refuse_with_elastic_ranks("optimizer.step(closure)");

@@ -20,11 +20,12 @@ struct LoaderPass::Impl {
   std::shared_ptr<AcceleratorState> state;
   ForeignLoader foreign;
   bool draws;
-  std::shared_ptr<ForeignLoaderPosition> position;  // null for a loader of hasten's
+  std::shared_ptr<ForeignLoaderPosition> position;  // null for a hasten loader
   std::int64_t steps = 0, skipped_steps = 0;
-  // The state of the generator to which a resumed pass returns; undefined: it keeps its own.
+  // The generator state that a resumed pass restores after its start. Undefined if there is none.
   at::Tensor generator_after_start;
-  // Rows of the current batch before it was filled up, and the most rows of a batch so far.
+  // The rows of the current batch before it was filled up, and the largest number of rows of a
+  // batch so far.
   std::int64_t unpadded_rows = -1, full_rows = 0;
 };
 
@@ -99,7 +100,7 @@ std::optional<at::ScalarType> LoaderPass::type_of(const at::Tensor& tensor) cons
 
 TensorDict LoaderPass::place(TensorDict batch) {
   impl_->unpadded_rows = rows_of(batch);
-  // A last batch may be smaller.
+  // The last batch may be smaller.
   impl_->full_rows = std::max(impl_->full_rows, impl_->unpadded_rows);
   return impl_->state->placement.place(std::move(batch), impl_->full_rows);
 }
@@ -111,7 +112,7 @@ void LoaderPass::count_padded_rows(const TensorDict& placed) {
   info.rows = rows;
 }
 
-// Batches that are not moved here are reported by Accelerator::to_device.
+// If batches are not moved here, Accelerator::to_device reports them.
 bool LoaderPass::is_observed() const { return moves_batches() && !impl_->state->observers.empty(); }
 
 void LoaderPass::report(const std::vector<at::Tensor>& tensors) const {

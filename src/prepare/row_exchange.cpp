@@ -19,9 +19,9 @@ bool is_rows(const at::Tensor& gradient) {
   return gradient.is_sparse() && gradient.sparse_dim() == 1;
 }
 
-// Row numbers and rows in one tensor of bytes, which a single collective carries.
+// Packs row numbers and rows into one tensor of bytes, so that a single collective can send them.
 struct PackedRows {
-  std::int64_t rows;                // the largest number of any process
+  std::int64_t rows;                // the largest number of rows in a process
   std::vector<std::int64_t> shape;  // the shape of one row
   at::ScalarType type;
 
@@ -72,7 +72,7 @@ void RowExchange::sum(double factor) {
   const at::Tensor own = gradient.defined() && is_rows(gradient) ? coalesced(gradient) : gradient;
   const std::vector<std::int64_t> counts = counts_of(own);
   const auto [least, most] = std::minmax_element(counts.begin(), counts.end());
-  // No process has rows. All clear the gradient, so that their optimizers see the same.
+  // No process has rows. All processes clear the gradient, so that their optimizers see the same.
   if (*most == 0 && *least == 0) {
     gradient.reset();
     return;

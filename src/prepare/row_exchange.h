@@ -1,14 +1,14 @@
 // File: prepare/row_exchange.h (internal)
-// Sums the gradient of a table over the processes by sending only the rows that a pass touches.
+// Sums the gradient of a table over the processes. It sends only the rows that a pass has used.
 //
 //   RowExchange rows(table, group, wire_type);
 //   rows.begin_pass();  loss.backward();  rows.sum(factor);
 //
-// The rows of all processes are added in rank order, so that all get the same result to the last
-// bit. A process may have few rows, many, none, or a dense gradient; the counts are exchanged
-// first. If a gradient is dense, or the largest count times the number of processes is more than
-// half of the table, the whole table is summed and the gradient becomes dense: the cost of merging
-// rows grows faster than the savings.
+// The rows of all processes are added in rank order, so that all processes get the same result to
+// the last bit. A process may have few rows, many rows, none, or a dense gradient, so the counts
+// are exchanged first. If a gradient is dense, or if the largest count times the number of
+// processes is more than half of the table, the whole table is summed and the gradient becomes
+// dense, because merging so many rows costs more than it saves.
 #pragma once
 
 #include <torch/csrc/autograd/variable.h>
@@ -36,8 +36,8 @@ class RowExchange {
   bool got_gradient() const { return got_gradient_; }
   const at::Tensor& table() const { return table_; }
 
-  // Replaces the gradient by the sum over the processes of their gradients times their `factor`, or
-  // clears it if no process has rows. Call it after the pass. A collective.
+  // Replaces the gradient with the sum over the processes of their gradients times their `factor`,
+  // or clears it if no process has rows. Call it after the pass. A collective.
   void sum(double factor);
 
  private:
@@ -49,7 +49,7 @@ class RowExchange {
   at::Tensor table_;
   Group group_;
   std::optional<at::ScalarType> type_;
-  // It carries the hook. A shared_ptr in LibTorch 2.11, an intrusive_ptr in 2.15.
+  // Holds the hook. It is a shared_ptr in LibTorch 2.11 and an intrusive_ptr in 2.15.
   decltype(torch::autograd::impl::grad_accumulator(at::Tensor())) accumulator_;
   std::uintptr_t hook_ = 0;
   bool got_gradient_ = false;

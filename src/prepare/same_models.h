@@ -13,7 +13,7 @@ namespace hasten {
 void check_same_model(const torch::nn::Module& module, const Group& group);
 
 // Copies parameters and buffers from rank `from`. Sends and writes only tensors that differ, so
-// that pages which processes share stay shared. Returns the number of tensors sent.
+// that memory pages that processes share stay shared. Returns the number of tensors sent.
 std::int64_t equalize_weights(torch::nn::Module& module, const Group& group, std::int64_t from = 0);
 
 }  // namespace hasten

@@ -1,7 +1,7 @@
 // File: prepare/saved_objects.h (internal)
-// The objects that the checkpoints of one Accelerator contain: everything that it has prepared, in
-// the order of preparation, and the objects and functions that were registered. References to
-// prepared objects are weak: an object that no longer exists is not saved.
+// The objects that the checkpoints of one Accelerator contain: all prepared objects, in the order
+// of preparation, and the registered objects and functions. References to prepared objects are
+// weak: an object that no longer exists is not saved.
 //
 //   SavedObjects saved;
 //   saved.add_model(module);
@@ -47,13 +47,13 @@ class SavedObjects {
   std::vector<std::shared_ptr<SyncedScheduler>> schedulers() { return living(schedulers_); }
   std::vector<std::shared_ptr<detail::PositionedLoader>> loaders() { return living(loaders_); }
 
-  // Registered objects, in this order, and functions.
+  // The registered objects, in this order, and functions.
   std::vector<std::shared_ptr<SavedObject>> objects;
   std::vector<std::shared_ptr<CheckpointFunction>> before_save, before_load;
-  // The number of the newest checkpoint with an automatic name that this run has saved or loaded;
-  // -1: none.
+  // The number of the newest checkpoint with an automatic name that this run has saved or loaded,
+  // or -1 if there is none.
   std::int64_t iteration = -1;
-  // True once a call has found no checkpoints of another run in the project's folder.
+  // True after a call has found no checkpoints of another run in the project's folder.
   bool owns_project = false;
 
  private:

@@ -14,7 +14,7 @@ std::function<void()> begin_span(const std::string& name) {
   const auto range = std::make_shared<at::RecordFunction>(std::move(*callbacks));
   range->_setAsync();
   range->before(name);
-  // A profiler is found through the state of the thread that began the range.
+  // The end needs the state of the thread that began the range, because it leads to the profiler.
   return at::wrapPropagateTLSState([range] { range->end(); });
 }
 

@@ -41,10 +41,10 @@ fs::path checkpoints_of(const ProjectConfiguration& project, const char* call) {
                     .hint = str("call ", call, " with a folder")});
 }
 
-// Returns the folder of the next checkpoint of a project. A run that has loaded nothing does not
-// write into the folder that has the checkpoints of another one. Its own first checkpoint may be
-// there although the call that wrote it has failed, if only the last step, making the rename
-// durable, went wrong.
+// Returns the folder of the next checkpoint of a project. Throws if a run that has loaded nothing
+// finds the checkpoints of another run in the folder. owns_project allows the run's own first
+// checkpoint, which may exist even if its save failed: the last part of a save, which makes the
+// rename durable, can fail.
 fs::path next_folder(AcceleratorState& state, const fs::path& all) {
   const auto found = checkpoints(all, kProjectPrefix);
   if (state.saved.iteration < 0 && !state.saved.owns_project && !found.empty()) {
@@ -69,8 +69,8 @@ void refuse_inside_elastic_window(const AcceleratorState& state) {
                             "processes divides the window differently"});
 }
 
-// Returns the generators that a checkpoint keeps: those of all processes, or of the main process if
-// there are elastic ranks. A collective.
+// Returns the generator states for a checkpoint: those of all processes, or only that of the main
+// process if there are elastic ranks. A collective.
 std::vector<TensorDict> saved_random_states(const AcceleratorState& state) {
   std::vector<TensorDict> random = random_states(state.group);
   if (state.elastic) random.resize(1);

@@ -4,8 +4,8 @@
 //   const std::filesystem::path folder = save_state_checkpoint(state, {.project = project});
 //   load_state_checkpoint(state, {.project = project});
 //
-// Both are collectives: the main process writes, every process reads. If one process fails, all of
-// them throw. Throws UsageError "checkpoint.*", ConfigError "checkpoint.*", DataError
+// Both are collectives: the main process writes, and every process reads. If one process fails, all
+// of them throw. Throws UsageError "checkpoint.*", ConfigError "checkpoint.*", DataError
 // "checkpoint.*", "weights.*" and "safetensors.*", IoError "io.*". Thread rule: that of the
 // Accelerator.
 #pragma once
@@ -17,13 +17,13 @@
 
 namespace hasten {
 
-// Saves to `folder`, or to the next folder of the project if it is empty. Returns the folder.
+// Saves to `folder` or, if it is empty, to the next folder of the project. Returns the folder.
 std::filesystem::path save_state_checkpoint(AcceleratorState& state,
                                             const ProjectConfiguration& project,
                                             const std::filesystem::path& folder,
                                             const SaveStateOptions& options);
 
-// Loads from `folder`, or from the newest verified checkpoint of the project if it is empty.
+// Loads from `folder` or, if it is empty, from the newest verified checkpoint of the project.
 // Returns false if the project has no checkpoint yet.
 bool load_state_checkpoint(AcceleratorState& state, const ProjectConfiguration& project,
                            const std::filesystem::path& folder);

@@ -1,5 +1,6 @@
 // File: prepare/state_contents.h (internal)
-// What save_state() writes of an Accelerator: accelerator_state.json, and the tensors of each file.
+// The contents that save_state() writes for an Accelerator: accelerator_state.json, and the tensors
+// of each file.
 //
 //   write_state(state, state_contents(state, random, std::move(windows), {}), folder);
 //
@@ -19,7 +20,7 @@
 
 namespace hasten {
 
-// The files that the main process writes, apart from the weights.
+// The files that the main process writes, except for the weights.
 struct StateContents {
   nlohmann::json json;
   std::map<std::string, TensorDict> files;
@@ -29,8 +30,8 @@ struct StateContents {
 StateContents state_contents(AcceleratorState& state, const std::vector<TensorDict>& random,
                              nlohmann::json windows, const std::optional<ElasticPosition>& elastic);
 
-// Writes these files and the weights of the models. Throws before it writes if the disk is too
-// full.
+// Writes these files and the weights of the models. If the disk has too little space, throws before
+// it writes anything.
 void write_state(AcceleratorState& state, const StateContents& contents,
                  const std::filesystem::path& folder);
 

@@ -1,6 +1,6 @@
 // File: prepare/state_files.h (internal)
-// The files in the folder of save_state(): their names, and the positions of loaders as
-// accelerator_state.json has them (docs/formats.md).
+// The names of the files in the folder of save_state(), and the positions of loaders in
+// accelerator_state.json (docs/formats.md).
 //
 //   numbered_file("model", 0);       // "model.safetensors"
 //   numbered_file("optimizer", 2);   // "optimizer_2.safetensors"
@@ -25,11 +25,11 @@ std::string numbered_file(const char* what, std::size_t number);
 // Returns the name of the file of a registered object.
 std::string object_file(std::size_t number);
 
-// Returns the JSON of the position of the loader with this number, and adds the state of its
-// generator, if it has one, to `generators`.
+// Returns the position of the loader with this number as JSON. If it has a generator, adds the
+// generator's state to `generators`.
 nlohmann::json json_of_position(const detail::SavedPosition& position, std::size_t number,
                                 TensorDict& generators);
-// Returns the position that such JSON has.
+// Returns the position from such JSON.
 detail::SavedPosition position_of_json(const nlohmann::json& json, std::size_t number,
                                        const TensorDict& generators);
 

@@ -5,8 +5,8 @@
 namespace hasten {
 namespace {
 
-// Adds the object unless it is known, and returns whether it did. Drops objects
-// that were destroyed.
+// Adds the object unless the list has it already. Returns whether it was added. Drops objects that
+// were destroyed.
 template <class T>
 bool add_new(std::vector<std::weak_ptr<T>>& known, const std::shared_ptr<T>& object) {
   std::erase_if(known, [](const std::weak_ptr<T>& each) { return each.expired(); });

@@ -9,7 +9,7 @@
 namespace hasten {
 namespace {
 
-// Names the counter of LibTorch's schedulers, which only classes that derive from theirs may do.
+// Gives access to the counter of LibTorch's schedulers, which is protected.
 struct StepCount : torch::optim::LRScheduler {
   static auto member() { return &StepCount::step_count_; }
 };

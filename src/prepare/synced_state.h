@@ -1,6 +1,6 @@
 // File: prepare/synced_state.h (internal)
-// Training state besides the models, which a process that ran out of data copies from one that
-// continued (hasten/prepare/join.h).
+// Training state other than the models. A process that ran out of data copies it from a process
+// that continued (hasten/prepare/join.h).
 //
 //   SyncedStates states;
 //   states.add(std::make_shared<SyncedOptimizer>(optimizer));
@@ -43,7 +43,7 @@ class SyncedOptimizer : public SyncedState {
   // its last step, whether all of them were finite then, and whether its latest step was skipped.
   bool is_unscaled = false, step_was_skipped = false;
   at::Tensor finite;
-  // Call it when these gradients are gone.
+  // Call it when these gradients have been cleared.
   void forget_unscaling() {
     is_unscaled = false;
     finite.reset();
@@ -60,10 +60,10 @@ class SyncedScheduler : public SyncedState {
   void step();
   std::string state() const override;
   void restore(const std::string& state) override;
-  // The numbers that a checkpoint keeps. Setting them leaves the learning rates as they are: they
+  // The numbers that a checkpoint keeps. Setting them does not change the learning rates, which
   // belong to the optimizer's state.
   struct Counts {
-    std::int64_t steps = 0;            // made through the handle
+    std::int64_t steps = 0;            // the steps made through the handle
     std::int64_t step_count = 0;       // the count of the scheduler itself
     std::int64_t optimizer_steps = 0;  // see below
   };
@@ -81,12 +81,12 @@ class SyncedScheduler : public SyncedState {
 class SyncedStates {
  public:
   void add(const std::shared_ptr<SyncedOptimizer>& optimizer);
-  // Adds it before every optimizer: the learning rates that it sets while it catches up are then
-  // replaced by the right ones, with the optimizer's state.
+  // Adds a scheduler before every optimizer. It sets learning rates while it catches up, and the
+  // optimizer's state then replaces them with the right ones.
   void add(const std::shared_ptr<SyncedScheduler>& scheduler);
   // Adds any other state.
   void add(const std::shared_ptr<SyncedState>& state);
-  // In the order in which they are copied.
+  // Returns the states in the order in which they are copied.
   std::vector<std::shared_ptr<SyncedState>> all() const;
 
  private:

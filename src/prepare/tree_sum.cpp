@@ -7,7 +7,7 @@
 namespace hasten {
 namespace {
 
-// Adds `next` to `sum`. The sum with a missing tensor is that with zeros, which makes 0 of -0.
+// Adds `next` to `sum`. A missing tensor counts as zeros, so that -0 becomes 0.
 void add_list(TensorList& sum, const TensorList& next) {
   for (std::size_t i = 0; i < sum.size(); ++i) {
     if (sum[i].defined() && next[i].defined()) {

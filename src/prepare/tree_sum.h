@@ -1,14 +1,14 @@
 // File: prepare/tree_sum.h (internal)
-// Sums a number of terms, which is a power of two, along a binary tree: neighbours first. Ranks
-// that sum their own neighbouring terms here, and the results by tree_all_reduce
-// (process/group/tree_all_reduce.h), get the same bits whatever number of ranks shares the terms.
+// Sums terms along a binary tree, neighbours first. The number of terms must be a power of two. If
+// ranks sum their own neighbouring terms here, and then the results with tree_all_reduce
+// (process/group/tree_all_reduce.h), the bits do not depend on the number of ranks.
 //
 //   TreeSum sum;
 //   for (const auto& gradients : of_virtual_ranks) sum.add(gradients);   // (0 + 1) + (2 + 3)
 //   const TensorList all = sum.take();
 //
-// A term is a list of tensors, of which undefined ones stand for zeros. Of n terms at most log2(n)
-// + 1 are in memory at once. Thread rule: a value.
+// A term is a list of tensors. Undefined tensors count as zeros. For n terms, at most log2(n) + 1
+// sums are in memory at once. Thread rule: a value.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,7 +22,7 @@ using TensorList = std::vector<at::Tensor>;
 
 class TreeSum {
  public:
-  // Adds a term, whose tensors may be changed.
+  // Adds a term. The call may change its tensors.
   void add(TensorList term);
   // Returns the sum of the terms, and forgets them.
   TensorList take();
@@ -35,8 +35,7 @@ class TreeSum {
     TensorList sum;
     std::size_t terms;
   };
-  std::vector<Node>
-      nodes_;  // sums of terms that follow each other, each with fewer than the one before
+  std::vector<Node> nodes_;  // sums of consecutive terms, each of fewer terms than the one before
 };
 
 // The same for numbers.

@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-// Every parameter of the prepared models and optimizers, each once.
+// Returns every parameter of the prepared models and optimizers, without repetitions.
 ParameterNames names_of_all(SavedObjects& saved) {
   ParameterNames names;
   TensorSet known;
@@ -79,7 +79,7 @@ OpenWindow window_from(const Json& json) {
                     .micro_batches = whole_number_at(json, "micro_batches"),
                     .backward_passes = whole_number_at(json, "backward_passes"),
                     .weight = json.at("weight").get<double>()};
-  // Earlier versions have saved neither.
+  // Earlier versions saved neither of these.
   window.capacity =
       json.contains("capacity") ? whole_number_at(json, "capacity") : window.micro_batches + 1;
   window.rows = whole_number_at(json, "rows", 0);

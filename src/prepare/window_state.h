@@ -1,6 +1,6 @@
 // File: prepare/window_state.h (internal)
-// The open accumulation windows of this process as a checkpoint keeps them: their place in
-// accelerator_state.json, and the gradients that they hold in a file of each process.
+// The open accumulation windows of this process, as a checkpoint stores them: the windows are in
+// accelerator_state.json, and their gradients are in a file of each process.
 //
 //   const OpenWindows own = open_windows_of(state);
 //   check_continuable(own, "save_state()");
@@ -24,29 +24,30 @@
 
 namespace hasten {
 
-// The names of an optimizer's parameters: those of the model, after `model_1.` and so on for a
-// further model; `group.G.parameter.P` for a parameter of none.
+// Returns the names of an optimizer's parameters. They are the names in the model, with the prefix
+// `model_1.` and so on for further models. A parameter that belongs to no model has the name
+// `group.G.parameter.P`.
 ParameterNames names_of_parameters(const torch::optim::Optimizer& optimizer, SavedObjects& saved);
 
 OpenWindows open_windows_of(AcceleratorState& state);
 
-// Throws if the last micro-batch of a window has begun and its step has not been made: a run that
-// resumes begins with the next micro-batch. `call` is the call that saves.
+// Throws if the last micro-batch of a window has begun but its step was not made, because a resumed
+// run begins with the next micro-batch. `call` is the name of the call that saves.
 void check_continuable(const OpenWindows& open, const char* call);
 
-// For each window the numbers of its models and its counts.
+// Returns, for each window, the numbers of its models and its counts.
 nlohmann::json json_of(const std::vector<OpenWindow>& windows);
-// Reads what the process of this rank has saved into `folder`; `of_ranks` has the windows of all.
-// Throws if a window was open and the number of processes is another one now, and what
-// check_windows() throws. Changes nothing.
+// Reads the windows that the process of this rank has saved into `folder`. `of_ranks` has the
+// windows of all ranks. Throws if a window was open and the number of processes is now different.
+// Also throws the exceptions of check_windows(). Changes nothing.
 OpenWindows read_windows(AcceleratorState& state, const nlohmann::json& of_ranks,
                          const std::filesystem::path& folder);
-// Throws unless the windows and their gradients are those of the prepared objects. `from` names
-// where they come from.
+// Throws unless the windows and their gradients match the prepared objects. `from` is their source,
+// for messages.
 void check_windows(AcceleratorState& state, const OpenWindows& saved,
                    const std::filesystem::path& from);
-// Replaces all windows and gradients by those that check_windows() has accepted, which are brought
-// to the scale of this run's losses.
+// Replaces all windows and gradients with windows that check_windows() has accepted. Converts their
+// gradients to the scale of this run's losses.
 void restore_windows(AcceleratorState& state, const OpenWindows& saved);
 
 }  // namespace hasten

@@ -25,7 +25,7 @@ const json* field_in(const json& message, const char* name, bool (json::*is_righ
   return &*found;
 }
 
-// Bytes. Launchers send less, because they truncate the output of a failed rank.
+// The limit in bytes. Launchers send less, because they truncate the output of a failed rank.
 constexpr std::size_t kMaxAgentMessageBytes = std::size_t{1} << 20;
 constexpr int kMaxDepth = 4;  // Levels of nested objects and arrays.
 

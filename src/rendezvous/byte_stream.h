@@ -1,5 +1,5 @@
 // File: rendezvous/byte_stream.h (internal)
-// Transfers bytes over a connected, non-blocking socket: as they are, or encrypted and
+// Transfers bytes over a connected, non-blocking socket, either as they are or encrypted and
 // authenticated by TLS with the job's token (secure_context.h). The owner polls descriptor().
 //
 //   TlsStream stream(std::move(socket), context);
@@ -7,8 +7,8 @@
 //   stream.write(bytes, size);
 //   stream.read(buffer, size);
 //
-// Throws nothing: why_ended() has the reason after the stream has ended. Thread rule: one thread at
-// a time.
+// Throws nothing: why_ended() returns the reason after the stream has ended. Thread rule: one
+// thread at a time.
 #pragma once
 
 #include <poll.h>
@@ -46,7 +46,7 @@ class ByteStream {
   // Returns the same for bytes written. After a 0, the next write must begin with the same bytes.
   virtual std::ptrdiff_t write(const std::byte* bytes, std::size_t size) = 0;
 
-  // Empty while the stream is open.
+  // Returns why the stream has ended, or an empty text while it is open.
   const std::string& why_ended() const { return why_ended_; }
   // Returns the socket; the stream cannot be used afterwards.
   std::unique_ptr<Descriptor> release() { return std::move(socket_); }
@@ -89,7 +89,7 @@ class TlsStream : public ByteStream {
   std::shared_ptr<const SecureContext> context_;
   std::unique_ptr<ssl_st, Free> tls_;
   const std::uint64_t key_lifetime_bytes_;
-  std::uint64_t bytes_ = 0;  // Written with the current key.
+  std::uint64_t bytes_ = 0;  // Bytes written with the current key.
   short events_ = POLLIN;
 };
 

@@ -31,7 +31,8 @@ struct ConnectResult {
 class ConnectAttempt {
  public:
   using Clock = std::chrono::steady_clock;
-  // `for_addresses` limits the time for all addresses once the name is known, if that is sooner.
+  // `for_addresses` limits the time for all addresses once the name is known, unless `deadline` is
+  // sooner.
   ConnectAttempt(const Endpoint& endpoint, Clock::time_point deadline,
                  Clock::duration for_addresses = std::chrono::hours(1));
   ConnectAttempt(const ConnectAttempt&) = delete;

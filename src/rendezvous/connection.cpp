@@ -24,7 +24,8 @@ constexpr std::size_t kMaxRecordBytes = std::size_t{16} << 10;  // The longest T
 constexpr std::size_t kMaxKeptBytes = std::size_t{64}
                                       << 10;  // Bytes that an empty buffer may keep.
 
-// A server has thousands of connections, and each may have carried one long message.
+// Frees a large buffer that is empty. A server has thousands of connections, and each may have
+// carried one long message.
 void release_if_empty(std::string& buffer) {
   if (buffer.empty() && buffer.capacity() > kMaxKeptBytes) std::string().swap(buffer);
 }
@@ -99,7 +100,7 @@ void Connection::continue_handshake() {
 
 void Connection::encrypt(std::string_view bytes) {
   ERR_clear_error();
-  // One record at a time, because the BIO between TLS and the socket never shrinks.
+  // Writes one record at a time, because the BIO between TLS and the socket never shrinks.
   while (!bytes.empty() && is_open()) {
     const std::string_view record = bytes.substr(0, kMaxRecordBytes);
     std::size_t written = 0;

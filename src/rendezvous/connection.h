@@ -45,13 +45,13 @@ class HASTEN_INTERNAL_API Connection {
   bool is_authenticated() const { return is_authenticated_; }
   // True on a server that has answered the client's first message. Only a client that knows the
   // token can create that message, but until is_authenticated() it may be a replay of another
-  // client's.
+  // client's message.
   bool received_valid_message() const { return received_valid_message_; }
   const std::string& why_closed() const { return why_closed_; }
-  // True if the connection was closed because the other side has another token, which it reports by
-  // a TLS alert.
+  // True if the connection was closed because the other side has a different token, which it
+  // reports by a TLS alert.
   bool was_rejected() const { return was_rejected_; }
-  // True if the other side has closed the connection in order, as the kernel does when a process
+  // True if the other side has closed the connection properly, as the kernel does when a process
   // ends.
   bool closed_by_peer() const { return closed_by_peer_; }
 

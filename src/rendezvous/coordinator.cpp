@@ -111,7 +111,7 @@ void Coordinator::failed(Agent& agent, const json& message, Clock::time_point no
   const auto code =
       static_cast<int>(std::clamp<std::int64_t>(number_in(message, "code", 1), 1, 255));
   const std::string text = text_in(message, "reason", agent.request.host + " failed");
-  // Every launcher receives it.
+  // The text is shortened, because every launcher receives it.
   const std::string reason(utf8_prefix(text, kMaxReasonBytes));
   agent.last_message_at = now;
   agent.state = State::stopping;
@@ -130,7 +130,7 @@ void Coordinator::leave(AgentId number, const json& message, Clock::time_point n
 }
 
 // Compares the newcomer with one machine of the job, since all of them agree, and its machine_rank
-// with those of all. A silent machine loses its machine_rank to the newcomer.
+// with the machine_rank of every machine. A silent machine loses its machine_rank to the newcomer.
 std::optional<json> Coordinator::refusal(const JoinRequest& request, std::optional<AgentId> own_id,
                                          Clock::time_point now) {
   if (auto reply = check_request(request, settings_)) return reply;
@@ -231,8 +231,8 @@ std::vector<Coordinator::AgentId> Coordinator::ids_in_rank_order() const {
   for (const auto& [number, agent] : agents_) {
     if (can_start(agent)) ids.push_back(number);
   }
-  // The order is by requested machine_rank; else the coordinator's machine first, then as in the
-  // last round, then by arrival.
+  // Sorts by requested machine_rank. Machines without one are sorted as follows: first the
+  // coordinator's machine, then the order of the last round, then the order of arrival.
   const auto place = [&](AgentId number) {
     const Agent& agent = agents_.at(number);
     const std::int64_t before =
@@ -339,7 +339,7 @@ void Coordinator::end(Finish finish) {
   for (const auto& [number, agent] : agents_) send_end(agent);
 }
 
-// Launchers whose ranks run are told to stop them, and receive `finish` when they join again.
+// Tells launchers whose ranks run to stop them. They receive `finish` when they join again.
 void Coordinator::send_end(const Agent& agent) {
   if (agent.state == State::waiting || agent.state == State::ended) {
     send(agent, {{"kind", "finish"}, {"code", finish_->code}, {"reason", finish_->reason}});
@@ -394,7 +394,7 @@ std::string Coordinator::count_text() const {
   return str(agents_.size(), " of ", wanted, " machines are present");
 }
 
-// Lists the machines that are present and the ranks that are missing, at readable length.
+// Lists the machines that are present and the ranks that are missing, limited to a readable length.
 std::string Coordinator::names_text() const {
   std::string text;
   std::set<std::int64_t> ranks;
@@ -437,7 +437,7 @@ void Coordinator::send_waiting(Clock::time_point now) {
   }
 }
 
-// After a pause of this process, messages sent meanwhile have not been read.
+// After a pause of this process, messages that were sent in the meantime have not been read.
 void Coordinator::remove_silent(Clock::time_point now, bool after_pause) {
   std::vector<AgentId> silent;
   for (auto& [number, agent] : agents_) {

@@ -12,24 +12,24 @@
 //   agent -> rejoin {agent, attempt}   on a new connection, after the old one was lost
 //                                      coordinator -> nothing, or the stop or finish that it missed
 //
-// Rounds: a job starts at once when max_machines are present; with min_machines, an elastic job
-// waits `last_call_timeout` longer for others in its first round. A machine that comes later is
-// included by a new round if there is room and it has stayed for `last_call_timeout`
-// (join_delays.h), and waits for a place otherwise. The failure of a rank, or the loss of a machine
-// whose ranks run, uses one of max_restarts. If a machine leaves because of a signal, an elastic
-// job goes on without it and uses no restart, a fixed job uses one, and the others gather again. If
-// the coordinator's own machine leaves, the job ends. The loss of a machine whose ranks have all
-// succeeded matters only if all ranks restart.
+// Rounds: a job starts at once when max_machines are present. Once min_machines are present, an
+// elastic job waits `last_call_timeout` longer for others in its first round. A machine that comes
+// later is included in a new round if there is room and it has stayed for `last_call_timeout`
+// (join_delays.h). Otherwise it waits for a place. The failure of a rank, or the loss of a machine
+// whose ranks run, uses one of max_restarts. If a machine leaves because of a signal, the others
+// gather again. This uses a restart in a fixed job, but not in an elastic one. If the coordinator's
+// own machine leaves, the job ends. The loss of a machine whose ranks have all succeeded matters
+// only if all ranks restart.
 //
 // An agent is identified by a random identity, not by its connection. It keeps its place unless it
 // is silent for keep_alive_timeout.
 //
 // Time counts only while this process runs (base/running_clock.h). After a pause every machine has
-// keep_alive_timeout again, because messages sent meanwhile have not been read.
+// the full keep_alive_timeout again, because messages sent in the meantime have not been read.
 //
-// The class has no network, thread or clock: it is a state machine for messages and times. Throws
-// DataError "rendezvous.message" for fields of the wrong types, and then keeps its state. Thread
-// rule: one thread, which calls tick() about once a second.
+// The class uses no network, thread or clock: it is a state machine for messages and times. Throws
+// DataError "rendezvous.message" for fields of the wrong types; its state then stays unchanged.
+// Thread rule: one thread, which calls tick() about once a second.
 #pragma once
 
 #include <array>
@@ -55,15 +55,15 @@ class Coordinator {
   using NewRound = std::function<void()>;  // Called before a round is announced.
   Coordinator(const CoordinatorSettings& settings, Send send, NewRound new_round = {});
 
-  // `address` is the agent's; `reached_at` is this machine's as the agent sees it. Times are the
-  // steady clock's.
+  // `address` is the agent's address. `reached_at` is this machine's address as the agent sees it.
+  // Times are from the steady clock.
   void receive(int connection, const nlohmann::json& message, const std::string& address,
                const std::string& reached_at, Clock::time_point at);
-  // The launcher at the other end has ended.
+  // Call it when the launcher at the other end has ended.
   void on_disconnect(int connection, const std::string& why, Clock::time_point at);
-  // The connection has failed; the launcher may still run and reconnect.
+  // Call it when the connection has failed; the launcher may still run and reconnect.
   void on_connection_failure(int connection);
-  // Does what is due at this time.
+  // Takes the actions that are due at this time.
   void tick(Clock::time_point at);
   bool finished() const { return finish_.has_value(); }
   // True if the job has finished and every launcher has disconnected.
@@ -83,7 +83,7 @@ class Coordinator {
   struct Finish {
     int code = 0;
     std::string reason;
-    // Ranks that wait for a dead one get a short grace period.
+    // If true, ranks get only a short grace period, because they may wait for a dead rank.
     bool after_failure = false;
   };
 
@@ -136,7 +136,7 @@ class Coordinator {
   AgentId arrivals_ = 0;
   std::int64_t attempt_ = -1, restarts_ = 0;
   bool some_have_succeeded_ = false;  // Some ranks have succeeded in this round.
-  nlohmann::json round_, stop_;       // The last ones sent.
+  nlohmann::json round_, stop_;       // The last messages sent.
   JoinDelays join_delays_;
   std::optional<RunningClock> clock_;
   bool has_paused_ = false;  // The process has paused since the last tick.

@@ -30,8 +30,8 @@ namespace hasten::rendezvous {
 namespace {
 
 constexpr auto kTick = std::chrono::seconds(1);
-// Limits one pass: the coordinator's messages are late by at most this and one request, however
-// many wait.
+// Limits the time of one pass. So the coordinator's messages are late by at most this time and one
+// request, no matter how many requests wait.
 constexpr auto kMaxPassTime = std::chrono::milliseconds(100);
 constexpr int kMaxAccepted = 64;  // Connections accepted in one pass.
 constexpr auto kLastMessagesTimeout = std::chrono::milliseconds(200);
@@ -125,7 +125,7 @@ class JobServer::Loop {
   }
 
   void accept_some(Clock::time_point end) {
-    // Limited, so that existing connections are served too.
+    // The number is limited, so that existing connections are served too.
     for (int i = 0; i < kMaxAccepted; ++i) {
       const int socket = accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
       if (socket >= 0) {
@@ -138,7 +138,8 @@ class JobServer::Loop {
     }
   }
 
-  // The listener would be reported as ready all the time, although nothing can be accepted.
+  // Without this, the listener would be reported as ready all the time, although nothing can be
+  // accepted.
   void stop_listening(int error) {
     poller_.remove(listener_.get());
     is_listening_ = false;
@@ -221,7 +222,7 @@ class JobServer::Loop {
     all_disconnected_ = coordinator_->all_disconnected();
   }
 
-  // A rank with another protocol version receives this server's before it is dropped.
+  // A rank with another protocol version receives this server's version before it is dropped.
   void set_role(int id, Client& client, const std::string& message) {
     if (message == kAgentGreeting && coordinator_) {
       client.role = Role::agent;
@@ -262,7 +263,7 @@ class JobServer::Loop {
     resume_listening();
   }
 
-  // A launcher that ends closes its connection in order; any other failure may be the network's.
+  // A launcher that ends closes its connection properly. The network may cause any other failure.
   void notify_coordinator(int id, const Connection& connection, Clock::time_point now) {
     if (connection.is_open())
       return coordinator_->on_disconnect(

@@ -33,7 +33,7 @@ inline constexpr std::string_view kAgentGreeting = "agent";
 
 struct ServerOptions {
   bool loopback_only = true;
-  int port = 0;  // 0: any free port.
+  int port = 0;  // 0 means any free port.
   std::string token;
   std::optional<CoordinatorSettings> coordinator{};  // If empty, serves keys and values only.
   // Receives a sentence that says why new connections wait, at most once a minute, in the server's
@@ -49,7 +49,7 @@ class HASTEN_INTERNAL_API JobServer {
   ~JobServer();
 
   int port() const { return port_; }
-  // Deletes all keys and values, so that the next attempt sees none of the last.
+  // Deletes all keys and values, so that the next attempt sees none from the last one.
   void clear();
   // True if the job has ended and every launcher has been notified and has disconnected.
   bool all_disconnected() const;

@@ -1,7 +1,7 @@
 // File: rendezvous/join_delays.h (internal)
 // Decides how long a machine that comes during a round must stay before the others restart to
-// include it. A launcher that always ends soon after its start would otherwise restart them again
-// and again, so a host's wait doubles with each restart for it.
+// include it. A launcher that always ends soon after it starts would otherwise restart them again
+// and again. So a host's wait doubles with each restart for it.
 //
 //   if (now - arrived_at >= delays.delay_for(host, now)) delays.record_restart(host, now);
 //
@@ -22,8 +22,8 @@ class JoinDelays {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // A host's wait grows from `last_call_timeout` to `join_timeout`. It starts over if the last
-  // restart for the host is more than twice the longest wait ago.
+  // A host's wait grows from `last_call_timeout` to `join_timeout`. It starts over if more than
+  // twice the longest wait has passed since the last restart for the host.
   explicit JoinDelays(const CoordinatorSettings& settings)
       : shortest_(settings.last_call_timeout),
         longest_(settings.join_timeout > settings.last_call_timeout ? settings.join_timeout

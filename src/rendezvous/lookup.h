@@ -6,8 +6,8 @@
 //   wait(lookup.descriptor(), POLLIN);
 //   if (lookup.done()) connect_to_one_of(lookup.result().addresses);
 //
-// A numeric address needs no thread. A lookup may be destroyed at any time; its thread ends by
-// itself. If the system cannot start a thread nothing is found, and a later lookup may succeed.
+// A numeric address needs no thread. A lookup may be destroyed at any time; its thread ends on its
+// own. If the system cannot start a thread, the lookup finds nothing; a later lookup may succeed.
 // Throws nothing. Thread rule: one thread at a time.
 #pragma once
 
@@ -50,7 +50,7 @@ class Lookup {
   std::shared_ptr<Shared> shared_;  // Shared with the thread, which may live longer.
 };
 
-// Blocks until the lookup is done; after `seconds` it finds nothing.
+// Blocks until the lookup is done. If `seconds` pass before that, the result has no addresses.
 LookupResult look_up(const Endpoint& endpoint, double seconds);
 
 }  // namespace hasten::rendezvous

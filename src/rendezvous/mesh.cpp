@@ -51,7 +51,7 @@ struct StartInfo {
 struct ListenAddress {
   std::string local_name;
   std::string address;
-  int port = 0;  // 0: all ranks are on one machine.
+  int port = 0;  // 0 if all ranks are on one machine.
 
   std::string text() const {
     return json{{"local", local_name}, {"address", address}, {"port", port}}.dump();
@@ -69,8 +69,8 @@ class Candidate {
  public:
   enum class State { running, done, failed };
 
-  // `expected` is the rank that this side has connected to; -1 if the other side has connected, and
-  // then `id` is its number in `pending_`.
+  // `expected` is the rank that this side has connected to. It is -1 if the other side has
+  // connected; `id` is then the candidate's number in `pending_`.
   Candidate(std::unique_ptr<ByteStream> stream, const Greeting& own, std::int64_t expected,
             int id = -1)
       : expected(expected), id(id), stream_(std::move(stream)), own_(own) {}
@@ -136,7 +136,7 @@ class Candidate {
   std::size_t sent_ = 0, got_ = 0;
 };
 
-// Each rank connects to the ranks below it and accepts those above it.
+// Each rank connects to the ranks below it and accepts connections from the ranks above it.
 class Mesh {
  public:
   Mesh(const MeshOptions& options, Clock::duration limit)
@@ -227,7 +227,8 @@ class Mesh {
     for (std::size_t rank = 0; rank < attempts_.size(); ++rank) {
       Attempt& attempt = attempts_[rank];
       if (peers_[rank] || attempt.runs || now < attempt.next) continue;
-      // The pause is random, from half to one and a half, so that ranks do not all try at once.
+      // The actual pause is random, from 0.5 to 1.5 times `pause`, so that ranks do not all try at
+      // once.
       attempt.next = now + attempt.pause / 2 + attempt.pause * (random_() % 1024) / 1024;
       attempt.pause = std::min<Clock::duration>(
           attempt.pause * 2, is_local_[rank] ? Clock::duration(kMaxLocalPause) : kMaxAttemptPause);
@@ -318,7 +319,7 @@ class Mesh {
   }
 
   void accept_from(const Descriptor& listener, bool is_local) {
-    // Limited, so that existing connections proceed too.
+    // The number is limited, so that existing connections proceed too.
     for (int i = 0; i < 64; ++i) {
       const Accepted accepted = accept_from_listener(listener.get(), is_local);
       if (accepted.socket < 0) {
@@ -358,7 +359,7 @@ class Mesh {
   }
 
   const MeshOptions& options_;
-  // A job that is suspended while its ranks connect continues when it wakes.
+  // A job that is suspended while its ranks connect continues when it is resumed.
   RunningClock clock_;
   const Clock::time_point deadline_;  // Measured by clock_.
   const std::shared_ptr<const SecureContext> server_, client_;

@@ -5,15 +5,16 @@
 //   std::vector<std::unique_ptr<ByteStream>> peers = connect_mesh(options, exchange, 60s);
 //   peers[3]->write(bytes, size);  // peers[0], this rank's own, is null
 //
-// Ranks on one machine are connected by Unix sockets in the abstract namespace, so their bytes pass
-// no network; each accepts only processes of its own user (SO_PEERCRED). Ranks on different
-// machines are connected by TCP and prove by TLS that they know the secret; their bytes are
-// encrypted unless `encrypt` is false. Both sides then send their rank and the group's random
+// Ranks on one machine are connected by Unix sockets in the abstract namespace, so their bytes do
+// not cross a network. Each socket accepts only processes of its own user (SO_PEERCRED). Ranks on
+// different machines are connected by TCP and prove by TLS that they know the secret; their bytes
+// are encrypted unless `encrypt` is false. Both sides then send their rank and the group's random
 // number. The listening sockets are closed once all ranks are connected, so nothing can connect to
 // a rank afterwards.
 //
-// An unproved connection is dropped when its handshake fails or takes too long, or to make room for
-// others (pending_connections.h). A rank whose connection is dropped tries again.
+// A connection that is not yet authenticated is dropped when its handshake fails or takes too long,
+// or to make room for others (pending_connections.h). A rank whose connection is dropped tries
+// again.
 //
 // Throws IoError "process.rank-missing" with the ranks that are not connected within `limit`,
 // ConfigError "process.encryption" if `encrypt` differs between ranks, IoError "rendezvous.socket"

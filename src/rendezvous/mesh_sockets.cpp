@@ -31,7 +31,7 @@ struct LocalName {
   explicit LocalName(const std::string& name) {
     address.sun_family = AF_UNIX;
     const std::size_t length = std::min(name.size(), sizeof address.sun_path - 1);
-    std::memcpy(address.sun_path + 1, name.data(), length);  // A leading zero: no file.
+    std::memcpy(address.sun_path + 1, name.data(), length);  // A leading zero means no file.
     size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
   }
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
@@ -72,7 +72,7 @@ std::string local_socket_scope(const std::string& address) {
   struct stat network {
   }, users{};
   if (boot.empty() || stat("/proc/self/ns/net", &network) != 0) return "";
-  // A user namespace shows all users that it does not know as one.
+  // A user namespace shows all users that it does not know as one user.
   std::ifstream overflow("/proc/sys/kernel/overflowuid");
   uid_t nobody = 0;
   if (stat("/proc/self/ns/user", &users) != 0 || !(overflow >> nobody) || geteuid() == nobody)

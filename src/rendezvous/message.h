@@ -1,5 +1,5 @@
 // File: rendezvous/message.h (internal)
-// Encodes a message as bytes: a number has eight bytes, the lowest first, and a text follows its
+// Encodes a message as bytes. A number has eight bytes, the lowest first. A text is preceded by its
 // length.
 //
 //   const std::string bytes = Packer().number(3).text("key").bytes();
@@ -18,7 +18,8 @@
 
 namespace hasten::rendezvous {
 
-// Bytes. No key or value of a training job is nearly as long, so a longer message is an error.
+// The limit in bytes. No key or value of a training job is nearly that long, so a longer message is
+// an error.
 inline constexpr std::size_t kMaxMessageBytes = std::size_t{64} << 20;
 
 class Packer {
@@ -26,7 +27,7 @@ class Packer {
   Packer& number(std::int64_t value);
   Packer& text(std::string_view value);
   Packer& texts(const std::vector<std::string>& values);
-  Packer& append_packed(std::string_view fields);  // The bytes of another Packer.
+  Packer& append_packed(std::string_view fields);  // Appends another Packer's bytes.
   const std::string& bytes() const { return bytes_; }
 
  private:

@@ -1,15 +1,15 @@
 // File: rendezvous/pending_connections.h (internal)
-// The connections of a server that have not yet proved that they know the token: which one is
-// dropped to make room for another, and which have taken too long.
+// Keeps the connections of a server that have not yet proved that they know the token. Decides
+// which one is dropped to make room for another, and which ones have taken too long.
 //
 //   if (const auto id = pending.connection_to_evict()) drop(*id);
 //   pending.add(id, "10.0.0.7", now);
 //   pending.mark_valid(id);  // its first message can be created only with the token
 //   pending.remove(id);        // it is known, or closed
 //
-// The oldest connection of the address that has most is dropped: a machine of the job has few at a
-// time and completes them within milliseconds. One whose first message was right is dropped only if
-// there is no other. An honest client that is dropped tries again.
+// The oldest connection of the address with the most connections is dropped, because a machine of
+// the job has few at a time and completes them within milliseconds. A connection with a valid first
+// message is dropped only if there is no other. An honest client that is dropped tries again.
 //
 // Thread rule: one thread.
 #pragma once
@@ -25,10 +25,10 @@ namespace hasten::rendezvous {
 class PendingConnections {
  public:
   using Clock = std::chrono::steady_clock;
-  static constexpr std::size_t kMaxCount = 256;            // The maximum at once.
+  static constexpr std::size_t kMaxCount = 256;            // The maximum number at once.
   static constexpr auto kLimit = std::chrono::seconds(5);  // The time limit of the handshake.
 
-  // Each id is greater than those before it.
+  // Each id must be greater than all earlier ids.
   void add(int id, std::string address, Clock::time_point now) {
     all_.emplace_hint(all_.end(), id, PendingConnection{std::move(address), now});
   }
@@ -42,7 +42,7 @@ class PendingConnections {
     if (all_.size() < kMaxCount) return std::nullopt;
     return oldest();
   }
-  // The one to drop if room is needed for another reason.
+  // Returns the connection to drop if room is needed for another reason.
   std::optional<int> oldest() const {
     const auto silent = oldest_of_busiest_address(/*is_valid=*/false);
     return silent ? silent : oldest_of_busiest_address(/*is_valid=*/true);

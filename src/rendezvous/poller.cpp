@@ -47,7 +47,7 @@ std::vector<std::uint64_t> Poller::wait(int milliseconds) {
       epoll_wait(file_.get(), events.data(), static_cast<int>(events.size()), milliseconds);
   std::vector<std::uint64_t> ids;
   for (int i = 0; i < std::max(count, 0); ++i) {
-    // A copy, because the member is not aligned.
+    // Copies the id, because the member is not aligned.
     const std::uint64_t id = events[static_cast<std::size_t>(i)].data.u64;
     ids.push_back(id);
   }

@@ -1,6 +1,6 @@
 // File: rendezvous/poller.h (internal)
-// Waits for files with epoll, so that one pass of a server's loop costs time for the ready files
-// only, however many others are open.
+// Waits for files with epoll, so that one pass of a server's loop takes time only for the ready
+// files, no matter how many others are open.
 //
 //   Poller poller;
 //   poller.watch(file, id, POLLIN);
@@ -22,11 +22,12 @@ namespace hasten::rendezvous {
 class Poller {
  public:
   Poller();
-  // `events` are those of poll(2). Both return false if the kernel refuses, as without memory.
+  // `events` are poll(2) events. Both functions return false if the kernel refuses, for example
+  // because it has no memory.
   bool watch(int file, std::uint64_t id, short events);
   bool change(int file, std::uint64_t id, short events);
   void remove(int file);
-  // Returns the ids of at most 256 ready files; none if the time is over.
+  // Returns the ids of at most 256 ready files, or none if the time has passed.
   std::vector<std::uint64_t> wait(int milliseconds);
 
  private:

@@ -54,7 +54,7 @@ std::optional<json> check_texts(const JoinRequest& newcomer) {
   return std::nullopt;
 }
 
-// Every launcher of this protocol sends these numbers in these ranges.
+// Every launcher of this protocol version sends these numbers in these ranges.
 std::optional<json> check_numbers(const JoinRequest& newcomer,
                                   const CoordinatorSettings& settings) {
   if (newcomer.processes < 1 || newcomer.processes > 4096)

@@ -21,12 +21,13 @@ namespace hasten::rendezvous {
 std::optional<nlohmann::json> check_request(const JoinRequest& newcomer,
                                             const CoordinatorSettings& settings);
 
-// Compares the launcher with any machine that has joined, since all of those agree.
+// Compares the launcher with a machine that has joined. It may be any of them, because they all
+// agree.
 std::optional<nlohmann::json> check_consistency(const JoinRequest& newcomer,
                                                 const JoinRequest& other,
                                                 const CoordinatorSettings& settings);
 
-// `holder` already has the launcher's machine_rank.
+// Returns the refusal if `holder` already has the launcher's machine_rank.
 nlohmann::json rank_taken_refusal(const JoinRequest& newcomer, const JoinRequest& holder);
 
 }  // namespace hasten::rendezvous

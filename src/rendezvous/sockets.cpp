@@ -28,14 +28,14 @@ namespace hasten::rendezvous {
 namespace {
 
 constexpr double kLookupSeconds = 10;  // seconds
-constexpr int kListenQueue = 65535;    // The system has its own, net.core.somaxconn.
+constexpr int kListenQueue = 65535;    // The system's own limit is net.core.somaxconn.
 
 struct FreeInterfaces {
   void operator()(ifaddrs* list) const { freeifaddrs(list); }
 };
 using Interfaces = std::unique_ptr<ifaddrs, FreeInterfaces>;
 
-// Returns the numeric address; an IPv4-mapped IPv6 address (::ffff:10.0.0.1) as IPv4.
+// Returns the numeric address. An IPv4-mapped IPv6 address (::ffff:10.0.0.1) is written as IPv4.
 std::string text_of(const sockaddr* address, socklen_t size) {
   char text[NI_MAXHOST] = "";
   if (getnameinfo(address, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0) return "";
@@ -52,14 +52,15 @@ std::string address_by(int socket, Name name) {
 }
 
 // Returns an IPv6 socket that accepts IPv4 too, or an IPv4 socket if IPv6 is unavailable or only
-// loopback is wanted; -1 with errno on failure.
+// loopback is wanted. Returns -1 with errno on failure.
 int bound_socket(bool loopback_only, int port) {
   const auto try_family = [&](int family) {
     Descriptor owned(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const int socket = owned.get();
     if (socket < 0) return -1;
     const int on = 1, off = 0;
-    // With port 0 the system must choose a port that nobody has; others may share it only then.
+    // With port 0 the system must choose a port that nobody uses, so the port may not be shared
+    // yet.
     if (port != 0) setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     sockaddr_in6 ipv6{};
     ipv6.sin6_family = AF_INET6;
@@ -103,7 +104,7 @@ int bind_port_name(int port) {
   return bound ? socket.release() : -1;
 }
 
-// The IPv4 address of an interface that is up and not loopback.
+// Returns the IPv4 address of an interface that is up and not loopback.
 std::optional<std::string> first_outside_address() {
   ifaddrs* first = nullptr;
   if (getifaddrs(&first) != 0) return std::nullopt;
@@ -210,7 +211,7 @@ std::string interface_of(std::string_view address) {
 ReservedPort::ReservedPort(bool loopback_only, int port)
     : socket_(bound_socket(loopback_only, port)) {
   if (socket_.get() < 0) throw_port_error(port);
-  // Two sockets that allow reuse can bind one port, but only one process can take the name.
+  // Two sockets that allow reuse can bind the same port, but only one process can take the name.
   if (port != 0) {
     name_socket_ = Descriptor(bind_port_name(port));
     if (name_socket_.get() < 0) throw_port_error(port);

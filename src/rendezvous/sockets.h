@@ -17,12 +17,12 @@
 namespace hasten::rendezvous {
 
 // Returns a socket that listens on every address of the machine, or on loopback only. Port 0 means
-// any.
+// any free port.
 int listen_on(bool loopback_only, int port);
 int port_of(int socket);
-// Returns this side's numeric address of a connected socket; empty if unknown.
+// Returns this side's numeric address of a connected socket, or an empty text if it is unknown.
 std::string local_address(int socket);
-// Returns the other side's numeric address; empty if unknown.
+// Returns the other side's numeric address, or an empty text if it is unknown.
 std::string peer_address(int socket);
 HASTEN_INTERNAL_API bool is_loopback(std::string_view address);
 // Returns whether a failed write may succeed later: the socket is full, or the system lacks memory
@@ -32,24 +32,27 @@ inline bool must_wait(int error) { return error == EAGAIN || error == ENOBUFS ||
 // Blocks for at most `seconds`, for the name and all of its addresses together.
 ConnectResult connect_to(const Endpoint& endpoint, double seconds);
 
-// Returns this machine's address on the route to another; sends nothing. If that is loopback,
-// returns the IPv4 address of an interface that is up, because other machines cannot use loopback.
+// Returns this machine's address on the route to another machine. Sends nothing. If the address is
+// loopback, returns the IPv4 address of an interface that is up, because other machines cannot use
+// loopback.
 std::string address_on_route_to(const SocketAddress& address);
-// The same by name; empty if the name is unknown, or not found within 10 seconds.
+// Does the same for a host name. Returns an empty text if the name is unknown or not found within
+// 10 seconds.
 HASTEN_INTERNAL_API std::string address_on_route_to(const Endpoint& endpoint);
 
-// Returns whether one of the addresses is loopback or of an interface of this machine.
+// Returns whether one of the addresses is loopback or belongs to an interface of this machine.
 bool is_this_machine(const LookupResult& host);
-// Returns the interface that has the address, such as "eth0"; empty if none.
+// Returns the interface that has the address, such as "eth0", or an empty text if there is none.
 std::string interface_of(std::string_view address);
-// Returns the first address of an interface that is up, IPv4 before IPv6; empty if none.
+// Returns the first address of an interface that is up, IPv4 before IPv6, or an empty text if there
+// is none.
 HASTEN_INTERNAL_API std::string address_of_interface(std::string_view name);
 
-// A free port that no other program is given during its lifetime. A process that sets SO_REUSEADDR
-// (as TCPStore does) may listen on it.
+// A free port that the system gives to no other program during the lifetime of this object. A
+// process that sets SO_REUSEADDR (as TCPStore does) may listen on it.
 class HASTEN_INTERNAL_API ReservedPort {
  public:
-  explicit ReservedPort(bool loopback_only, int port = 0);  // 0: any free port.
+  explicit ReservedPort(bool loopback_only, int port = 0);  // 0 means any free port.
   int number() const { return number_; }
 
  private:

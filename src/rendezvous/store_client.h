@@ -5,9 +5,9 @@
 //   store.set("rank 0", "here");
 //   store.wait({"rank 1"}, 1min);
 //
-// A server that closes the connection before it has answered is busy, and the constructor tries
-// again until the timeout; only a TLS alert means that the token is wrong. Requests are numbered:
-// the late answer to a call that has timed out is skipped, but the server may have executed the
+// If the server closes the connection before it has answered, it is busy, and the constructor tries
+// again until the timeout. Only a TLS alert means that the token is wrong. Requests are numbered,
+// so the late answer to a call that has timed out is skipped; the server may have executed the
 // call.
 //
 // Throws IoError "rendezvous.connect", "rendezvous.refused", "rendezvous.version",

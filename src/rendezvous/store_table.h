@@ -5,7 +5,8 @@
 //
 //   request: its number, its kind, its fields       answer: the request's number, its kind, fields
 //
-// A connection has one request at a time: its next request cancels a wait without an answer.
+// A connection has one request at a time: its next request cancels a request that waits, which gets
+// no answer.
 //
 // The cost of a request depends only on its own length: waiting requests are found by the first key
 // that they miss, and requests for the same keys are checked together. One key can complete
@@ -14,7 +15,7 @@
 //   table.handle(connection, message, now);
 //   while (table.has_ready()) table.answer_ready();
 //
-// It has no network or clock. Throws DataError "rendezvous.message". Thread rule: one thread.
+// It uses no network or clock. Throws DataError "rendezvous.message". Thread rule: one thread.
 #pragma once
 
 #include <chrono>
@@ -45,8 +46,8 @@ enum class StoreRequest : std::int64_t {
   count,        // Returns the number of keys.
   list,         // Returns their names.
 };
-// Fields of `missing`: 1 if more keys are missing than it names, and the names; of `refused`: the
-// reason.
+// The fields of `missing` are a flag (1 if more keys are missing than it names) and the names. The
+// field of `refused` is the reason.
 enum class StoreAnswer : std::int64_t { done, missing, refused };
 
 class StoreTable {
@@ -55,14 +56,15 @@ class StoreTable {
   explicit StoreTable(Reply reply) : reply_(std::move(reply)) {}
 
   void handle(int connection, std::string_view message, Clock::time_point now);
-  // True if a key has arrived for which requests wait. They are answered in that order.
+  // True if a key has arrived for which requests wait. They are answered in the order in which the
+  // keys arrived.
   bool has_ready() const { return !ready_.empty(); }
   // Answers one of them, or none if their keys have been erased.
   void answer_ready();
   void remove_connection(int connection);  // Call it when the connection is closed.
   void tick(Clock::time_point now);        // Answers requests that have waited too long.
   std::optional<Clock::time_point> next_deadline() const;
-  // A new attempt must see nothing of an earlier one.
+  // Deletes everything, because a new attempt must see nothing of an earlier one.
   void clear();
 
  private:
@@ -72,12 +74,12 @@ class StoreTable {
   };
   // Keys that requests wait for. The ranks of a group wait for the same keys and share one list.
   struct KeyList {
-    std::string_view keys;    // As received: each follows its length.
+    std::string_view keys;    // As received: a length precedes each key.
     std::set<int> waiting{};  // The connections that wait.
     std::size_t next = 0;     // The offset in `keys` of the first missing key.
     std::string missing{};    // The first missing key.
     bool is_ready = false;    // True if `missing` has arrived.
-    // The `changes_` at which all keys existed, and of which `values` was built.
+    // The value of `changes_` when all keys existed, and its value when `values` was built.
     std::int64_t complete_at = -1, packed_at = -1;
     std::string values{};
     bool are_too_long = false;

@@ -47,7 +47,7 @@ SearchJournal::SearchJournal(const std::filesystem::path& folder, const TrialJso
 void SearchJournal::open() {
   file_ = Descriptor(::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
   if (file_.get() < 0) throw_journal_io("io.open", "cannot open", path_);
-  sync_directory(path_.parent_path());  // It may be new.
+  sync_directory(path_.parent_path());  // The file may be new.
   if (flock(file_.get(), LOCK_EX | LOCK_NB) == 0) return;
   if (errno != EWOULDBLOCK) throw_journal_io("io.open", "cannot lock", path_);
   throw IoError("search.in-use", {.what = path_.string() + ": another search uses it",
@@ -67,8 +67,8 @@ void SearchJournal::read(const TrialJson& description) {
   }
 }
 
-// A crash can leave a part of the last line, or all of it but its end. The latter is a trial that
-// has ended, so it must not run again.
+// A crash can leave only a part of the last line, or all of it except the newline. In the latter
+// case the trial has ended, so it must not run again.
 bool SearchJournal::complete_last_line(const std::string& line, std::size_t begin) {
   const auto json = parse_json_or_discard<TrialJson>(line);
   if (is_trial_record(json)) {

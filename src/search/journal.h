@@ -22,12 +22,12 @@ namespace hasten {
 struct JournalEntry {
   FinishedTrial trial;  // Without parameters.
   TrialJson parameters;
-  std::size_t line = 0;  // From 1.
+  std::size_t line = 0;  // Counts from 1.
 };
 
 class SearchJournal {
  public:
-  // `description` is an object; a journal with another one belongs to another search.
+  // `description` is an object. A journal with a different description belongs to another search.
   SearchJournal(const std::filesystem::path& folder, const TrialJson& description);
 
   const std::vector<JournalEntry>& entries() const { return entries_; }
@@ -39,7 +39,8 @@ class SearchJournal {
   void read(const TrialJson& description);
   void read_line(const std::string& line, const TrialJson& description);
   void check_description(const TrialJson& found, const TrialJson& description) const;
-  // Adds the missing end, or removes a part of a line. Returns whether the line remains.
+  // Adds the missing newline of the last line, or removes the line if it is incomplete. Returns
+  // whether the line remains.
   bool complete_last_line(const std::string& line, std::size_t begin);
   void write(const TrialJson& json);
   void write_bytes(const std::string& bytes);

@@ -10,8 +10,8 @@ namespace {
 
 constexpr double kNoMedian = std::numeric_limits<double>::quiet_NaN();
 
-// Returns the median of the numbers that are not NaN, or NaN if there is none. The formula is
-// NumPy's, to the last bit.
+// Returns the median of the numbers that are not NaN, or NaN if there is none. The result equals
+// NumPy's to the last bit.
 double median_of(std::vector<double> values) {
   std::erase_if(values, [](double value) { return std::isnan(value); });
   if (values.empty()) return kNoMedian;

@@ -19,8 +19,8 @@ namespace hasten {
 // The values that a trial has reported, by step.
 using TrialReports = std::map<std::int64_t, double>;
 
-// Decides for the trial whose reports end at its current step. `complete` has the reports of the
-// complete trials.
+// Decides for the trial that made `reports`, which end at its current step. `complete` has the
+// reports of the complete trials.
 bool is_worse_than_median(const MedianPruner& pruner, SearchDirection direction,
                           const std::vector<const TrialReports*>& complete,
                           const TrialReports& reports);

@@ -173,7 +173,7 @@ void SearchRun::run_trial(std::int64_t number) {
   keep(std::move(*finished));
 }
 
-// Out of memory or a loss that is not finite fails one trial and not the search.
+// If memory runs out or the loss is not finite, this trial fails, but the search continues.
 std::optional<double> SearchRun::call_objective(Trial& trial) {
   try {
     return objective_(trial);

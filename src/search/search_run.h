@@ -5,7 +5,7 @@
 //   run.start();
 //   SearchResult result = run.take_result();
 //
-// Thread rule: start() and take_result() on one thread; the rest is called by the trials of any
+// Thread rule: start() and take_result() on one thread; the trials call the other functions on any
 // thread.
 #pragma once
 

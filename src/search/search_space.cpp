@@ -11,7 +11,7 @@
 namespace hasten {
 namespace {
 
-constexpr double kMostInteger = 0x1.0p53;  // every integer up to it is a double
+constexpr double kMostInteger = 0x1.0p53;  // a double can represent every integer up to it
 constexpr std::int64_t kMostCombinations = 1'000'000;
 
 bool has_range(DimensionKind kind) { return kind != DimensionKind::choice; }
@@ -106,7 +106,7 @@ config::Value random_value(const SearchDimension& dimension, std::uint64_t rando
   const double uniform = static_cast<double>(random >> 11) * 0x1.0p-53;
   if (dimension.kind == DimensionKind::uniform)
     return rounded(dimension.low + uniform * (dimension.high - dimension.low), dimension);
-  // Each integer has the range of half a unit on both sides.
+  // Each integer covers a range of half a unit on both sides.
   const double margin = is_integer(dimension.kind) ? 0.5 : 0;
   const double low = std::log(dimension.low - margin), high = std::log(dimension.high + margin);
   const double value = rounded(std::exp(low + uniform * (high - low)), dimension);

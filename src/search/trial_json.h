@@ -5,7 +5,7 @@
 //    "reports": [[10, 0.6], [20, 0.41]], "seconds": 12.5}
 //
 // A number that is not finite is the text "nan", "inf" or "-inf". Throws nlohmann's exceptions for
-// an object of another form. Thread rule: pure functions.
+// an object of a different form. Thread rule: pure functions.
 #pragma once
 
 #include <nlohmann/json.hpp>

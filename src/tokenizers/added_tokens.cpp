@@ -10,8 +10,8 @@
 namespace hasten::tokenizers {
 namespace {
 
-// Returns where the longest pattern that starts at `at` ends, and its number; Trie::kNone if there
-// is no such pattern.
+// Returns the end and the number of the longest pattern that starts at `at`. The number is
+// Trie::kNone if there is no such pattern.
 std::pair<std::size_t, std::int32_t> longest_at(const Trie& trie, std::string_view text,
                                                 std::size_t at) noexcept {
   std::pair<std::size_t, std::int32_t> found{at, Trie::kNone};

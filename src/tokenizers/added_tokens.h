@@ -1,7 +1,8 @@
 // File: tokenizers/added_tokens.h
 // Finds added tokens ([MASK] and the like) in a text, as Hugging Face tokenizers does: first the
 // tokens that are matched as written, in the original text; then the tokens marked `normalized`, in
-// the normalized text between those. If several tokens match, the leftmost wins, then the longest.
+// the normalized text between these matches. If several tokens match, the leftmost wins, then the
+// longest.
 //
 //   AddedTokens added({{.id = 103, .content = "[MASK]", .special = true}}, normalizer);
 //   added.find_raw("a [MASK]", matches);       // one match: bytes 2 to 8, id 103
@@ -34,14 +35,15 @@ struct AddedMatch {
 class AddedTokens {
  public:
   AddedTokens(std::vector<AddedToken> tokens, const Normalizer& normalizer);
-  // match_texts[i] is what tokens[i] is matched by: its content, normalized if it is so marked.
+  // match_texts[i] is the text that tokens[i] matches: its content, which is normalized if the
+  // token is marked `normalized`.
   AddedTokens(std::vector<AddedToken> tokens, std::vector<std::string> match_texts);
 
   const std::vector<AddedToken>& tokens() const noexcept { return tokens_; }
   bool any_raw() const noexcept { return !raw_.token_indices.empty(); }
   bool any_normalized() const noexcept { return !normalized_.token_indices.empty(); }
-  // Both replace `matches`, in order. The text must be valid UTF-8. Matches overlap only if the
-  // later token starts with white space.
+  // Both functions replace `matches` by the matches in order. The text must be valid UTF-8. Matches
+  // overlap only if the later token starts with white space.
   void find_raw(std::string_view text, std::vector<AddedMatch>& matches) const {
     find(raw_, text, matches);
   }
@@ -49,10 +51,10 @@ class AddedTokens {
     find(normalized_, text, matches);
   }
 
-  // Null if there is no such token.
+  // Both functions return null if there is no such token.
   const AddedToken* with_id(std::int32_t id) const noexcept;
   const AddedToken* with_content(std::string_view content) const noexcept;
-  // The text that decoding prints for the token: the text that it is matched by.
+  // Returns the text that decoding prints for the token, which is the text that it matches.
   const std::string& decoded_text(const AddedToken& token) const noexcept;
 
  private:
@@ -68,7 +70,7 @@ class AddedTokens {
             std::vector<AddedMatch>& matches) const;
 
   std::vector<AddedToken> tokens_;
-  std::vector<std::string> match_texts_;  // the text that each token is matched by
+  std::vector<std::string> match_texts_;  // the text that each token matches
   std::vector<std::size_t> by_id_;        // indices into tokens_, sorted by token id
   Trie contents_;
   Patterns raw_;

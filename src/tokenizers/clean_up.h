@@ -1,5 +1,5 @@
 // File: tokenizers/clean_up.h
-// Removes the blanks before punctuation and contractions that joining tokens by blanks leaves.
+// Removes the blanks that joining tokens by blanks leaves before punctuation and contractions.
 //
 //   std::string text = "it 's here , now";
 //   clean_up_text(text);                      // "it's here, now"
@@ -14,13 +14,13 @@
 
 namespace hasten::tokenizers {
 
-// Replaces `from`, which must not be empty, from the left.
+// Replaces each `from`, which must not be empty, by `to`, from left to right.
 void replace_all(std::string& text, std::string_view from, std::string_view to);
-// The same for any `from`: an empty one is at each place between characters, and at both ends.
+// Does the same for any `from`. An empty `from` matches between all characters and at both ends.
 void replace_text(std::string& text, std::string_view from, std::string_view to);
 
 void clean_up_text(std::string& text);
-// The clean-up of a decoder, which sees one token at a time and changes "do not", too.
+// Cleans up one token, as a decoder does. This also changes "do not".
 void clean_up_token(std::string& token);
 
 }  // namespace hasten::tokenizers

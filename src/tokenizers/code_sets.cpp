@@ -9,11 +9,11 @@
 namespace hasten::tokenizers {
 namespace {
 
-// In the order of generate_unicode_tables.py.
+// The scripts, in the order of generate_unicode_tables.py.
 constexpr std::array<std::string_view, 11> kScripts{
     "arabic", "cyrillic", "devanagari", "greek", "han", "hangul",
     "hebrew", "hiragana", "katakana",   "latin", "thai"};
-// In the order of the enumeration Category.
+// The categories, in the order of the enumeration Category.
 constexpr std::array<std::string_view, 29> kCategories{
     "lu", "ll", "lt", "lm", "lo", "mn", "mc", "me", "nd", "nl", "no", "pc", "pd", "ps", "pe",
     "pi", "pf", "po", "sm", "sc", "sk", "so", "zs", "zl", "zp", "cc", "cf", "cn", "co"};

@@ -1,5 +1,5 @@
 // File: tokenizers/code_sets.h
-// Sets of code points: what the classes and escapes of a regular expression mean.
+// Sets of code points: the meaning of the classes and escapes of a regular expression.
 //
 //   CodeSet set = property_set("L").value();
 //   set = set.unite(CodeSet::of('0', '9')).complement();
@@ -21,11 +21,11 @@ class CodeSet {
   using Range = std::pair<char32_t, char32_t>;  // [first, second]
 
   CodeSet() = default;
-  explicit CodeSet(std::vector<Range> ranges);  // in any order, also overlapping
+  explicit CodeSet(std::vector<Range> ranges);  // in any order; they may overlap
   static CodeSet of(char32_t first, char32_t last) { return CodeSet({{first, last}}); }
   static CodeSet of(char32_t c) { return of(c, c); }
 
-  const std::vector<Range>& ranges() const noexcept { return ranges_; }  // sorted and apart
+  const std::vector<Range>& ranges() const noexcept { return ranges_; }  // sorted, disjoint
   bool contains(char32_t c) const noexcept;
   CodeSet unite(const CodeSet& other) const;
   CodeSet intersect(const CodeSet& other) const;
@@ -36,9 +36,9 @@ class CodeSet {
   std::vector<Range> ranges_;
 };
 
-// The characters of a property as Oniguruma names it: a general category ("L", "Lu", "Letter"), a
-// script ("Han"), or one of POSIX's classes ("alpha"). Upper and lower case are the same, and
-// blanks, - and _ do not count. Unset if the name is unknown.
+// Returns the characters of a property. Its name is one that Oniguruma uses: a general category
+// ("L", "Lu", "Letter"), a script ("Han"), or one of POSIX's classes ("alpha"). Case, blanks, - and
+// _ in the name are ignored. Returns nothing if the name is unknown.
 std::optional<CodeSet> property_set(std::string_view name);
 
 CodeSet regex_white_set();  // \s

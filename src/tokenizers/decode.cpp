@@ -7,7 +7,7 @@
 namespace hasten {
 namespace {
 
-// The token as it is appended to the previous ones.
+// Returns the token in the form in which it is appended to the previous ones.
 std::string appended_text(std::string_view token, bool is_first,
                           const std::optional<tokenizers::DecoderOptions>& decoder) {
   if (is_first) return std::string(token);

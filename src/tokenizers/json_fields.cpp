@@ -29,7 +29,7 @@ std::string shown(const Json& value) {
 
 Json parse_json(const std::filesystem::path& file) {
   try {
-    // The check of the keys would take as long as the rest for a vocabulary.
+    // For a vocabulary, the check of the keys would take as long as the rest.
     return read_strict_json<Json>(file, {.unique_keys = false});
   } catch (const JsonError& error) {
     throw DataError("tokenizers.bad-json",

@@ -31,11 +31,11 @@ Json parse_json(const std::filesystem::path& file);
 
 class Fields {
  public:
-  // `where` begins every message. `value` must be an object and outlive this Fields.
+  // Every message begins with `where`. `value` must be an object and outlive this Fields.
   Fields(const Json& value, std::string where);
 
   const std::string& where() const noexcept { return where_; }
-  // Null if the key is missing or its value is null.
+  // Returns null if the key is missing or its value is null.
   const Json* find(const char* key) const;
   // Throws DataError "tokenizers.missing-key" if find() returns null.
   const Json& at(const char* key) const;
@@ -47,13 +47,14 @@ class Fields {
   std::int64_t integer(const char* key, std::int64_t low, std::int64_t high) const;
   const Json& list(const char* key) const;
 
-  // The same for a value without a key of its own, such as an element of a list.
+  // These do the same for a value without a key of its own, such as an element of a list.
   static std::string text_of(const Json& value, const std::string& where);
   static bool flag_of(const Json& value, const std::string& where);
   static std::int64_t integer_of(const Json& value, std::int64_t low, std::int64_t high,
                                  const std::string& where);
 
-  // Throws DataError `code`: BertTokenizer does not support the type or value `what`.
+  // Throws DataError `code`, which says that BertTokenizer does not support the type or value
+  // `what`.
   [[noreturn]] void throw_unsupported(const char* code, const std::string& what,
                                       const std::string& expected) const;
 
@@ -62,8 +63,8 @@ class Fields {
   std::string where_;
 };
 
-// Returns the value for the word under `key`. Throws DataError "tokenizers.wrong-type" if it is
-// none of `choices`.
+// Returns the value for the word under `key`. Throws DataError "tokenizers.wrong-type" if the word
+// is not one of `choices`.
 template <class Value>
 Value choose(const Fields& fields, const char* key,
              std::initializer_list<std::pair<const char*, Value>> choices) {

@@ -8,8 +8,8 @@
 namespace hasten::tokenizers {
 namespace {
 
-// An upper bound of the bytes that run_by_table writes for one character: the three letters of a
-// syllable take 9, a Mapping 15.
+// An upper bound for the number of bytes that run_by_table writes for one character: the three
+// letters of a syllable take 9, a Mapping 15.
 constexpr std::size_t kLongestResult = 16;
 
 // Writes the two or three letters of a Korean syllable, each of three bytes, and returns the end.
@@ -191,8 +191,8 @@ bool Normalizer::run_by_table(std::string_view text, Normalized& out) const {
   return true;
 }
 
-// The functions below run the steps one after the other on whole characters: for the few texts with
-// marks that change places, and to find out the result for a single character.
+// The functions below run the steps one after the other on whole characters. They handle the few
+// texts with marks that change places, and find out the result for a single character.
 
 void Normalizer::clean(std::vector<Character>& text) const {
   std::erase_if(text,
@@ -215,7 +215,7 @@ void Normalizer::set_ideographs_apart(std::vector<Character>& text) const {
 
 // If marks change places, origins are the same as in Hugging Face tokenizers: in sorted order, a
 // part that stands for a source character takes the next source character, and an added part takes
-// that of the part before it.
+// the source character of the part before it.
 void Normalizer::strip_accents(std::vector<Character>& text) const {
   std::vector<Part> parts;
   parts.reserve(text.size());

@@ -29,11 +29,11 @@ struct DecoderOptions {
 
 // The content of a tokenizer's files.
 struct Definition {
-  // Its added_tokens already have their ids.
+  // The added_tokens in it already have their ids.
   TokenizerOptions options;
   std::vector<std::string> vocabulary;  // by id; without the added tokens that follow it
   Templates templates;
-  std::optional<DecoderOptions> decoder;  // unset: decoding joins tokens with spaces
+  std::optional<DecoderOptions> decoder;  // if unset, decoding joins tokens with spaces
   StoredSettings stored;
   std::int64_t stored_stride =
       0;  // the stride of tokenizer.json's truncation, kept for save_pretrained

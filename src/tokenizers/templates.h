@@ -46,22 +46,23 @@ struct TemplatePiece {
 struct Templates {
   std::vector<TemplatePiece> single;
   std::vector<TemplatePiece> pair;
-  bool from_file = true;  // false: no post-processor; texts are only concatenated
+  bool from_file = true;  // if false, there is no post-processor; texts are only concatenated
 
   const std::vector<TemplatePiece>& for_pair(bool is_pair) const noexcept {
     return is_pair ? pair : single;
   }
 };
 
-// [CLS] A [SEP] and [CLS] A [SEP] B [SEP], which BERT was trained with.
+// Returns [CLS] A [SEP] and [CLS] A [SEP] B [SEP], which BERT was trained with.
 Templates bert_templates(const std::string& cls, std::int32_t cls_id, const std::string& sep,
                          std::int32_t sep_id);
-// A and A B, without special tokens.
+// Returns A and A B, without special tokens.
 Templates plain_templates();
 
 std::size_t special_count(const std::vector<TemplatePiece>& pieces) noexcept;
 
-// Returns how many tokens of each text are kept so that both together are at most `room`.
+// Returns how many tokens of each text are kept so that both texts together have at most `room`
+// tokens.
 std::pair<std::size_t, std::size_t> kept_lengths(std::size_t first, std::size_t second,
                                                  std::size_t room, Truncation truncation);
 

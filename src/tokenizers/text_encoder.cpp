@@ -38,8 +38,9 @@ void TextEncoder::run(std::string_view text, std::size_t enough_tokens, TextToke
   if (at < text.size() && !has_enough()) encode_unmatched(text.substr(at));
 }
 
-// Returns the number of characters before byte `to`; first_character_ is that before byte `from`. A
-// token may start before the end of the previous one if both take the white space between them.
+// Returns the number of characters before byte `to`; first_character_ is the number before byte
+// `from`. A token may start before the end of the previous one if both take the white space between
+// them.
 std::uint32_t TextEncoder::character_index(std::string_view text, std::size_t from,
                                            std::size_t to) const {
   if (!offsets_) return 0;
@@ -47,7 +48,7 @@ std::uint32_t TextEncoder::character_index(std::string_view text, std::size_t fr
   return first_character_ + code_point_count(text.substr(from, to - from));
 }
 
-// Encodes a part of the text that holds no token to be matched as written.
+// Encodes a part of the text that contains no token that is matched as written.
 void TextEncoder::encode_unmatched(std::string_view text) {
   state_.normalizer.run(text, offsets_, normalized_);
   if (!state_.added.any_normalized()) return encode_normalized(0, normalized_.bytes.size());
@@ -68,7 +69,7 @@ void TextEncoder::encode_unmatched(std::string_view text) {
     encode_normalized(at, normalized_.bytes.size());
 }
 
-// Encodes a part of the normalized text that holds no added token.
+// Encodes a part of the normalized text that contains no added token.
 void TextEncoder::encode_normalized(std::size_t begin, std::size_t end) {
   for_each_word(
       normalized_.text().substr(begin, end - begin),

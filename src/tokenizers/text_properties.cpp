@@ -139,11 +139,11 @@ void TextProperties::convert(Form form, std::string_view text,
   sort_by_class(out);
   if (form == Form::nfd || form == Form::nfkd) return;
 
-  // Composes in place: each mark, or letter, that no character of the same class separates from
-  // the letter before it is composed with that letter if there is such a character.
+  // Composes in place. A mark or letter is composed with the letter before it if a composed
+  // character exists and no character of the same or a higher class is between them.
   const Unicode& unicode = Unicode::get();
   std::size_t end = 0, letter = out.size();
-  int last_class = -1;  // the class of the last mark kept after the letter; -1: none
+  int last_class = -1;  // the class of the last mark kept after the letter, or -1
   for (std::size_t i = 0; i < out.size(); ++i) {
     const FormCharacter c = out[i];
     const int own_class = unicode.combining_class(c.value);

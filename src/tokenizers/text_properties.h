@@ -1,7 +1,7 @@
 // File: tokenizers/text_properties.h
-// The properties of code points that the parts of a general tokenizer need beyond those of
-// unicode.h, and the normalization forms NFC, NFD, NFKC and NFKD. Like those, they equal the
-// properties in Hugging Face tokenizers 0.23.3.
+// The properties of code points that the parts of a general tokenizer need in addition to
+// unicode.h, and the normalization forms NFC, NFD, NFKC and NFKD. All of them are the same as in
+// Hugging Face tokenizers 0.23.3.
 //
 //   const TextProperties& properties = TextProperties::get();
 //   const bool is_number = properties.is(c, TextProperties::numeric);
@@ -34,7 +34,7 @@ struct FormCharacter {
 class TextProperties {
  public:
   enum Flag : std::uint16_t {
-    numeric = 1,           // set apart by the pre-tokenizer Digits
+    numeric = 1,           // separated by the pre-tokenizer Digits
     accent = 2,            // removed by the normalizer StripAccents
     grapheme_extend = 4,   // belongs to the grapheme of the character before it
     grapheme_control = 8,  // is a grapheme of its own
@@ -49,8 +49,8 @@ class TextProperties {
 
   // `c` must be below 0x110000.
   bool is(char32_t c, int flags) const noexcept { return (flags_[c] & flags) != 0; }
-  // Returns true if the text, which must be valid UTF-8, is in this form already. May return false
-  // for a text that is.
+  // Returns true if the text, which must be valid UTF-8, is in this form already. It may also
+  // return false for a text that is.
   bool is_normalized(Form form, std::string_view text) const noexcept;
   // Replaces `out` by the characters of the text in this form.
   void convert(Form form, std::string_view text, std::vector<FormCharacter>& out) const;

@@ -25,12 +25,12 @@ using tokenizers::TextTokens;
 struct Tokenizer::State {
   static constexpr std::size_t kMostEncoders = 64;
 
-  State() { encoders.reserve(kMostEncoders); }  // so that giving one back cannot fail
+  State() { encoders.reserve(kMostEncoders); }  // so that returning one cannot fail
 
   Pipeline pipeline;
   SpecialTokens special;
 
-  // Encoders that no thread uses now, with the words that they know.
+  // Encoders that no thread uses now. They keep their caches of words.
   mutable std::mutex mutex;
   mutable std::vector<std::unique_ptr<PipelineEncoder>> encoders;
 };

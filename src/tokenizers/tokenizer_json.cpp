@@ -34,8 +34,8 @@ void read_normalizer(const Fields& root, TokenizerOptions& options) {
   throw DataError("tokenizers.bad-vocabulary", {.what = where + ": " + what, .hint = hint});
 }
 
-// Throws the error for a value that is not an id. The name of its place is built only here, because
-// a vocabulary has tens of thousands of places.
+// Returns an id. Throws if the value is not an id. The name of its place is built only here,
+// because a vocabulary has tens of thousands of places.
 std::size_t require_id(const Json& value, const std::string& token, const std::string& where) {
   return static_cast<std::size_t>(
       Fields::integer_of(value, 0, kLargestId, str(where, ".\"", token, "\"")));
@@ -94,7 +94,7 @@ constexpr std::int64_t kLargest = std::numeric_limits<std::int32_t>::max();
   throw DataError("tokenizers.bad-template", {.what = where + ": " + what});
 }
 
-// Reads the tokens that one name in the templates stands for:
+// Reads the tokens that one name in the templates means:
 //   {"id": name, "ids": [...], "tokens": [...]}
 void read_special(const Fields& specials, TemplatePiece& piece, const std::string& where) {
   if (!specials.find(piece.name.c_str()))

@@ -17,7 +17,7 @@ Trie::Trie(const std::vector<std::string>& keys) {
     return keys[static_cast<std::size_t>(a)] < keys[static_cast<std::size_t>(b)];
   });
   grow_to_hold(1);
-  units_[kRoot].parent = kNoParent;  // its place is taken, but it is the child of no node
+  units_[kRoot].parent = kNoParent;  // marks its place as taken; the root has no parent
   // A work list instead of recursion: a key may be as long as a file.
   std::vector<Span> to_do{{0, keys.size(), 0, kRoot}};
   while (!to_do.empty()) {
@@ -45,7 +45,7 @@ void Trie::build_node(const std::vector<std::string>& keys, const std::vector<st
     starts.push_back(i);
   }
   starts.push_back(span.high);
-  if (bytes.empty()) return;  // its base stays 0: no place from there on has it as parent
+  if (bytes.empty()) return;  // its base stays 0, and no place has it as its parent
   const std::int32_t base = free_base(bytes);
   units_[static_cast<std::size_t>(span.node)].base = base;
   for (std::size_t i = 0; i < bytes.size(); ++i) {

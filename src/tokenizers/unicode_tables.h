@@ -17,8 +17,8 @@ struct CombiningRange {
   char32_t last;
   std::uint8_t combining_class;
 };
-// The lower-case letters of first, first + step, ..., last are `distance` code points further on;
-// `distance` may be negative.
+// The letters first, first + step, ..., last. The code point of each lower-case form is higher by
+// `distance`, which may be negative.
 struct CaseRange {
   char32_t first;
   char32_t last;
@@ -85,14 +85,14 @@ extern const std::span<const CodePointRange> white_ranges;        // separate wo
 // Word characters, which must not touch a token marked single_word.
 extern const std::span<const CodePointRange> word_ranges;
 extern const std::span<const CombiningRange> combining_ranges;  // combining classes of marks
-extern const std::span<const CaseRange> case_ranges;  // all lower-case forms but that of U+0130
+extern const std::span<const CaseRange> case_ranges;  // all lower-case forms except U+0130's
 extern const std::span<const DecompositionPair> decomposition_pairs;
 // Runs of decompositions into one code point: first code point, count, targets.
 extern const std::span<const char32_t> decomposition_singles;
 
-// Every code point but those of the category cn.
+// Every code point except those of the category cn.
 extern const std::span<const CategoryRange> category_ranges;
-// Word characters of patterns that are not letters, marks, decimal digits or connectors.
+// The word characters of patterns that are not letters, marks, decimal digits or connectors.
 extern const std::span<const CodePointRange> regex_word_ranges;
 extern const std::span<const ScriptRange> script_ranges;
 
@@ -105,8 +105,9 @@ extern const std::span<const char32_t> composition_exclusions;
 
 extern const std::span<const CodePointRange> numeric_ranges;  // set apart by Digits
 extern const std::span<const CodePointRange> accent_ranges;   // removed by StripAccents
-// The characters that form graphemes: those that join the one before them, that join no other,
-// and that join the one after them; and pictographs, which a zero-width joiner joins.
+// The characters that form graphemes. In this order: characters that join the one before them,
+// characters that join no other one, characters that join the one after them, and pictographs,
+// which a zero-width joiner joins.
 extern const std::span<const CodePointRange> grapheme_extend_ranges;
 extern const std::span<const CodePointRange> grapheme_control_ranges;
 extern const std::span<const CodePointRange> grapheme_prepend_ranges;

@@ -70,7 +70,7 @@ std::int32_t find_required(const std::vector<std::string>& tokens, const std::st
   return static_cast<std::int32_t>(found - tokens.begin());
 }
 
-// Special tokens that the vocabulary has are found in texts too, so they become added tokens.
+// Adds the special tokens of the vocabulary to the added tokens, because texts may contain them.
 void add_special_tokens(const std::vector<std::string>& vocabulary, TokenizerOptions& options) {
   std::vector<AddedToken> specials;
   for (const std::string* token : {&options.unk_token, &options.sep_token, &options.cls_token,
@@ -88,7 +88,7 @@ void add_special_tokens(const std::vector<std::string>& vocabulary, TokenizerOpt
 
 void number_added_tokens(const std::vector<std::string>& vocabulary, const std::string& where,
                          std::vector<AddedToken>& tokens) {
-  // The id of each added token's text in the vocabulary, -1 if the vocabulary lacks it.
+  // The id of each added token's text in the vocabulary, or -1 if the vocabulary lacks it.
   std::unordered_map<std::string_view, std::int32_t> ids;
   for (const AddedToken& token : tokens) ids.emplace(token.content, -1);
   for (std::size_t i = 0; i < vocabulary.size() && !ids.empty(); ++i) {

@@ -20,7 +20,8 @@ inline std::string csv_field(std::string_view text) {
   return quoted + "\"";
 }
 
-// Takes the fields of the first record off `rest`, with the line end. Without a record: empty.
+// Removes the first record and its line end from `rest`, and returns the fields of the record.
+// Returns an empty vector if `rest` is empty.
 inline std::vector<std::string> next_csv_record(std::string_view& rest) {
   std::vector<std::string> fields;
   if (rest.empty()) return fields;

@@ -11,7 +11,7 @@
 namespace hasten {
 namespace {
 
-constexpr int kLabel = 9;  // columns of the limits at the left
+constexpr int kLabel = 9;  // columns for the limits at the left
 
 struct Limits {
   double from = std::numeric_limits<double>::infinity(),
@@ -21,7 +21,7 @@ struct Limits {
     from = std::min(from, value);
     to = std::max(to, value);
   }
-  // The place of a value among `dots` dots.
+  // Returns the number of a value's dot, from 0 to `dots` - 1.
   int place(double value, int dots) const {
     const double share = to > from ? (value - from) / (to - from) : 0.5;
     return std::clamp(static_cast<int>(std::lround(share * (dots - 1))), 0, dots - 1);

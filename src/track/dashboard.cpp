@@ -21,7 +21,8 @@ constexpr int kDrawingsBetweenWhole = 50;
 constexpr std::size_t kMessages = 20;
 constexpr int kCtrlL = 'L' & 0x1F, kCtrlZ = 'Z' & 0x1F;
 
-// Opens the terminal that a process has as a stream; -1 if the stream is not a terminal.
+// Opens the terminal that is a standard stream of a process. Returns -1 if the stream is not a
+// terminal.
 int open_stream(const std::string& process, int stream) {
   const int file =
       open(str("/proc/", process, "/fd/", stream).c_str(), O_RDWR | O_NOCTTY | O_CLOEXEC);
@@ -30,7 +31,7 @@ int open_stream(const std::string& process, int stream) {
   return -1;
 }
 
-// The terminal of both streams of a process.
+// Returns the terminal that standard input and standard error of a process have.
 Descriptor terminal_of(const std::string& process) {
   const Descriptor input(open_stream(process, 0));
   return input.get() < 0 ? Descriptor() : Descriptor(open_stream(process, 2));
@@ -47,7 +48,7 @@ FoundTerminal terminal_of_launcher() {
   if (group < 0 || group != getpgid(launcher)) {
     return {.why = "the launcher does not run in the foreground of the terminal"};
   }
-  // Only the foreground may read keys.
+  // Only the foreground process group may read keys.
   const TerminalOutputAllowed allowed;
   if (tcsetpgrp(found.file.get(), getpgrp()) != 0)
     return {.why = "the launcher's terminal belongs to another session"};
@@ -125,7 +126,7 @@ void Dashboard::run(const std::function<OpenScreen>& open) {
   }
   const DrawingScope scope;
   if (scope) opened.screen.reset();
-  // Otherwise the process ends, and restore_terminal() has done the work.
+  // Without `scope` the process is ending, and restore_terminal() has done the work.
   (void)opened.screen.release();
 }
 
@@ -178,7 +179,7 @@ bool Dashboard::read_keys(TerminalScreen& screen) {
 }
 
 // A rank is not suspended, because its launcher and the other ranks would wait for it. raise()
-// stops this thread at once and the process with it; after kill() it would draw again before it
+// stops this thread and the process at once. After kill(), this thread would draw again before it
 // stops.
 void Dashboard::suspend(TerminalScreen& screen) const {
   if (terminal_.group != 0) return;

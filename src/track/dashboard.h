@@ -28,14 +28,14 @@ namespace hasten {
 struct FoundTerminal {
   Descriptor file;
   std::string why;  // the reason if there is none
-  // The process group that has the terminal if that is not this process's: a launcher's.
+  // The process group that owns the terminal, if it is a launcher's and not this process's.
   pid_t group = 0;
 };
-// Returns the terminal of standard input and standard error, or that of the launcher which has
+// Returns the terminal of standard input and standard error, or the terminal of the launcher that
 // started this process.
 HASTEN_INTERNAL_API FoundTerminal find_terminal();
 
-// The keys that were pressed since the last look.
+// The keys that were pressed since the last take_keys().
 struct DashboardKeys {
   bool stop = false, save = false, evaluate = false;
 };
@@ -48,7 +48,7 @@ class HASTEN_INTERNAL_API Dashboard {
   ~Dashboard();
 
   bool is_open() const { return why_.empty(); }
-  // The reason if it is not open.
+  // Returns the reason if the dashboard is not open.
   const std::string& why() const { return why_; }
 
   // Calls change(DashboardFigures&) while nothing is drawn.

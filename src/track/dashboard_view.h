@@ -22,7 +22,7 @@ struct DashboardRank {
   std::string host;
   double cores = 0;                // in use on average since the last report
   std::int64_t resident = 0;       // bytes in RAM
-  std::int64_t device_memory = 0;  // bytes in use on its GPU; 0: none
+  std::int64_t device_memory = 0;  // bytes in use on its GPU, or 0 if it has none
 };
 
 struct DashboardMemory {
@@ -39,15 +39,15 @@ struct DashboardFigures {
   std::int64_t num_train_epochs = 0;
   std::int64_t evaluated = 0, to_evaluate = 0;  // batches of the evaluation that runs
   double seconds = 0;                           // since this run began
-  std::int64_t steps_made = 0;                  // those of this run
+  std::int64_t steps_made = 0;                  // the steps of this run
   double rows_per_step = 0;
-  // The FLOP per second of the last steps, and the most that the machine can do; 0: unknown.
+  // The FLOP per second of the last steps, and the most that the machine can do. 0 means unknown.
   double flops_per_second = 0, roof = 0;
   Curve step_loss;                      // the loss of each step
   std::map<std::string, Curve> logged;  // by name
-  std::vector<std::string> metrics;     // the names in the order in which they came
+  std::vector<std::string> metrics;     // the names in the order in which they were logged
   std::size_t chosen = 0;               // the metric that is drawn, an index of `metrics`
-  bool memory_at_peak = false;          // `memory` is that of the anatomy, else of this moment
+  bool memory_at_peak = false;          // `memory` is the peak of the anatomy, not the current use
   std::vector<DashboardMemory> memory;
   std::vector<DashboardRank> ranks;
 };

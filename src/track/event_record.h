@@ -16,8 +16,8 @@
 namespace hasten {
 
 std::string event_record(std::string_view bytes);
-// Takes the first record off `rest` and returns its bytes. Returns nothing at the end and at a
-// record that is damaged or not complete, such as the last one of a run that was killed.
+// Removes the first record from `rest` and returns its bytes. Returns nullopt at the end, and at a
+// record that is damaged or incomplete, such as the last one of a run that was killed.
 std::optional<std::string_view> next_event_record(std::string_view& rest);
 
 }  // namespace hasten

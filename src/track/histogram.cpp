@@ -6,7 +6,7 @@
 namespace hasten {
 namespace {
 
-// The limits from -1e20 to 1e20: 0, and powers of 1.1 from 1e-12 on with both signs.
+// Returns the limits from -1e20 to 1e20: 0, and 1e-12 times the powers of 1.1, with both signs.
 std::vector<double> limits_of_buckets() {
   std::vector<double> positive;
   for (double limit = 1e-12; limit < 1e20; limit *= 1.1) positive.push_back(limit);

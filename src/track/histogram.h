@@ -22,7 +22,7 @@ struct Histogram {
   std::vector<double> counts;
 };
 
-// Values that are not finite are left out. Without any other value the histogram has no buckets.
+// Values that are not finite are left out. If no values are left, the histogram has no buckets.
 Histogram histogram(std::span<const double> values);
 
 }  // namespace hasten

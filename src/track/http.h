@@ -26,11 +26,11 @@ struct HttpRequest {
   std::string method = "GET";
   std::string path;   // With its query.
   std::string body;   // JSON.
-  std::string token;  // Sent as "Authorization: Bearer"; empty: not sent.
+  std::string token;  // Sent as "Authorization: Bearer" unless it is empty.
 };
 
 struct HttpAnswer {
-  int status = 0;  // 0: no answer.
+  int status = 0;  // 0 if there is no answer.
   std::string body;
   std::string why;  // The reason, if there is no answer.
 };
@@ -38,7 +38,7 @@ struct HttpAnswer {
 HttpAddress parse_http_address(const std::string& text);
 // Blocks for at most `seconds`.
 HttpAnswer send_http(const HttpAddress& address, const HttpRequest& request, double seconds);
-// Returns the text with all bytes but letters, digits and "-._~" as %XX.
+// Returns the text with every byte as %XX, except letters, digits and "-._~".
 std::string percent_encoded(const std::string& text);
 
 }  // namespace hasten

@@ -29,7 +29,7 @@ using Curves = std::map<std::string, LoggedCurve>;
 
 constexpr double kNotANumber = std::numeric_limits<double>::quiet_NaN();
 
-// Returns the number of a tensor with one float, as newer programs write scalars.
+// Returns the number of a tensor with one float. Newer programs write scalars in this way.
 std::optional<double> number_of_tensor(std::string_view bytes) {
   namespace fields = event_fields;
   std::string_view floats;
@@ -76,7 +76,7 @@ void add_event_file(Curves& curves, const fs::path& file) {
   while (const auto event = next_event_record(rest)) add_event(curves, *event);
 }
 
-// Adds the numbers of an object that has a step. Null stands for a value that is not finite.
+// Adds the numbers of an object that has a step. Null means a value that is not finite.
 void add_object(Curves& curves, const LoggedJson& object,
                 std::string (*name_of_value)(const std::string&)) {
   if (!object.is_object() || !object.contains("step")) return;
@@ -119,7 +119,7 @@ bool is_event_file(const fs::path& file) {
   return file.filename().string().find("tfevents") != std::string::npos;
 }
 
-// Reads a file by its name.
+// Reads a file in the format that its name implies.
 void add_file(Curves& curves, const fs::path& file) {
   if (is_event_file(file)) return add_event_file(curves, file);
   if (file.extension() == ".jsonl") return add_json_lines(curves, file);
@@ -142,13 +142,13 @@ std::set<fs::path> folders_of(const fs::path& folder) {
   return all;
 }
 
-// Returns the files of one kind with which a folder is a run; empty: it is none.
+// Returns the files of one kind that make a folder a run. Empty if the folder is not a run.
 std::vector<fs::path> files_of_run(const fs::path& folder) {
   std::vector<fs::path> events;
   for (const auto& entry : fs::directory_iterator(folder)) {
     if (is_event_file(entry.path())) events.push_back(entry.path());
   }
-  // The names have the time at which each was begun, so the newest value of a step counts.
+  // The names contain the time at which each file was begun, so the newest value of a step counts.
   std::sort(events.begin(), events.end());
   if (!events.empty()) return events;
   for (const char* const name : {"metrics.jsonl", "metrics.csv"}) {
@@ -157,7 +157,8 @@ std::vector<fs::path> files_of_run(const fs::path& folder) {
   return {};
 }
 
-// Returns the state of the output folder of a Trainer, or of its newest checkpoint; empty: none.
+// Returns the state in the output folder of a Trainer, or in its newest checkpoint. Empty if there
+// is none.
 fs::path trainer_state_in(const fs::path& folder) {
   constexpr const char* kName = "trainer_state.json";
   constexpr std::string_view kCheckpoint = "checkpoint-";

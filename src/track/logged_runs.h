@@ -4,11 +4,12 @@
 //   for (const LoggedRun& run : read_logged_runs({"out", "logs/metrics.jsonl"}))
 //     plot(run.name, run.curves.at("train/loss"));
 //
-// A folder stands for every folder in it, and itself, that has event files, metrics.jsonl or
-// metrics.csv, of which the first kind is read. Without any it stands for its trainer_state.json,
-// or for that of its newest checkpoint. Records that are damaged or not complete, as at the end of
-// a run that was killed, are left out. Throws IoError "io.not-found" and "io.*", DataError
-// "track.no-values" and "track.log-file". Thread rule: only reads files.
+// Reads all runs in a folder. The folder itself and each folder in it is a run if it has event
+// files, metrics.jsonl or metrics.csv; the first of these kinds is read. If there is no such run,
+// the folder's trainer_state.json is read, or the one in its newest checkpoint. Damaged and
+// incomplete records, as at the end of a run that was killed, are left out. Throws IoError
+// "io.not-found" and "io.*", DataError "track.no-values" and "track.log-file". Thread rule: only
+// reads files.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,8 @@
 
 namespace hasten {
 
-// The values by step. Of several values of a step, as after a run has resumed, the last one counts.
+// The values by step. If a step has several values, as after a run has resumed, the last one
+// counts.
 using LoggedCurve = std::map<std::int64_t, double>;
 
 struct LoggedRun {

@@ -35,13 +35,13 @@ std::int64_t milliseconds_since_epoch() {
   return static_cast<std::int64_t>(seconds_since_epoch() * 1000);
 }
 
-// JSON has no such numbers; MLflow reads them as texts.
+// JSON has neither NaN nor infinity, so MLflow reads them as texts.
 FlowJson number_for_mlflow(double value) {
   if (std::isfinite(value)) return value;
   return std::isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity";
 }
 
-// MLflow refuses other characters in names.
+// Replaces the characters that MLflow refuses in names.
 std::string name_for_mlflow(std::string name) {
   for (char& letter : name) {
     const bool is_allowed = (letter >= '0' && letter <= '9') || (letter >= 'A' && letter <= 'Z') ||
@@ -118,7 +118,7 @@ class MLflowTracker::Sender {
         pause = kFirstPause;
         continue;
       }
-      if (sent == Sent::refused && run_id_.empty()) return;  // No run can be made.
+      if (sent == Sent::refused && run_id_.empty()) return;  // The run cannot be made.
       if (sent == Sent::refused) continue;
       if (finishing_ && FlowClock::now() >= give_up_at_) return;
       // The end of the run shortens a pause.
@@ -130,7 +130,7 @@ class MLflowTracker::Sender {
   }
 
   // Makes the run if it is not made yet, and sends the first values of a queue. Parameters have a
-  // request of their own, because the server refuses them if a continued run has other ones.
+  // request of their own, because the server refuses them if a continued run has different ones.
   Sent send_next(std::unique_lock<std::mutex>& lock) {
     FlowJson body = {{"metrics", first_of(metrics_, parameters_.empty() ? kMostMetrics : 0)},
                      {"params", first_of(parameters_, kMostParameters)}};
@@ -234,19 +234,20 @@ class MLflowTracker::Sender {
 
   const MLflowOptions options_;
   const HttpAddress address_;
-  // The thread's own.
+  // Only the thread uses these.
   std::string experiment_id_, run_id_;
   bool has_reported_ = false, knows_end_ = false;
   // Guarded by mutex_.
   std::mutex mutex_;
   std::condition_variable wakes_;
   std::deque<FlowJson> metrics_, parameters_;
-  std::size_t in_flight_metrics_ = 0;  // The first of metrics_, which are being sent.
+  // The number of metrics that are being sent; they are the first of metrics_.
+  std::size_t in_flight_metrics_ = 0;
   std::size_t dropped_ = 0;
   bool finishing_ = false;
   FlowClock::time_point give_up_at_;
 
-  std::thread thread_;  // Last, because it uses the others.
+  std::thread thread_;  // The last member, because it uses the others.
 };
 
 MLflowOptions mlflow_options(const TrackerOptions& options) {

@@ -16,7 +16,7 @@
 namespace hasten {
 
 struct PlotOptions {
-  double smoothing = 0;    // The weight of the values before, in [0, 1).
+  double smoothing = 0;    // The weight of the earlier values, in [0, 1).
   bool log_scale = false;  // The page begins with logarithmic scales.
 };
 

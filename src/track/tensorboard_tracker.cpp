@@ -49,7 +49,7 @@ ProtobufWriter plugin_metadata(std::string_view plugin, std::string_view content
   return metadata;
 }
 
-// Messages of the HParams plugin. Each is one of three kinds of data, in a summary whose tag is
+// Messages of the HParams plugin. Each holds one of three kinds of data, in a summary with the tag
 // "_hparams_/" and the kind's name.
 namespace hparams {
 

@@ -68,7 +68,7 @@ void restore_and_raise(int number) {
   errno = error;
 }
 
-// Moves a standard stream into the file of kept output and returns a copy of what it was.
+// Moves a standard stream into the file of kept output and returns a copy of the original stream.
 int redirect(int stream) {
   const int copy = fcntl(stream, F_DUPFD_CLOEXEC, 3);
   if (copy >= 0) dup2(state.kept, stream);
@@ -98,7 +98,7 @@ bool use_terminal(const TerminalUse& use) {
   state.restoring_size = 0;
   std::fflush(stdout);
   state.streams = {-1, -1};
-  // A standard output that is a file or a pipe keeps what is printed.
+  // A standard output that is a file or a pipe is not moved, unless another process draws.
   const bool keeps_output = use.terminal < 0 || isatty(STDOUT_FILENO) != 0;
   if (keeps_output) state.streams[0] = redirect(STDOUT_FILENO);
   state.streams[1] = redirect(STDERR_FILENO);

@@ -1,7 +1,7 @@
 // File: track/terminal_restore.h (internal)
-// The terminal of the process while something draws on all of it: its modes, which are restored
-// whatever ends the process, and what the process prints meanwhile, which is kept and printed
-// afterwards.
+// Manages the terminal of the process while something draws on all of it. The modes of the terminal
+// are restored, whatever ends the process. The output that the process prints meanwhile is kept,
+// and printed afterwards.
 //
 //   TerminalUse use{.terminal = file, .restoring = "\033[?1049l"};
 //   use_terminal(use);          // standard output and standard error are kept from here on
@@ -23,15 +23,17 @@
 namespace hasten {
 
 struct TerminalUse {
-  // The file of the terminal; -1: this process keeps its output, as another one draws.
+  // The file of the terminal, or -1 if a different process draws and this one only keeps its
+  // output.
   int terminal = -1;
   // The control sequences that leave the screen, at most 256 bytes.
   std::string restoring;
-  // The process group that gets the terminal back; 0: it has it.
+  // The process group that gets the terminal back, or 0 if it has the terminal already.
   pid_t group = 0;
 };
 
-// Lets this thread change the terminal from the background, which would stop the process otherwise.
+// Lets this thread change the terminal from the background. The system would stop the process
+// otherwise.
 class TerminalOutputAllowed {
  public:
   TerminalOutputAllowed();
@@ -43,21 +45,21 @@ class TerminalOutputAllowed {
   sigset_t before_{};
 };
 
-// Notes the terminal's modes, and keeps what the process prints to its standard streams. False if
-// another use has not ended, or if the system refuses a file for it.
+// Saves the terminal's modes, and keeps what the process prints to its standard streams. Returns
+// false if another use has not ended, or if the system refuses a file for the output.
 HASTEN_INTERNAL_API bool use_terminal(const TerminalUse& use);
-// Notes the control sequences, which are known once a screen is open.
+// Saves the control sequences, which are known once a screen is open.
 HASTEN_INTERNAL_API void set_restoring(const std::string& restoring);
 // Ends the use, if there is one.
 HASTEN_INTERNAL_API void restore_terminal() noexcept;
-// True until restore_terminal().
+// True from use_terminal() until restore_terminal().
 HASTEN_INTERNAL_API bool is_terminal_in_use();
 
-// The last lines that were printed since use_terminal(), without control characters.
+// Returns the last lines that were printed since use_terminal(), without control characters.
 HASTEN_INTERNAL_API std::vector<std::string> kept_lines(std::size_t most);
 
-// Blocks restore_terminal(), for a tenth of a second at most, while something is drawn. False if
-// the use has ended.
+// Blocks restore_terminal() while something is drawn, for a tenth of a second at most. It is false
+// if the use has ended.
 class HASTEN_INTERNAL_API DrawingScope {
  public:
   DrawingScope();
@@ -71,7 +73,7 @@ class HASTEN_INTERNAL_API DrawingScope {
 };
 
 // Makes signals that end the process restore the terminal first. It replaces default actions only.
-// Objects that handle a signal for a time, such as StopOnSignal, come after it.
+// Objects that handle a signal temporarily, such as StopOnSignal, are made after it.
 HASTEN_INTERNAL_API void restore_terminal_at_signals();
 
 }  // namespace hasten

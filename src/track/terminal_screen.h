@@ -1,7 +1,7 @@
 // File: track/terminal_screen.h (internal)
-// A whole terminal as a place to draw lines of text and to read keys from. The module
-// hasten_terminal (src/track/terminal) implements it with ncurses, so that no other part of hasten
-// links that library.
+// Draws lines of text on a whole terminal, and reads keys from it. The module hasten_terminal
+// (src/track/terminal) implements it with ncurses, so that no other part of hasten links that
+// library.
 //
 //   screen->draw({{{"step 3", TextStyle::strong}}});
 //   if (screen->read_key() == 'q') stop();
@@ -37,8 +37,8 @@ class TerminalScreen {
   virtual bool has_unicode() const = 0;
   // Looks for a new size of the terminal, and returns the size.
   virtual ScreenSize size() = 0;
-  // Shows the lines from the top. Only what differs from the last drawing is sent, or everything
-  // with `whole`.
+  // Shows the lines from the top. Sends only what differs from the last drawing, or everything if
+  // `whole` is true.
   virtual void draw(const std::vector<ScreenLine>& lines, bool whole) = 0;
   // Returns the next key, or kNoKey. It does not wait.
   virtual int read_key() = 0;
@@ -46,10 +46,10 @@ class TerminalScreen {
   virtual void leave() = 0;
 };
 
-// The changes that a screen has made to the terminal, and how to undo them without the library.
+// A screen, and how to undo its changes to the terminal without the library.
 struct OpenedScreen {
-  std::unique_ptr<TerminalScreen> screen;  // null: it cannot be opened
-  std::string why;                         // then the reason
+  std::unique_ptr<TerminalScreen> screen;  // null if it cannot be opened
+  std::string why;                         // the reason if `screen` is null
   std::string restoring;                   // the control sequences that leave the screen
 };
 // The function that the module exports, as `hasten_open_screen`. `terminal` is the file of the

@@ -8,7 +8,7 @@
 namespace hasten {
 namespace {
 
-// Takes the place of every tracker in processes that keep nothing.
+// Replaces every tracker in processes that keep nothing.
 struct SilentTracker : Tracker {
   std::string name() const override { return ""; }
   void store_init_configuration(const TrackedConfiguration&) override {}

@@ -6,7 +6,7 @@
 //   trackers.log({{"loss", 0.4}}, step);
 //   trackers.finish();
 //
-// In a process that does not keep what is logged the functions check the same things and do nothing
+// In a process that does not keep what is logged, the functions make the same checks and do nothing
 // else. Throws ConfigError "track.unknown" and "track.logging-dir", UsageError "track.not-started"
 // and "track.not-used". Thread rule: one thread at a time.
 #pragma once
@@ -20,8 +20,8 @@ class HASTEN_INTERNAL_API TrackerSet {
  public:
   TrackerSet(const std::vector<TrackerChoice>& choices, std::filesystem::path logging_dir,
              bool keeps);
-  // Makes the trackers that were chosen by name and gives the configuration to all. Finishes those
-  // of an earlier start.
+  // Makes the trackers that were chosen by name and gives the configuration to all trackers.
+  // Finishes the trackers of an earlier start.
   void start(const std::string& project, const TrackedConfiguration& configuration);
   void log(const TrackedScalars& values, std::int64_t step);
   Tracker& get(const std::string& name);
@@ -30,8 +30,8 @@ class HASTEN_INTERNAL_API TrackerSet {
  private:
   void check_started(const char* call) const;
 
-  std::vector<std::string> names_;             // In this order, before own_.
-  std::vector<std::shared_ptr<Tracker>> own_;  // The caller's.
+  std::vector<std::string> names_;             // Come in this order, before own_.
+  std::vector<std::shared_ptr<Tracker>> own_;  // The trackers of the caller.
   std::vector<std::shared_ptr<Tracker>> running_;
   std::filesystem::path logging_dir_;
   bool keeps_ = false, started_ = false;

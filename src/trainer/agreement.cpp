@@ -11,7 +11,7 @@
 namespace hasten {
 namespace {
 
-// The interval grows by this factor at most, because a first batch may be quick by chance.
+// The interval grows by at most this factor, because the first batch may be quick by chance.
 constexpr std::int64_t kFasterAtMost = 4;
 
 at::Tensor tensor_of(const std::vector<double>& values) { return at::tensor(values, at::kDouble); }

@@ -23,24 +23,23 @@ struct StepTotals {
 // Returns the sums over all processes.
 StepTotals sum_over(const Group& group, StepTotals own);
 
-// Returns the sums over all virtual ranks of a run with elastic ranks, of which each process gives
-// its own, in order: the same bits for any number of processes.
+// Returns the sums over all virtual ranks of a run with elastic ranks. Each process passes the sums
+// of its own virtual ranks, in order. The result has the same bits for any number of processes.
 StepTotals sum_of_turns(const Accelerator& accelerator, const std::vector<StepTotals>& own);
 
-// Returns the sums over the batches of an evaluation, of which each process gives its own, in the
-// order of the data: the same bits for any number of processes.
+// Returns the sums over the batches of an evaluation. Each process passes the sums of its own
+// batches, in the order of the data. The result has the same bits for any number of processes.
 StepTotals sum_of_batches(const Group& group, const std::vector<StepTotals>& own);
 
 // Replaces each count by its sum over all processes.
 void sum_in_place(const Group& group, const std::vector<double*>& counts);
 
-// All processes do what one of them asks for, at the same step. The largest stop signal wins.
-// `is_writing` becomes true in all if it is in one.
+// Makes all processes do what one of them asks for, at the same step. The largest stop signal wins.
+// `is_writing` becomes true in all processes if it is true in one.
 void merge_control(const Group& group, TrainerControl& control, bool& is_writing);
 
-// Returns after how many steps (or batches) the processes exchange figures again, if they do so
-// about every `wanted` seconds and the slowest process took `slowest` seconds for the last
-// `interval`.
+// Returns after how many steps (or batches) the processes exchange figures again. They do so about
+// every `wanted` seconds; the slowest process took `slowest` seconds for the last `interval`.
 std::int64_t next_interval(std::int64_t interval, double slowest, double wanted);
 
 // Gives every process the main process's figures: runtimes differ, but decisions based on them must

@@ -38,7 +38,7 @@ std::vector<std::string> id_columns(const std::string& file,
   return names;
 }
 
-// Returns the folder of the first of these splits that a folder of several has.
+// Returns the folder of the first of these splits that exists, if `name` is a folder of splits.
 std::string split_of(const std::string& name, const std::vector<std::string>& splits) {
   std::error_code ignored;
   if (name.empty() || !fs::is_regular_file(fs::path(name) / kDatasetSplitsFile, ignored))
@@ -56,7 +56,8 @@ void require_arrow_rows(std::int64_t rows, const std::string& source) {
     throw DataError("data.empty", {.what = source, .got = "no rows", .expected = "at least one"});
 }
 
-// Checks that a column, if the row has it, has a whole number or a boolean for each token.
+// Checks that a column of the row has a whole number or a boolean for each token. The row may lack
+// it.
 void check_of_tokens(const TensorDict& row, const char* name, const std::string& source,
                      std::int64_t index) {
   const auto found = row.find(name);

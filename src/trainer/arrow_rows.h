@@ -25,22 +25,22 @@
 
 namespace hasten {
 
-// True if the name is that of Arrow or Parquet data with this column.
+// True if `file` is Arrow or Parquet data with this column.
 bool has_arrow_column(const std::string& file, const std::string& column);
 
-// The options with the splits that folders with several have for them: `train` for the training
-// data, `validation` or else `test` for the evaluation data. Throws "data.arrow-folder" if there is
-// none.
+// Returns the options with the folder of one split for each folder of several splits: `train` for
+// the training data, `validation` or else `test` for the evaluation data. Throws
+// "data.arrow-folder" if there is none.
 TrainOptions with_splits(TrainOptions options);
 
-// All rows as one tensor for each column, which must be equally long; the label column is named
-// labels.
+// Returns all rows as one tensor for each column. The rows must be equally long. The label column
+// is named labels.
 TensorDict arrow_tensors(const std::string& file, const std::string& label_column);
 
 class ArrowRows {
  public:
-  // The rows have input_ids, attention_mask and token_type_ids if they exist, and `labels`: the
-  // column of that name, or else that of `label_column`.
+  // The rows have input_ids, and attention_mask and token_type_ids if they exist. They have
+  // `labels` from the column of that name, or else from `label_column`.
   ArrowRows(const std::string& file, const std::string& label_column);
 
   std::int64_t size() const noexcept { return rows_.size(); }
@@ -54,7 +54,8 @@ class ArrowRows {
 
   // Checks the number, the lengths and the ids of the rows.
   void check(const PreTrainedModel& model) const;
-  // Checks that each row has a label, and keeps them as the model takes them (row_labels).
+  // Checks that each row has a label, and keeps the labels in the form that the model takes
+  // (row_labels).
   void check_row_labels(const PreTrainedModel& model);
   // Checks that each token has a label below `classes`, or -100.
   void check_token_labels(std::int64_t classes) const;
@@ -63,7 +64,7 @@ class ArrowRows {
   std::string source_;
   ArrowDataset rows_;
   std::optional<std::string> label_column_;
-  at::Tensor labels_;  // those of all rows, if they have one each and have been checked
+  at::Tensor labels_;  // the labels of all rows, once they have been checked
 };
 
 }  // namespace hasten

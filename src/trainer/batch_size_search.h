@@ -1,5 +1,5 @@
 // File: trainer/batch_size_search.h (internal)
-// The search of auto_find_batch_size: it starts a run again with smaller batches. A step
+// The search of auto_find_batch_size. It starts a run again with smaller batches. A step
 // accumulates more of them, so that it has the same rows.
 //
 //   BatchSizeSearch search(trainer);           // keeps the weights and the random state
@@ -17,7 +17,8 @@
 
 namespace hasten {
 
-// Returns about half of the rows, with as many rows in a step; nothing if it is one row already.
+// Returns about half of the rows, with the same number of rows in a step. Returns nullopt if there
+// is only one row.
 std::optional<BatchSize> smaller_batch(const BatchSize& size);
 
 class Trainer::BatchSizeSearch {

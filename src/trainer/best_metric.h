@@ -12,14 +12,15 @@
 
 namespace hasten {
 
-// Returns a metric of an evaluation; `what` says in the error who names it.
+// Returns a metric of an evaluation. `what` is the part of the error that says who names the
+// metric.
 double find_metric(const Metrics& metrics, const std::string& name, const std::string& what);
 
 // Returns the value of metric_for_best_model.
 double metric_for_best(const TrainingArguments& args, const Metrics& metrics);
 
-// Stores the metric and the step in the state if it is better than every one before. Returns false
-// if it is not, and without metric_for_best_model.
+// Stores the metric and the step in the state if the metric is better than every earlier one.
+// Returns false otherwise, and without metric_for_best_model.
 bool note_best(const TrainingArguments& args, const Metrics& metrics, TrainerState& state);
 
 }  // namespace hasten

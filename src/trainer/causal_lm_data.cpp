@@ -47,7 +47,7 @@ class CausalLmFiles : public TaskData {
   }
 
  private:
-  // The labels of ids that are not masked are the ids.
+  // Returns the ids as their own labels, except for masked ids.
   static at::Tensor own_labels(const TensorDict& tensors) {
     const at::Tensor ids = tensors.at("input_ids").to(at::kLong);
     const auto mask = tensors.find("attention_mask");
@@ -106,7 +106,7 @@ class CausalLmFiles : public TaskData {
   }
 
   TrainOptions options_;
-  std::vector<std::string> train_texts_, eval_texts_;  // empty: the file has ids
+  std::vector<std::string> train_texts_, eval_texts_;  // empty if the file has ids
   std::optional<Tokenizer> tokenizer_;
 };
 

@@ -1,5 +1,5 @@
 // File: trainer/changeable_sizes.h (internal)
-// Says which sizes of an estimate's batches can change: an exported program may have fixed them.
+// Returns which sizes of an estimate's batches can change: an exported program may have fixed them.
 //
 //   if (changeable_sizes(options).length) options.length /= 2;
 //

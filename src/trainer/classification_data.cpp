@@ -44,9 +44,9 @@ struct ClassificationFiles::Impl {
   TrainOptions options;
   std::optional<RowTokenizer> tokenizer;
   DataFile train, eval;
-  std::optional<TextLabels> labels;  // those of the training data, if it is a table
+  std::optional<TextLabels> labels;  // the labels of the training data, if it is a table
   std::optional<TextLabels>
-      eval_labels;  // those of the evaluation data, if it is a table with labels
+      eval_labels;  // the labels of the evaluation data, if it is a table with labels
 
   void read(DataFile& file, const std::string& name) const {
     file.name = name;

@@ -13,7 +13,7 @@ namespace {
 bool has_lines(const std::string& file) { return ends_with(lower(file), ".txt"); }
 
 // Appends the words of a text, numbered from `next` on, and sets `next` to the number after them.
-// The numbers begin anew before they become too large, because only neighbours are compared.
+// The numbers start again at 0 before they become too large, because only neighbours are compared.
 void append_words(const std::vector<std::int32_t>& text, std::int32_t& next,
                   std::vector<std::int32_t>& words) {
   constexpr std::int32_t kMostWords = 1 << 30;

@@ -20,11 +20,11 @@ namespace hasten {
 std::vector<std::string> read_corpus(const std::string& file, const std::string& column);
 
 // Joins the texts, and cuts them into rows of `length` tokens. The rest at the end is left out. If
-// the texts have word_ids, the rows have the numbers of their words as token_labels; neighbours of
-// different words have different numbers, and special tokens -1.
+// the texts have word_ids, the rows have the numbers of their words as token_labels. Neighbouring
+// words have different numbers, and special tokens have -1.
 TokenDataset rows_of_length(const std::vector<Encoding>& texts, std::int64_t length,
                             const std::string& file);
-// Returns a row for each text that has tokens, with words like rows_of_length.
+// Returns a row for each text that has tokens, with token_labels as in rows_of_length.
 TokenDataset row_for_each(const std::vector<Encoding>& texts, const std::string& file);
 
 }  // namespace hasten

@@ -27,13 +27,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kBetweenReports = 1;  // seconds; of the ranks to rank 0
+constexpr double kBetweenReports = 1;  // seconds between the reports of the ranks to rank 0
 
 double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-// The processor time of this process in seconds.
+// Returns the processor time of this process in seconds.
 double processor_seconds() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -43,7 +43,8 @@ double processor_seconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-// Opens the terminal of this process, or says why that is not possible.
+// Opens the dashboard on this process's terminal. If that is not possible, the dashboard has the
+// reason.
 std::unique_ptr<Dashboard> open_dashboard() {
   const Module<OpenScreen> module =
       load_module<OpenScreen>("libhasten_terminal.so", "hasten_open_screen");
@@ -83,8 +84,8 @@ class DashboardCallback::Impl {
   }
   ~Impl() { close(); }
 
-  // Shows the progress where there is no dashboard. With one it prints only lines, which appear
-  // when the dashboard closes.
+  // Shows the progress if there is no dashboard. With a dashboard, it prints only lines, which
+  // appear when the dashboard closes.
   ProgressCallback& lines() { return lines_; }
   bool is_shown() const { return is_shown_; }
 
@@ -212,8 +213,8 @@ class DashboardCallback::Impl {
     });
   }
 
-  // The ranks measure at the same time, so that those of one machine share it as in the run. 0 if
-  // the model is not on the CPU.
+  // Returns the most FLOP per second of this process, or 0 if the model is not on the CPU. The
+  // ranks measure at the same time, so that the ranks of one machine share it as in the run.
   double own_roof(const TrainerEvent& event) const {
     if (event.accelerator == nullptr || event.accelerator->device() != at::kCPU) return 0;
     const anatomy::Roofs roofs = anatomy::measure_roofs();
@@ -240,7 +241,7 @@ class DashboardCallback::Impl {
   }
 
   // All ranks send their figures to rank 0 after the same steps, about once a second. The slowest
-  // rank's time since the last report decides after how many steps the next one follows.
+  // rank's time since the last report determines the number of steps until the next one.
   void report(const TrainerEvent& event) {
     const Clock::time_point now = Clock::now();
     const double seconds = std::max(seconds_between(reported_, now), 1e-6),

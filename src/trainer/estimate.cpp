@@ -41,11 +41,11 @@ Task task_of(const EstimateOptions& options) {
   return options.task ? *options.task : usual_task_of(options.model);
 }
 
-// The rows of an estimate, and how their loss is computed if the model does not do that.
+// The rows of an estimate, and how to compute their loss if the model does not do so.
 struct Batches {
   ColumnDataset rows;
   ComputeLoss loss = {};
-  bool needs_labels = false;  // for inference, too
+  bool needs_labels = false;  // also for inference
 };
 
 TrainingArguments arguments_of(const EstimateOptions& options,
@@ -71,8 +71,8 @@ std::int64_t rows_of(const EstimateOptions& options) {
          std::max<std::int64_t>(1, args.elastic_ranks);
 }
 
-// True if a run of such steps has a graph, as the Trainer decides it. The steps of an anatomy, which are
-// measured, have none.
+// True if the Trainer would use a graph for a run of such steps. The steps of an anatomy have no
+// graph, because they are measured.
 bool repeats_steps(const EstimateOptions& options, const torch::nn::Module& model,
                    const anatomy::Report& report) {
   const TrainingArguments& args = options.arguments;
@@ -146,7 +146,7 @@ GenerationOptions generation_of(const EstimateOptions& options, Anatomy& anatomy
           }};
 }
 
-// Generates once for each batch of prompts; nothing ends a text before its last token.
+// Generates once for each batch of prompts. No text ends before its last token.
 anatomy::Report generation(const EstimateOptions& options,
                            const std::shared_ptr<PreTrainedModel>& module, const Batches& batches) {
   auto* const causal = dynamic_cast<CausalModel*>(module.get());
@@ -201,7 +201,7 @@ LoadedModel load(const EstimateOptions& options) {
   return loaded;
 }
 
-// Returns the parts of the exported file; null for a model of load_model.
+// Returns the parts of the exported file, or null for a model of load_model.
 std::shared_ptr<const ExportedModule::Parts> exported_parts(const EstimateOptions& options) {
   if (!is_exported_model(options.model)) return nullptr;
   return std::make_shared<const ExportedModule::Parts>(
@@ -209,9 +209,9 @@ std::shared_ptr<const ExportedModule::Parts> exported_parts(const EstimateOption
       ExportedOptions{.libraries = {options.libraries.begin(), options.libraries.end()}});
 }
 
-// The model of an estimate and its rows. The rows are made at once, because they are real also in a
-// dry run: the size of an embedding's gradient depends on how many ids differ. The model is loaded
-// by visit(), in the dry run.
+// The model of an estimate and its rows. The constructor makes the rows, because they are real even
+// in a dry run: the size of an embedding's gradient depends on the number of different ids. visit()
+// loads the model, in the dry run.
 class Subject {
  public:
   explicit Subject(const EstimateOptions& options)
@@ -242,8 +242,8 @@ class Subject {
             .needs_labels = find_input(*parts_, kLabelInput) != nullptr};
   }
 
-  // A task of tokens has a label for each. The ids are labels of language models; every seventh
-  // token is masked, which is near the usual 15 %.
+  // A task of tokens has a label for each token. The labels of language models are the ids; every
+  // seventh token is masked, which is near the usual 15 %.
   ColumnDataset rows_of_ids(std::int64_t rows) const {
     ColumnDataset out = dummy_rows(rows, options_.length, vocab_size_of(options_.model));
     const Task task = task_of(options_);
@@ -322,8 +322,8 @@ anatomy::TpuAccount estimate_for_tpu(const EstimateOptions& options) {
 
 namespace {
 
-// Changes the report of steps without a graph to that of steps that a graph repeats: the host starts all kernels
-// with one call, and the graph has memory of its own.
+// Changes the report of steps without a graph to a report of steps that a graph repeats. The host
+// then starts all kernels with one call, and the graph has memory of its own.
 void add_graph(const EstimateOptions& options, const Subject& subject, anatomy::Report& report) {
   for (anatomy::Operation& each : report.operations) {
     const double kernels = std::exchange(each.host_seconds, 0) / anatomy::kHostCost;

@@ -20,8 +20,8 @@
 
 namespace hasten {
 
-// Returns the outputs of a model for metrics and predictions. The hidden states of a model with
-// logits stay with the model.
+// Returns the outputs of a model for metrics and predictions. If the model returns logits, its
+// hidden states are left out.
 EvalPrediction outputs_of(const ModelOutput& out, const Trainer::IgnoreKeys& ignored);
 
 bool has_outputs(const EvalPrediction& batch);
@@ -52,15 +52,16 @@ void add_rows(EvalMetric& metric, const EvalPrediction& rows);
 // Returns the rows of all processes, in rank order, with the second dimension padded to one length
 // with -100. A collective.
 EvalPrediction gathered(const Accelerator& accelerator, EvalPrediction rows);
-// Returns the rows of each process that has any, as it has them in a batch of its own. A
-// collective.
+// Returns the rows of each process that has rows, in the form that they have in a batch of their
+// own. A collective.
 std::vector<EvalPrediction> gathered_by_rank(const Accelerator& accelerator,
                                              const EvalPrediction& rows);
 
 // Collects the tensors of all batches by name.
 class PredictedRows {
  public:
-  // The batches that stay on their device: TrainingArguments::eval_accumulation_steps.
+  // `batches_on_device` is the number of batches that stay on their device
+  // (TrainingArguments::eval_accumulation_steps).
   explicit PredictedRows(std::optional<std::int64_t> batches_on_device)
       : batches_on_device_(batches_on_device) {}
   void add(const EvalPrediction& batch);

@@ -44,7 +44,7 @@ Metrics speed_metrics(const std::string& prefix, double seconds, double samples,
   return out;
 }
 
-// The labels of a causal model are those of the tokens after the logits.
+// The labels of a causal model belong to the tokens after the logits.
 EvalPrediction Trainer::Impl::labels_of_logits(EvalPrediction batch) const {
   if (shifts_labels(batch.label_ids)) batch.label_ids = shifted_labels(batch.label_ids);
   return batch;

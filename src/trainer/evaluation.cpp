@@ -57,8 +57,9 @@ Trainer::Impl::Evaluation::Evaluation(Impl& trainer, const TrainerDataset& datas
                                       const Trainer::IgnoreKeys& ignored, Signal signal)
     : trainer_(trainer), dataset_(dataset), ignored_(ignored), signal_(std::move(signal)) {}
 
-// A metric whose counts are summed gets this process's rows; any other gets the rows of all. With
-// elastic ranks a metric gets each batch of all processes, as one process would give it.
+// A metric that sums counts gets only this process's rows; any other metric gets the rows of all
+// processes. With elastic ranks, a metric gets each batch of all processes in the form that a
+// single process would pass.
 Trainer::Impl::Evaluation::Steps Trainer::Impl::Evaluation::steps_of_metric() const {
   EvalMetric* const metric =
       trainer_.args.prediction_loss_only ? nullptr : trainer_.parts.compute_metrics.get();
@@ -131,7 +132,7 @@ bool Trainer::Impl::Evaluation::run_batches(PreparedLoader<Loader<TrainerBatch>>
   return ends;
 }
 
-// The processes agree before they gather, because one that has failed would not come to that.
+// The processes agree before they gather, because a process that has failed would not gather.
 bool Trainer::Impl::Evaluation::run_batch(const TrainerBatch& batch, const BatchInfo& info,
                                           const Steps& steps) {
   EvalPrediction own;
@@ -171,7 +172,7 @@ EvalPrediction Trainer::Impl::Evaluation::evaluate(const TrainerBatch& host_batc
                             trainer_.accelerator.device().type());
   const ModelOutput out = trainer_.trainer.prediction_step(batch);
   EvalPrediction found = outputs_of(out, ignored_);
-  // For a device of static shapes, the batch there has rows that fill it up.
+  // On a device with static shapes, the batch on the device is padded with rows.
   TrainerBatch& labelled = trainer_.traits().needs_static_shapes ? real.batch : batch;
   trainer_.add_labels(labelled, found);
   losses_.push_back(loss_of(out, real, trainer_.labels_of(labelled)));
@@ -189,7 +190,7 @@ StepTotals Trainer::Impl::Evaluation::loss_of(const ModelOutput& out, RealRows& 
   const at::Tensor mean = out.loss;  // some models compute it without labels
   if (!mean.defined()) return {};
   trainer_.check_loss_shape(mean);
-  // The mean over no labels is NaN, as in a batch of short texts without a masked token.
+  // The mean over no labels is NaN, for example in a batch of short texts without a masked token.
   if (real.count == 0 || trainer_.count_items(real) == 0) return {};
   const auto count =
       static_cast<double>(labels.defined() && labels.dim() > 0 ? labels.size(0) : real.count);
@@ -202,7 +203,8 @@ Trainer::Impl::Evaluation::Totals Trainer::Impl::Evaluation::totals() const {
       trainer_.is_elastic() ? sum_of_batches(group, losses_) : sum_over(group, sum_of(losses_));
   Totals out{.batches = static_cast<double>(losses_.size())};
   if (all.items > 0) out.loss = all.loss / all.items;
-  // A stream may have another size in each process, or another number of rows than it says.
+  // A stream may have a different size in each process, or a different number of rows than it
+  // reports.
   out.rows = dataset_.is_stream() ? sum_over(group, {.items = rows_}).items
                                   : static_cast<double>(dataset_.size());
   return out;

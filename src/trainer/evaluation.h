@@ -1,6 +1,6 @@
 // File: trainer/evaluation.h (internal)
-// One pass over the data of an evaluation or a prediction, in all processes: each computes the
-// outputs of its rows, and all get the loss over the rows of all.
+// Runs one pass over the data of an evaluation or a prediction, in all processes. Each process
+// computes the outputs of its own rows, and all processes get the loss over all rows.
 //
 //   Evaluation pass(trainer, dataset, ignored, signal);
 //   const auto totals = pass.run({.use = [&](const EvalPrediction& rows) { collect(rows); }});
@@ -32,12 +32,12 @@ class Trainer::Impl::Evaluation {
     std::function<void()> begin;
     // Returns the outputs and labels as they are to be used; the default leaves them as they are.
     std::function<EvalPrediction(const EvalPrediction&)> prepare;
-    // Returns the batches to use of all processes. A collective.
+    // Returns the batches of all processes, for `use`. A collective.
     std::function<std::vector<EvalPrediction>(const EvalPrediction&)> gather;
     std::function<void(const EvalPrediction&)> use;
   };
   struct Totals {
-    std::optional<double> loss;  // the mean over the rows that have one; unset: none has
+    std::optional<double> loss;  // the mean over the rows that have one; unset if none does
     double batches = 0;          // those of this process
     double rows = 0;             // those of all processes
   };
@@ -56,9 +56,9 @@ class Trainer::Impl::Evaluation {
   EvalPrediction evaluate(const TrainerBatch& host_batch, const BatchInfo& info);
   // Returns the sum of the losses of a batch, and their number.
   StepTotals loss_of(const ModelOutput& out, RealRows& real, const at::Tensor& labels) const;
-  // Does work of this process that may fail.
+  // Runs work of this process that may fail.
   void attempt(const std::function<void()>& work);
-  // Does work, and explains if it runs out of memory.
+  // Runs work, and throws an error with an explanation if memory runs out.
   void explain_memory(const std::function<void()>& work) const;
   Totals totals() const;
 

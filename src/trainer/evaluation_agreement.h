@@ -9,15 +9,16 @@
 //   }
 //   agreement.finish();
 //
-// All processes call ends_after_batch() after each of equally many batches, and then finish(). A
-// process that has failed does no further work, but goes through its batches until the next
-// exchange, in which all processes throw: it its own exception, and the others what once()
-// (hasten/process/once.h) throws in them.
+// All processes call ends_after_batch() after each batch, for the same number of batches, and then
+// finish(). A process that has failed does no further work, but iterates over its batches until the
+// next exchange. In that exchange all processes throw: the one that failed throws its own
+// exception, and the others throw what once() (hasten/process/once.h) throws in them.
 //
 // A small collective may take as long as a batch of a small model, so the processes exchange only
-// about twice a second: after a number of batches, the same in all, that follows from the slowest
-// process's time since the last exchange. An evaluation that gathers each batch must exchange
-// before it gathers. A group of one exchanges nothing: what throws there, throws at once.
+// about twice a second. The number of batches between two exchanges is the same in all processes.
+// It follows from the slowest process's time since the last exchange. An evaluation that gathers
+// each batch must exchange before it gathers. In a group of one, nothing is exchanged, and an
+// exception is thrown at once.
 //
 // Thread rule: that of the group.
 #pragma once
@@ -42,7 +43,7 @@ class EvaluationAgreement {
   bool ends_after_batch(int signal);
   // Throws in all processes if one has failed since the last exchange.
   void finish();
-  // Call it in a handler of what the loop has thrown. Lets all processes throw.
+  // Makes all processes throw. Call it in a handler of an exception from the loop.
   [[noreturn]] void rethrow_in_all();
 
  private:

@@ -43,8 +43,8 @@ bool is_safetensors(const std::string& file) { return ends_with(lower(file), ".s
                    .expected = expected});
 }
 
-// Appends the numbers of a JSON array and returns its shape; nothing if its parts differ in shape
-// or are not numbers.
+// Appends the numbers of a JSON array and returns its shape. Returns nullopt if its parts differ in
+// shape or are not numbers.
 std::optional<std::vector<std::int64_t>> append_numbers(const json& value,
                                                         std::vector<double>& numbers) {
   if (value.is_boolean() || value.is_number()) {
@@ -89,7 +89,8 @@ at::Tensor numbers_of(const TextTable& table, const std::string& column, at::Sca
   return at::tensor(table.integers(column), at::kLong).to(type);
 }
 
-// Returns the tensor in the type of the input. Only whole numbers become whole numbers.
+// Returns the tensor in the type of the input. Does not convert whole numbers to numbers with
+// fractions, or the other way round.
 at::Tensor converted(const at::Tensor& tensor, const UserInput& input, const std::string& file) {
   const at::ScalarType type = input.meta.dtype;
   const bool fits = c10::isFloatingType(type) ? tensor.is_floating_point()
@@ -100,8 +101,8 @@ at::Tensor converted(const at::Tensor& tensor, const UserInput& input, const std
                                    .expected = c10::toString(type)});
 }
 
-// Returns the names of id2label in a config.json by their numbers; none if it is missing or has the
-// names LABEL_0 and so on, which mean nothing.
+// Returns the names in id2label of a config.json by their numbers. Returns no names if the file has
+// none, or has the names LABEL_0 and so on, which mean nothing.
 std::vector<std::string> configured_classes(const fs::path& config) {
   if (!fs::is_regular_file(config)) return {};
   const json all = read_json_or_discard(config);
@@ -159,7 +160,7 @@ struct ExportedFiles::Impl {
                                                  join(model.input_names(), ", ")});
   }
 
-  // True if the rows need not have the input. Notes that they lack it.
+  // True if the rows may lack the input. Notes that they lack it.
   bool may_lack(const std::string& input) {
     if (input != kLabelInput || needs_labels) return false;
     some_rows_lack_labels = some_rows_lack_labels || find_input(parts, kLabelInput) != nullptr;
@@ -250,7 +251,7 @@ struct ExportedFiles::Impl {
     add(input != nullptr ? labels.to(input->meta.dtype) : labels);
   }
 
-  // Whole numbers are the numbers of classes. Other names are numbered.
+  // Whole numbers are the numbers of classes. Names are numbered.
   at::Tensor class_ids(const TextTable& table, const std::string& column) {
     if (kind_of(table.column(column)) == TextKind::whole_numbers)
       return at::tensor(table.integers(column), at::kLong);
@@ -290,7 +291,7 @@ struct ExportedFiles::Impl {
     return TrainerDataset(std::move(rows));
   }
 
-  // Checks the batches of that many rows. `place` says which they are.
+  // Checks the first batch of `rows` rows. `place` describes it in errors.
   void check_rows(const TrainerDataset& data, std::int64_t rows, const std::string& place,
                   const std::string& hint) const {
     auto loader = data.loader({.batch_size = rows});
@@ -351,7 +352,7 @@ void ExportedFiles::check_batches(const TrainingArguments& arguments,
     if (drops_last) return;
     const std::string last = str("the last batch of ", name, " (", data.size(), " rows)");
     if (rest % batch != 0) impl_->check_rows(data, rest % batch, last, hint);
-    // A rank without rows of its own computes with one that does not count.
+    // A rank that has no rows of its own computes with one row that does not count.
     if (rest != 0 && rest <= (ranks - 1) * batch) impl_->check_rows(data, 1, last, hint);
   };
   const std::string dynamic = "export the model for batches of every size from 1";

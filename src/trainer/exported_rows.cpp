@@ -27,7 +27,7 @@ bool returns_loss(const Program& program) {
   return std::find(names.begin(), names.end(), "loss") != names.end();
 }
 
-// The logits are the output of that name, or the only one besides the loss.
+// Returns the output named "logits", or the only output other than "loss". Null if there is none.
 const exported::TensorMeta* logits_of_program(const Program& program) {
   const auto& names = program.output_names;
   const exported::TensorMeta* only = nullptr;
@@ -128,7 +128,7 @@ ComputeLoss loss_for(const ExportedModule::Parts& parts) {
 at::Tensor placeholder_labels(const ExportedModule::Parts& parts, const TensorDict& batch) {
   const Program& program = training_program(parts);
   const exported::TensorMeta& meta = find_input(parts, kLabelInput)->meta;
-  // A dynamic size is that of another input with the same symbol.
+  // A dynamic size is the size of an input with the same symbol.
   const auto size_of = [&](const exported::Size& size) {
     if (const auto* const number = std::get_if<std::int64_t>(&size)) return *number;
     for (const UserInput& input : program.user.inputs()) {

@@ -1,6 +1,6 @@
 // File: trainer/exported_rows.h (internal)
-// The inputs and outputs of an exported program that its training needs: random rows for a program,
-// the loss of one that returns none, and the number of its classes.
+// The inputs and outputs of an exported program that training needs: random rows for a program, the
+// loss of a program that returns none, and the number of its classes.
 //
 //   const ColumnDataset rows = example_rows(model.parts(), 64, 128);
 //   Trainer trainer(model, arguments, {.train_dataset = TrainerDataset(rows),
@@ -23,24 +23,24 @@ namespace hasten {
 inline constexpr const char* kLabelInput = "labels";
 
 // Returns rows for the inputs: ids of the vocabulary or 0 and 1 for integers, ones for masks, and
-// normal numbers for the others. A dynamic size other than that of the rows is `length`. Labels of
-// a program that takes none are classes.
+// normal numbers for the others. `length` is each dynamic size other than the number of rows. If
+// the program takes no labels, the labels are classes.
 ColumnDataset example_rows(const ExportedModule::Parts& parts, std::int64_t rows,
                            std::int64_t length);
 
-// Returns the input of that name of the training program; null if it has none.
+// Returns the input of the training program with this name, or null if it has none.
 const exported::UserInput* find_input(const ExportedModule::Parts& parts, const std::string& name);
 
 // Returns the loss of a program without the output "loss", from its logits [rows, classes] and the
-// column "labels": the cross entropy of whole numbers, the squared error of others. No function for
-// a program that returns its loss.
+// column "labels": the cross entropy for whole numbers, and the squared error for other numbers.
+// Returns no function for a program that returns its loss.
 ComputeLoss loss_for(const ExportedModule::Parts& parts);
 
 // Returns zeros in place of the labels that the program takes and the batch lacks.
 at::Tensor placeholder_labels(const ExportedModule::Parts& parts, const TensorDict& batch);
 
-// Returns a function that computes the outputs of a program that takes labels also for batches
-// without them. Those have no loss.
+// Returns a function that computes the outputs of a program that takes labels. It also accepts
+// batches without labels, which have no loss.
 ComputeLoss loss_with_optional_labels();
 
 // Returns the number of classes if the program classifies rows: its logits have two dimensions, and

@@ -15,13 +15,13 @@
 namespace hasten {
 
 struct GradientClip {
-  double max_norm = 0;     // 0: the gradients stay as they are
-  bool on_device = false;  // norm and factor stay on the device, and the norm is read when used
+  double max_norm = 0;     // 0 leaves the gradients as they are
+  bool on_device = false;  // norm and factor stay on the device until the norm is used
   bool are_read = true;    // something reads the gradients before the optimizer steps
 };
 
-// Returns the norm before clipping. If nothing else reads the gradients, an optimizer that can
-// scales them in its step, which saves a pass over memory.
+// Returns the norm before clipping. If nothing else reads the gradients, an optimizer that supports
+// it scales them in its step, which saves a pass over memory.
 DeferredScalar clip_gradients(const std::vector<at::Tensor>& trained,
                               torch::optim::Optimizer& optimizer, const GradientClip& clip);
 

@@ -25,8 +25,8 @@ namespace fs = std::filesystem;
 constexpr const char* kProcessorFile = "preprocessor_config.json";
 constexpr std::int64_t kDefaultSize = 224;  // for models that take any size
 
-// One of the two data files: a table of images (also that of a folder), columns of tensors, dummy
-// rows, or none.
+// One of the two data files: a table of images (also one made from a folder), columns of tensors,
+// dummy rows, or none.
 struct ImageRows {
   std::string name;
   bool needs_labels = true;
@@ -174,7 +174,7 @@ class ImageClassificationFiles : public TaskData {
   TrainerDataset of_table(const ImageRows& rows, const ImageClassifier& model,
                           const ImageAugmentation& augmentation) const {
     const TextTable& table = *rows.table;
-    // A folder names its images itself, a table is a file in the folder of the images.
+    // A folder names its images itself. A table is a file in the folder of the images.
     const fs::path folder = fs::is_directory(rows.name) && !is_arrow_data(rows.name)
                                 ? fs::path(rows.name)
                                 : fs::path(rows.name).parent_path();
@@ -204,8 +204,8 @@ class ImageClassificationFiles : public TaskData {
 
   TrainOptions options_;
   ImageRows train_, eval_;
-  std::optional<TextLabels> labels_;  // those of the training data, if it has images
-  // The labels of the evaluation data, if only that has images with labels.
+  std::optional<TextLabels> labels_;  // the labels of the training data, if it has images
+  // The labels of the evaluation data, if only the evaluation data has images with labels.
   std::optional<TextLabels> eval_labels_;
 };
 

@@ -19,7 +19,8 @@
 namespace hasten {
 namespace {
 
-// Returns the facts for masking. The masks, random tokens and padding must be ids of the model.
+// Returns the vocabulary for masking. The mask token, random tokens and padding must be ids of the
+// model.
 MaskingVocabulary masking_vocabulary(const RowTokenizer& tokenizer, const PreTrainedModel& model) {
   MaskingVocabulary vocabulary = tokenizer.masking_vocabulary();
   if (vocabulary.mask_token_id >= model.vocab_size()) {
@@ -44,8 +45,8 @@ TensorDict with_words(const TokenRow& row) {
   return {{"input_ids", tensor(row.input_ids)}, {"word_ids", tensor(row.token_labels)}};
 }
 
-// Whole words are masked by the numbers of their words, or by tokens that say that they continue
-// one.
+// Masking whole words needs the numbers of the words, or tokens that show that they continue a
+// word.
 void require_words(const DataCollatorForLanguageModeling& collator, bool has_words,
                    const std::string& source) {
   if (!collator.whole_word_mask || has_words || !collator.vocabulary.continues_word.empty()) return;
@@ -161,7 +162,7 @@ class MaskedLmFiles : public TaskData {
       tensors["labels"] = token_labels(columns, model.vocab_size(), file.name);
       return TrainerDataset(ColumnDataset(std::move(tensors)));
     }
-    tensors.erase("labels");  // those of dummy rows
+    tensors.erase("labels");  // the labels of dummy rows
     const DataCollatorForLanguageModeling masking = collator(model);
     require_words(masking, tensors.contains("word_ids"), file.name);
     return TrainerDataset(ColumnDataset(std::move(tensors)), masking);

@@ -6,14 +6,15 @@
 //   ...
 //   tracker.stop(MemoryTracker::Stage::train, metrics);   // train_mem_cpu_alloc_delta, ...
 //
-// For each stage (init, train, eval, test) alloc_delta is the memory at its end minus that at its
-// start, and peaked_delta is the most during it minus that at its end, both in bytes: of the
-// process's resident memory (cpu), and of the tensors on a device with an allocator of its own
-// (gpu). The figures of init, and before_init_mem_cpu, come with the first other stage. A stage
-// within another one is ignored, such as an evaluation during training.
+// For each stage (init, train, eval, test), alloc_delta is the memory at its end minus the memory
+// at its start, and peaked_delta is the peak during the stage minus the memory at its end. Both are
+// in bytes, of the process's resident memory (cpu), and of the tensors on a device with an
+// allocator of its own (gpu). The figures of init, and before_init_mem_cpu, are added with the
+// first stage after it. A stage within another one is ignored, such as an evaluation during
+// training.
 //
-// The peak is read once in a millisecond by a thread; if it is the highest of the process's life,
-// the system's own figure is taken. Thread rule: that of the Trainer.
+// A thread reads the peak once per millisecond. If the peak is the highest since the process began,
+// the system's own figure is used. Thread rule: that of the Trainer.
 // Source: TrainerMemoryTracker of transformers 5.23.
 #pragma once
 
@@ -40,9 +41,9 @@ class MemoryTracker {
   ~MemoryTracker() { end_watching(); }
 
   void start(Stage stage);
-  // Keeps the figures of the stage.
+  // Ends the stage and keeps its figures.
   void stop(Stage stage);
-  // The same, and adds them to the metrics.
+  // Does the same, and adds the figures to the metrics.
   void stop(Stage stage, Metrics& metrics);
   // Ends a stage that has failed, without figures.
   void abandon(Stage stage);

@@ -101,7 +101,8 @@ void Trainer::Impl::ModelSetup::check_offloading() const {
   if (trainer_.args.activation_offloading) check_offload(trainer_.accelerator.device());
 }
 
-// A class that derives from Trainer may read the logits, so it has to ask for their absence.
+// A class that derives from Trainer may read the logits, so they are left out only if it asks for
+// that.
 void Trainer::Impl::ModelSetup::set_loss_only() {
   const TrainingArguments& args = trainer_.args;
   const bool reads_logits = trainer_.parts.compute_loss || args.label_smoothing_factor != 0;

@@ -16,8 +16,8 @@ class Trainer::Impl::ModelSetup {
  public:
   // Throws ConfigError "trainer.embedding-noise" if the module takes no noise,
   // "trainer.recomputation" if the device does not recompute, and "trainer.loss-only" if
-  // use_liger_kernel cannot be done; and what set_recomputation() and ActivationOffload throw. The
-  // module is then as it was before.
+  // use_liger_kernel is not possible. Also throws what set_recomputation() and ActivationOffload
+  // throw. The module is then as it was before.
   ModelSetup(Impl& trainer, torch::optim::Optimizer& optimizer);
   ~ModelSetup();
   ModelSetup(const ModelSetup&) = delete;

@@ -28,7 +28,8 @@ namespace {
 
 using OptimizerPointer = std::unique_ptr<torch::optim::Optimizer>;
 
-// Returns the tables of embeddings: those of LibTorch's modules, and matrices whose names say so.
+// Returns the tables of embeddings: those of LibTorch's modules, and matrices with "embed" in their
+// names.
 std::set<std::string> embedding_tables_of(const torch::nn::Module& module) {
   std::set<const at::TensorImpl*> tables;
   for (const auto& each : module.modules()) {
@@ -44,8 +45,8 @@ std::set<std::string> embedding_tables_of(const torch::nn::Module& module) {
   return names;
 }
 
-// Returns the matrices that Muon steps: those that are not tables of embeddings, without the last
-// one in the order of registration, which is the output layer's.
+// Returns the matrices that Muon steps: all matrices except the tables of embeddings and the last
+// matrix in the order of registration, which belongs to the output layer.
 std::set<std::string> hidden_matrices_of(const torch::nn::Module& module) {
   const std::set<std::string> tables = embedding_tables_of(module);
   std::vector<std::string> matrices;
@@ -234,8 +235,8 @@ class OptimizerBuilder {
     return std::make_unique<MuonAdamW>(groups, options);
   }
 
-  // The tables of embeddings have a group of their own, with moments in float as the Hugging Face
-  // Trainer has them with bitsandbytes: their rare, large gradients suffer most from 8 bits.
+  // The tables of embeddings have a group of their own, with moments in float, as in the Hugging
+  // Face Trainer with bitsandbytes: their rare, large gradients suffer most from 8 bits.
   template <class Optimizer, class Options>
   OptimizerPointer quantized(Options options) const {
     options.min_8bit_size(static_cast<std::int64_t>(number("min_8bit_size", 4096)));

@@ -1,7 +1,7 @@
 // File: trainer/optimizer_of.h (internal)
-// Makes the optimizer that the arguments name, with two groups of parameters: those that decay and
-// those that do not (hasten/models/training_traits.h). Options that neither the arguments nor
-// optim_args set are those of the Hugging Face Trainer.
+// Makes the optimizer that the arguments name, with two groups of parameters: one with weight decay
+// and one without it (hasten/models/training_traits.h). Options that neither the arguments nor
+// optim_args set have the defaults of the Hugging Face Trainer.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -17,7 +17,7 @@ namespace hasten {
 // Returns the parameters of a module by name. A tensor that is registered twice has its first name.
 ParameterNames parameters_of(const torch::nn::Module& module);
 
-// `parameters` are those of the module, by name. A share of warm-up steps is one of
+// `parameters` are the parameters of the module, by name. A share of warm-up steps is a share of
 // `num_training_steps`.
 std::unique_ptr<torch::optim::Optimizer> optimizer_of(const TrainingArguments& args,
                                                       const torch::nn::Module& module,

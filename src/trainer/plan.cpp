@@ -19,7 +19,8 @@ Plan plan_of(const TrainingArguments& args, std::optional<std::int64_t> rows,
                                "unknown size; or give the stream size()"});
   }
   Plan plan{};
-  // A stream counts as one epoch of the run's steps, so that the state's epoch is their share.
+  // A stream counts as one epoch of the run's steps, so that the epoch in the state is the share of
+  // the steps that are done.
   plan.batches_per_epoch = batches.value_or(args.max_steps * args.gradient_accumulation_steps);
   plan.steps_per_epoch =
       std::max<std::int64_t>(1, (plan.batches_per_epoch + args.gradient_accumulation_steps - 1) /

@@ -17,7 +17,7 @@ namespace hasten {
 
 class PredictionBuffer {
  public:
-  // `batches` are held on the device at most; unset: all until take().
+  // At most `batches` batches stay on the device. If it is unset, all of them stay until take().
   explicit PredictionBuffer(std::optional<std::int64_t> batches, at::Device memory = at::kCPU)
       : batches_(batches), memory_(memory) {}
 
@@ -42,7 +42,8 @@ class PredictionBuffer {
   std::optional<std::int64_t> batches_;
   at::Device memory_;
   std::vector<at::Tensor> all_;
-  std::int64_t on_device_ = 0;  // the last ones of all_, still on the device
+  // The number of tensors at the end of all_ that are still on the device.
+  std::int64_t on_device_ = 0;
 };
 
 }  // namespace hasten

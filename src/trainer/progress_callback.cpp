@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t kCompiling = 2;  // the first steps, which compile
 
-// The Hugging Face Trainer's line: the metrics with four digits, without the FLOP.
+// Returns the Hugging Face Trainer's line: the metrics with four digits, without the FLOP.
 std::string log_line(const Metrics& logs) {
   std::vector<std::string> parts;
   for (const auto& [key, value] : logs) {

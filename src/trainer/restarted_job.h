@@ -1,5 +1,5 @@
 // File: trainer/restarted_job.h (internal)
-// Whether a run continues by itself because its job was restarted.
+// Decides whether a run continues by itself because its job was restarted.
 //
 //   if (continues_by_itself(output_dir)) args.resume_from_checkpoint = "true";
 //   unmark_job(output_dir);     // before a new run begins, or is refused
@@ -7,14 +7,14 @@
 //   mark_job(checkpoint);       // each checkpoint that it saves
 //
 // A job that `hasten launch --max_restarts`, torchrun or Slurm restarts continues from the newest
-// checkpoint in output_dir if an earlier attempt of the same job has begun the run: a file in the
-// folder has the job's name. A later job may have the same name, which the user of torchrun
-// chooses, so the name of an earlier one is deleted before the folder is checked. With `hasten
-// launch --resume` any checkpoints there count. Damaged ones count as well, so that no run starts
-// again from the beginning in silence, unless they were there before the run began. A job that was
-// started with a checkpoint continues from the newest one that it has saved itself, and from the
-// one it was given until there is one. Throws ConfigError
-// "launch.environment", IoError "io.*". Thread rule: pure functions, apart from the file.
+// checkpoint in output_dir if an earlier attempt of the same job has begun the run. A file in the
+// folder has the job's name. The user of torchrun chooses this name, so a later job may have the
+// same one. Therefore the name of an earlier job is deleted before the folder is checked. With
+// `hasten launch --resume`, any checkpoints in the folder count. Damaged checkpoints count as well,
+// so that no run silently starts again from the beginning, unless they were there before the run
+// began. A job that was started with a checkpoint continues from the newest one that it has saved
+// itself, and from the given one until there is one. Throws ConfigError "launch.environment",
+// IoError "io.*". Thread rule: pure functions, apart from the file.
 #pragma once
 
 #include <filesystem>

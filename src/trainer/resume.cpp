@@ -89,7 +89,7 @@ void Trainer::Impl::Resume::continue_if_restarted(Impl& trainer) {
     if (!newest.empty()) args.resume_from_checkpoint = newest.string();
     return;
   }
-  // Weights alone cannot be continued, and the run may replace them.
+  // A run cannot continue from weights alone, and it may replace them.
   if (args.save_only_model && args.overwrite_output_dir) return;
   bool continues = false;
   once(trainer.group(), trainer.writes(),
@@ -97,7 +97,7 @@ void Trainer::Impl::Resume::continue_if_restarted(Impl& trainer) {
   const auto of_ranks = trainer.group().gather_object(continues ? "1" : "");
   if (std::find(of_ranks.begin(), of_ranks.end(), "1") == of_ranks.end()) return;
   args.resume_from_checkpoint = "true";
-  args.overwrite_output_dir = false;  // the first start has done so
+  args.overwrite_output_dir = false;  // the first start has overwritten it already
 }
 
 Trainer::Impl::Resume::Resumed Trainer::Impl::Resume::restore() {

@@ -25,19 +25,19 @@ class Trainer::Impl::Resume {
   // The state that is restored once the model is prepared.
   struct Resumed {
     std::filesystem::path folder;
-    std::vector<WindowPosition> windows;  // those of all processes; empty between two steps
+    std::vector<WindowPosition> windows;  // the windows of all processes; empty between two steps
     std::optional<LossScalePosition> loss_scale = {};  // the scale of the gradients in the windows
   };
   Resumed restore();
 
-  // Sets resume_from_checkpoint of a job that was restarted and whose run has a checkpoint
+  // Sets resume_from_checkpoint if the job was restarted and its run has a checkpoint
   // (trainer/restarted_job.h). A run that saves only its weights starts over if it may overwrite
   // output_dir. A collective.
   static void continue_if_restarted(Impl& trainer);
 
  private:
-  // Returns the newest whole checkpoint that earlier attempts of this job have saved; an empty path
-  // if there is none. A collective.
+  // Returns the newest whole checkpoint that earlier attempts of this job have saved, or an empty
+  // path if there is none. A collective.
   static std::filesystem::path newest_of_job(const Impl& trainer);
   std::filesystem::path folder() const;
   void restore_parts(const CheckpointToResume& checkpoint);

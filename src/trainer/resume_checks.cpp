@@ -19,7 +19,7 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// These say what is done, where it is written, and how it is shown and carried out; they
+// These arguments say what is done, where it is written, and how it is shown and carried out. They
 // affect no number.
 constexpr std::array kArgumentsWithoutNumericalEffect = {"output_dir",
                                                          "overwrite_output_dir",
@@ -64,7 +64,7 @@ std::string shown(const OrderedJson& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-// A resumed run takes these arguments from the checkpoint, whatever they are now.
+// Returns a note for arguments that a resumed run takes from the checkpoint, whatever they are now.
 std::string no_effect_note(const std::string& name) {
   if (name == "seed" || name == "data_seed")
     return ". This has no effect: a resumed run continues with the order of rows and the random "
@@ -86,9 +86,9 @@ std::string shown_batch(std::int64_t rows_of_each, std::int64_t processes) {
 
 constexpr const char* kRestartEpochHint = "start the epoch again with --ignore_data_skip";
 
-// A step must have as many rows as before. Accumulating more batches that are smaller gives
-// the same steps, if the position in the data is known in rows and the last batch of an epoch
-// is never dropped.
+// Checks that a step has the same number of rows as before. Accumulating more batches that are
+// smaller gives the same steps, if the position in the data is known in rows and the last batch of
+// an epoch is never dropped.
 void check_rows_of_a_step(const CheckpointToResume& checkpoint, const TrainingArguments& args,
                           std::int64_t processes) {
   const std::int64_t accumulated =
@@ -122,7 +122,7 @@ void check_rows_of_a_step(const CheckpointToResume& checkpoint, const TrainingAr
                      .hint = str("keep it, or ", kRestartEpochHint)});
 }
 
-// A window is continued by micro-batches of the same rows in the same processes.
+// A window can continue only with micro-batches of the same size in the same number of processes.
 void check_same_micro_batches(const CheckpointToResume& checkpoint, const TrainingArguments& args,
                               std::int64_t processes) {
   const std::int64_t own = rows_of_rank(args, args.per_device_train_batch_size, processes);

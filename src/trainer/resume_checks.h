@@ -1,5 +1,5 @@
 // File: trainer/resume_checks.h (internal)
-// Checks whether a run can continue from a checkpoint: a step has to mean the same rows as before.
+// Checks whether a run can continue from a checkpoint: a step has to use the same rows as before.
 // Other changes are allowed and reported.
 #pragma once
 
@@ -35,12 +35,12 @@ void check_resumable(const CheckpointToResume& checkpoint, const TrainingArgumen
 std::vector<std::string> changed_arguments(const CheckpointToResume& checkpoint,
                                            const TrainingArguments& args);
 
-// Throws ConfigError "trainer.data-changed" unless a stream is read in as many parts as
-// before the checkpoint, one by each process; 0 if no process reads a part.
+// Throws ConfigError "trainer.data-changed" unless a stream is read in the same number of parts as
+// before the checkpoint. Each process reads one part; `parts` is 0 if no process reads a part.
 void check_same_parts(const CheckpointToResume& checkpoint, const TrainingArguments& args,
                       std::int64_t parts);
 
-// The number of rows of a stream that does not know it.
+// The number of rows of a stream that does not know its size.
 inline constexpr std::int64_t kUnknownRows = -1;
 
 // Identifies the data by reading some rows, twice. Leaves the generators as they were.

@@ -8,7 +8,7 @@ namespace hasten {
 
 namespace {
 
-// Returns the batch with the first `kept` rows of those of its tensors that have `rows` rows.
+// Returns the batch with the first `kept` rows of every tensor that has `rows` rows.
 TrainerBatch narrowed(const TrainerBatch& batch, std::int64_t rows, std::int64_t kept) {
   TrainerBatch out = batch.copy();
   for_each_tensor(out, [&](at::Tensor& tensor) {

@@ -1,5 +1,6 @@
 // File: trainer/rows.h (internal)
-// Rows of batches that several processes share: a last step is padded with rows that do not count.
+// Rows of batches that several processes share. The last step is padded with rows that do not
+// count.
 //
 //   RealRows real = real_rows(batch, info);
 //   logits = counted(logits, real.count);
@@ -16,7 +17,8 @@
 
 namespace hasten {
 
-// The rows of a batch that count or, if none does, one that does not: a model needs a row.
+// The rows of a batch that count or, if none of them counts, one row that does not, because a model
+// needs a row.
 struct RealRows {
   TrainerBatch batch;
   std::int64_t count;  // the number of rows that count
@@ -26,7 +28,7 @@ RealRows real_rows(const TrainerBatch& batch, const BatchInfo& info);
 // Returns the first `count` rows of a batch.
 RealRows first_rows(const RealRows& rows, std::int64_t count);
 
-// Returns the rows that count of a tensor that has one for each row of the batch.
+// Returns the first `count` rows of a tensor that has one row for each row of the batch.
 at::Tensor counted(const at::Tensor& rows, std::int64_t count);
 
 }  // namespace hasten

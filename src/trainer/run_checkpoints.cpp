@@ -52,7 +52,7 @@ void Trainer::Impl::RunCheckpoints::prepare_folder() const {
   mark_job(folder);
 }
 
-// Returns the bytes of the files of the model and of what the optimizer keeps for each weight.
+// Returns the bytes of the model's files and of the optimizer's state for each weight.
 std::uintmax_t Trainer::Impl::RunCheckpoints::bytes() const {
   std::uintmax_t weights = 0, trained = 0, numbers = 0;
   for (const auto& [name, parameter] : run_.parameters.by_name()) weights += parameter.nbytes();
@@ -152,7 +152,7 @@ void Trainer::Impl::RunCheckpoints::complete(bool succeeded) {
     return;
   }
   last_saved_ = newest_.step;
-  // The run may have gone on: the callbacks get the state that has been saved.
+  // The run may have continued, so the callbacks get the state that was saved.
   const TrainerEvent event{.args = trainer_.args,
                            .state = state_of_save_,
                            .model = *trainer_.model,
@@ -162,7 +162,7 @@ void Trainer::Impl::RunCheckpoints::complete(bool succeeded) {
 
 bool Trainer::Impl::RunCheckpoints::is_asynchronous() const {
   if (trainer_.args.async_save) return *trainer_.args.async_save;
-  // The copy may take half of the free memory: training needs some as well.
+  // The copy may take half of the free memory, because training needs some as well.
   const auto free = available_memory();
   const bool fits = !trainer_.writes() || (free && *free / 2 >= bytes());
   return trainer_.group()
@@ -181,7 +181,7 @@ void Trainer::Impl::RunCheckpoints::note_best_checkpoint() const {
     state.best_model_checkpoint = folder.string();
 }
 
-// Returns what a checkpoint keeps of the position. A collective.
+// Returns the position for a checkpoint. A collective.
 TrainingPosition Trainer::Impl::RunCheckpoints::position(const StepTotals& window,
                                                          std::int64_t micro_batches) {
   TrainingPosition position{.num_processes = trainer_.data_ranks(),

@@ -27,13 +27,13 @@ class Trainer::Impl::RunCheckpoints {
  public:
   RunCheckpoints(Impl& trainer, RunParts& run);
 
-  // Checks that output_dir can take the checkpoints of this run, and removes those of another one
-  // with overwrite_output_dir. Throws ConfigError "trainer.output-in-use" and what the checks of
-  // the folder throw.
+  // Checks that output_dir can take the checkpoints of this run. With overwrite_output_dir, removes
+  // the checkpoints of another run. Throws ConfigError "trainer.output-in-use" and what the checks
+  // of the folder throw.
   void prepare_output() const;
   // Saves the state after the current step or, if `window` has micro-batches, inside the window of
-  // the next one. An error of the file system is logged, and training goes on. An asynchronous save
-  // is in flight until finish().
+  // the next step. An error of the file system is logged, and training continues. An asynchronous
+  // save is in flight until finish().
   void save(const StepTotals& window, std::int64_t micro_batches);
   // Waits for the save in flight, and calls on_save if it succeeds. All processes call it at the
   // same place. Does nothing if there is none.
@@ -45,7 +45,8 @@ class Trainer::Impl::RunCheckpoints {
   bool is_saved(std::int64_t step, std::int64_t micro_batches) const {
     return newest_.step == step && newest_.micro_batches == micro_batches;
   }
-  // The step of the newest checkpoint of this run or, until there is one, that it resumed from.
+  // The step of the newest checkpoint of this run or, until there is one, of the checkpoint that it
+  // resumed from.
   std::int64_t last_saved() const { return last_saved_; }
   void set_last_saved(std::int64_t step, std::int64_t micro_batches) {
     last_saved_ = step;

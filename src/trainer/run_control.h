@@ -20,11 +20,11 @@ class Trainer::Impl::RunControl {
  public:
   RunControl(Impl& trainer, const Plan& plan) : trainer_(trainer), plan_(plan) {}
 
-  // Forgets a request to stop the epoch before.
+  // Forgets a request to stop the previous epoch.
   void begin_epoch();
   // Requests what is due after this step, like the Hugging Face Trainer's DefaultFlowCallback.
   void request_due_after_step();
-  // Requests what is due at the end of an epoch, also if max_steps ended it early, so that its last
+  // Requests what is due at the end of an epoch, even if max_steps ended it early. So the last
   // steps are logged, evaluated and saved.
   void request_due_after_epoch();
   // The state of the run's checkpoints.
@@ -32,8 +32,8 @@ class Trainer::Impl::RunControl {
     bool is_saved = false;    // a checkpoint has the current state, or will have it
     bool is_writing = false;  // this process is still writing one
   };
-  // Agrees with the other processes. A signal that stops the run requests a checkpoint with
-  // enable_jit_checkpoint, unless the current state has one.
+  // Agrees with the other processes. With enable_jit_checkpoint, a signal that stops the run
+  // requests a checkpoint, unless the current state has one.
   void agree(const Saves& saves);
   // True if a process is still writing a checkpoint.
   bool is_writing() const { return agreed_.is_writing; }

@@ -66,7 +66,7 @@ void RunHashes::keep_links_until(std::int64_t step) const {
   std::error_code error;
   if (!fs::exists(file_, error)) return;
   std::string kept;
-  // A run that starts anew does not read the old chain, which may be damaged.
+  // A run that starts from the beginning does not read the old chain, which may be damaged.
   if (step > 0) {
     for (const HashLink& link : read_hash_chain(file_)) {
       if (link.step <= step) kept += line_of(link) + '\n';

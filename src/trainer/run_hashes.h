@@ -6,9 +6,9 @@
 //   hashes.add_rows(batch, turn);                    // each micro-batch, before it is used
 //   if (hashes.is_due(step)) hashes.add_link(step, loss, module, optimizer, parameters);
 //
-// Every process hashes the rows that it uses, those of each of its virtual ranks on their own. The
-// main process hashes the weights and the state of the optimizer, and writes. Throws IoError
-// "io.*", DataError "checkpoint.broken-chain". Thread rule: the training thread.
+// Every process hashes the rows that it uses, separately for each of its virtual ranks. The main
+// process hashes the weights and the state of the optimizer, and writes. Throws IoError "io.*",
+// DataError "checkpoint.broken-chain". Thread rule: the training thread.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -31,14 +31,14 @@ class RunHashes {
   // `turns` is the number of virtual ranks of each process, or 1.
   RunHashes(std::filesystem::path output_dir, std::int64_t every, Group group, std::int64_t turns);
 
-  // Begins a chain, and deletes that of an earlier run.
+  // Begins a chain, and deletes the chain of an earlier run.
   void start();
   // Continues the chain at a checkpoint. Links of later steps are deleted.
   void resume(std::int64_t step, const std::optional<HashChainPosition>& position);
   void add_rows(TrainerBatch batch, std::int64_t turn);
   // True if this step ends with a link.
   bool is_due(std::int64_t step) const { return step % every_ == 0; }
-  // Writes a link. `loss` is that of the step. A collective.
+  // Writes a link. `loss` is the loss of the step. A collective.
   void add_link(std::int64_t step, double loss, const torch::nn::Module& module,
                 const torch::optim::Optimizer& optimizer, const ParameterNames& parameters);
   // Returns the state for a checkpoint. A collective.
@@ -46,14 +46,14 @@ class RunHashes {
 
  private:
   bool writes() const { return group_.rank() == 0; }
-  // Replaces the file by the links up to this step.
+  // Removes the links after this step from the file.
   void keep_links_until(std::int64_t step) const;
 
   std::filesystem::path file_;
   std::int64_t every_;
   Group group_;
   std::string previous_;
-  std::vector<std::string> rows_;  // by turn: the hash of its rows since the previous link
+  std::vector<std::string> rows_;  // for each turn, the hash of its rows since the previous link
 };
 
 }  // namespace hasten

@@ -1,6 +1,5 @@
 // File: trainer/run_parts.h (internal)
-// The objects with which one call of Trainer::train trains. A checkpoint keeps the state of these
-// parts.
+// The objects that one call of Trainer::train uses. A checkpoint keeps their state.
 //
 //   RunParts run(trainer, report_nonfinite_loss);
 //   for (const auto& batch : run.loader) { ... run.optimizer.step(); run.schedule.after_step(); }
@@ -24,8 +23,8 @@ struct Trainer::Impl::RunParts {
   // Throws UsageError "trainer.no-train-data" and what the parts throw.
   RunParts(Impl& trainer, LossRecord::Listener on_nonfinite_loss);
 
-  // The rows of the training data, or kUnknownRows. All processes get the size that a stream has in
-  // the process that reads it.
+  // Returns the number of rows of the training data, or kUnknownRows. All processes get the size of
+  // a stream from the process that reads it.
   std::int64_t rows() const { return rows_of(data_, loader); }
   // The identity of the training data, which is computed when it is first needed.
   const DataIdentity& data_identity();
@@ -37,7 +36,7 @@ struct Trainer::Impl::RunParts {
   PreparedOptimizer optimizer;
   TrainingSchedule schedule;
   std::vector<at::Tensor> trained;  // the parameters that require a gradient
-  std::optional<RunHashes> hashes;  // with hash_chain_steps
+  std::optional<RunHashes> hashes;  // set with hash_chain_steps
 
  private:
   static std::int64_t rows_of(const TrainerDataset& data,

@@ -1,5 +1,5 @@
-// The accumulation window in which a run of the Trainer is saved and continued, with the scale of
-// its losses.
+// Saves and restores the open accumulation window of a run of the Trainer, with the scale of its
+// losses.
 #include <cstring>
 #include <utility>
 

@@ -18,8 +18,8 @@
 
 namespace hasten {
 
-// A loss that has a gradient, but does not depend on a parameter of the module, would train
-// nothing. Throws UsageError "trainer.loss-without-gradient" if no parameter has a gradient.
+// Throws UsageError "trainer.loss-without-gradient" if no parameter has a gradient. A loss that has
+// a gradient, but does not depend on a parameter of the module, would train nothing.
 void require_gradient(const std::vector<at::Tensor>& parameters, std::int64_t step);
 
 std::string nonfinite_loss_text(const LossRecord::Nonfinite& bad);

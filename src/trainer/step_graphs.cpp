@@ -19,7 +19,7 @@
 namespace hasten {
 namespace {
 
-// The steps that run without a graph first.
+// The number of steps before the first graph.
 constexpr std::int64_t kFirstSteps = 3;
 // Each graph keeps the batch and the kernels of a shape.
 constexpr std::size_t kMostGraphs = 8;
@@ -47,7 +47,7 @@ std::string shape_of_step(const std::vector<TrainerBatch>& inputs) {
   return shape;
 }
 
-// Why a graph cannot repeat a step with this batch; empty: it can.
+// Returns why a graph cannot repeat a step with this batch, or an empty string if it can.
 std::string unrepeatable_batch(const TrainerBatch& batch) {
   const TensorDict* const columns = batch.get_if<TensorDict>();
   if (columns == nullptr) return "batches of another type than TensorDict";
@@ -246,7 +246,7 @@ bool Trainer::Impl::StepGraphs::record(const std::string& shape, const Step& ste
 void Trainer::Impl::StepGraphs::record_operations(Graph& graph) {
   graph.norm = run_operations(graph.operands).on_device();
   graph.optimizer_step->run();
-  // The gradients lie in the memory of the graph, so no parameter may keep one.
+  // The gradients are in the memory of the graph, so no parameter may keep one.
   drop_recorded_gradients();
 }
 
@@ -266,7 +266,7 @@ Trainer::Impl::StepGraphs::Operands Trainer::Impl::StepGraphs::operands_of(const
   Operands made;
   for (const TrainerBatch& each : step.inputs) {
     TrainerBatch batch = trainer_.to_device(each, 0);
-    // The memory must belong to these operands alone.
+    // No other tensor may use this memory.
     for_each_tensor(batch, [](at::Tensor& tensor) {
       if (tensor.defined()) tensor = tensor.clone();
     });

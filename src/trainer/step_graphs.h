@@ -1,6 +1,7 @@
 // File: trainer/step_graphs.h (internal)
-// The steps of a run that may have CUDA graphs (docs/design/024): a graph for each shape of a step's batches,
-// which repeats the forward and backward passes of all micro-batches, clipping and the optimizer.
+// Runs the steps of a run that may have CUDA graphs (docs/design/024). There is one graph for each
+// shape of a step's batches. It repeats the forward and backward passes of all micro-batches,
+// clipping and the optimizer.
 //
 //   StepGraphs graphs(trainer, run);
 //   if (graphs.is_on()) {
@@ -9,14 +10,15 @@
 //     run.optimizer.step();                   // after a replay it only counts the step
 //   }
 //
-// The first steps run without a graph, because the optimizer makes its moments in them and libraries their
-// workspaces. A shape gets a graph when it comes again. A step whose graph no longer fits the model or the
-// optimizer is recorded again. If a step cannot be recorded, the run logs the reason once and goes on
-// without graphs.
+// The first steps run without a graph, because the optimizer makes its moments in them, and
+// libraries their workspaces. A shape gets a graph when it occurs again. If a graph no longer fits
+// the model or the optimizer, its step is recorded again. If a step cannot be recorded, the run
+// logs the reason once and continues without graphs.
 //
-// Without a choice for cuda_graph, graphs must not change anything but the time. So rows are not padded, a
-// shape gets a graph when it has come many times in a row and the device has room for it, and only models
-// whose classes are hasten's or LibTorch's have graphs. A reason against graphs is then logged for debugging.
+// If cuda_graph is not set, graphs must not change anything but the time. So rows are not padded. A
+// shape gets a graph when it has occurred many times in a row and the device has room for it. Only
+// models with classes of hasten or LibTorch have graphs. A reason against graphs is then logged for
+// debugging.
 //
 // Thread rule: that of the Trainer.
 #pragma once
@@ -35,9 +37,9 @@
 
 namespace hasten {
 
-// The facts about a model that its graph has recorded besides operations: the addresses of its tensors,
-// which of them are trained, which modules are in training mode, and which have hooks. A callback may
-// change each of them.
+// The facts about a model that its graph has recorded in addition to operations: the addresses of
+// its tensors, which tensors are trained, which modules are in training mode, and which have hooks.
+// A callback may change each of them.
 class ModelTensors {
  public:
   explicit ModelTensors(const torch::nn::Module& model);
@@ -58,31 +60,33 @@ class Trainer::Impl::StepGraphs {
   // The micro-batches of a step, on the host.
   struct Step {
     std::vector<RealRows> batches;
-    std::vector<TrainerBatch> inputs;  // the same as the model takes them
+    std::vector<TrainerBatch> inputs;  // the same batches as the model takes them
     std::vector<double> items;         // the number that the loss of each is a mean over
   };
 
-  // Logs why there are no graphs.
+  // Logs the reason if there are no graphs.
   StepGraphs(Impl& trainer, RunParts& run);
 
   // Returns whether the run makes its steps with this class.
   bool is_on() const { return recorder_ != nullptr; }
-  // Returns the batch of a run that asks for graphs with rows that are padded to one of a few lengths
-  // (hasten/data/static_shapes.h), so that a few graphs suffice. The number of rows stays.
+  // If the run asks for graphs, returns the batch with rows that are padded to one of a few lengths
+  // (hasten/data/static_shapes.h), so that a few graphs suffice. The number of rows does not
+  // change.
   TrainerBatch with_few_lengths(const TrainerBatch& batch) const;
-  // Returns whether a graph makes this step. Records one if it is due.
+  // Returns whether a graph runs this step. Records a graph if it is due.
   bool has_graph_of(const Step& step);
-  // Makes the step with its graph, and marks it for the optimizer. Returns the norm of the gradients.
+  // Runs the step with its graph, and marks it for the optimizer. Returns the norm of the
+  // gradients.
   DeferredScalar replay(const Step& step);
   // Computes the gradients without a graph, and clips them. Returns their norm before clipping.
   DeferredScalar compute_gradients(const Step& step);
 
  private:
-  // Everything that the operations of a step read and that changes from step to step, except what the
-  // optimizer and dropout read.
+  // Everything that the operations of a step read and that changes from step to step, except what
+  // the optimizer and dropout read.
   struct Operands {
     std::vector<TrainerBatch> batches;
-    std::vector<at::Tensor> items;    // as the sum of losses takes them
+    std::vector<at::Tensor> items;    // in the type of the sum of losses
     std::vector<at::Tensor> weights;  // the same in float
     at::Tensor share;                 // 1 / the sum of the items
   };
@@ -97,11 +101,12 @@ class Trainer::Impl::StepGraphs {
     std::unique_ptr<RecordedGraph> recorded;
   };
 
-  // True if the run asks for graphs, so that they may pad rows, and a reason against them is a warning.
+  // True if the run asks for graphs. They may then pad rows, and a reason against them is a
+  // warning.
   bool are_requested() const { return trainer_.args.cuda_graph.value_or(false); }
-  // Why the run has no graphs; empty: it may have them.
+  // Returns why the run has no graphs, or an empty string if it may have them.
   std::string missing_reason() const;
-  // The same for a hook, and for a callback, each of which may come later.
+  // These return the same for hooks and for callbacks, which may be added later.
   std::string hook_reason() const;
   std::string reading_callback() const;
   // True if a step of this shape, which has no graph, is to be recorded.
@@ -112,7 +117,7 @@ class Trainer::Impl::StepGraphs {
   // Records the step. Returns whether that worked.
   bool record(const std::string& shape, const Step& step);
   void record_operations(Graph& graph);
-  // Forgets what operations that were only recorded have left on the host.
+  // Clears the state that recorded operations, which did not run, have left on the host.
   void drop_recorded_gradients();
   bool fits(const Graph& graph) const;
   Operands operands_of(const Step& step) const;
@@ -121,12 +126,12 @@ class Trainer::Impl::StepGraphs {
 
   Impl& trainer_;
   RunParts& run_;
-  std::unique_ptr<GraphRecorder> recorder_;  // null: the run has no graphs
+  std::unique_ptr<GraphRecorder> recorder_;  // null if the run has no graphs
   std::map<std::string, std::unique_ptr<Graph>> graphs_;
   std::map<std::string, std::int64_t> seen_;  // the steps of each shape without a graph
-  std::int64_t steps_ = 0;                    // those of all shapes
+  std::int64_t steps_ = 0;                    // the steps of all shapes
   std::string latest_shape_;
-  std::int64_t in_a_row_ = 0;  // the steps before that had this shape, one after the other
+  std::int64_t in_a_row_ = 0;  // the number of consecutive earlier steps with this shape
   std::int64_t recordings_ = 0;
   bool has_reported_shapes_ = false;
 };

@@ -25,7 +25,7 @@ void Trainer::Impl::StepMemory::run(const std::string& name, const std::function
   name_ = name;
   has_agreed_ = false;
   mark_.emplace(retry_.parameters);
-  // The failed part's tensors are freed before the explanation needs memory.
+  // The tensors of the failed part are freed before the explanation needs memory.
   std::string text;
   anatomy::RequestedBytes requested;
   try {
@@ -59,7 +59,7 @@ void Trainer::Impl::StepMemory::agree() {
 
 void Trainer::Impl::StepMemory::report(const std::string& name, const std::string& text,
                                        const anatomy::RequestedBytes& requested) {
-  // The others are in the exchange if they have agreed to it.
+  // If the processes have agreed, the others are in the exchange.
   ran_out_ = !has_agreed_;
   if (agrees_ && ran_out_) (void)rank_without_memory(true);
   // A run that starts again with smaller batches needs no explanation.

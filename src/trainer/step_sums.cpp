@@ -18,7 +18,7 @@ std::vector<double> numbers_of(const at::Tensor& tensor) {
   return {first, first + host.numel()};
 }
 
-// Each step has a place, the open one that after the closed ones.
+// Each step has a place. The place of the open step is after those of the closed steps.
 class PlacedSums : public StepSums {
  public:
   explicit PlacedSums(at::Device device) : places_(zeros_on(device, {kSteps + 1})) {}
@@ -62,8 +62,8 @@ class PlacedSums : public StepSums {
   std::int64_t closed_ = 0;
 };
 
-// A place is an address that a graph repeats, so the open step stays at one place, and the end of a step,
-// which no graph repeats, moves its sum to another.
+// A graph repeats an address, so the sum of the open step stays at one place. No graph repeats the
+// end of a step, which moves the sum to another place.
 class RepeatedSums final : public PlacedSums {
  public:
   explicit RepeatedSums(at::Device device) : PlacedSums(device), open_(zeros_on(device, {})) {}
@@ -88,7 +88,7 @@ class RepeatedSums final : public PlacedSums {
   at::Tensor open_;
 };
 
-// A place is part of a compiled program, so each step shifts the closed ones by one.
+// A place would be part of a compiled program, so each step shifts the closed sums by one.
 class ShiftedSums final : public StepSums {
  public:
   explicit ShiftedSums(at::Device device)
@@ -109,7 +109,7 @@ class ShiftedSums final : public StepSums {
     ++closed_;
   }
 
-  // Reads the other number on its own: a program that combines both would be compiled.
+  // Reads `also` separately, because a program that combines both would have to be compiled.
   Taken take(const DeferredScalar& also) override {
     std::vector<double> numbers = numbers_of(closed_sums_);
     numbers.erase(numbers.begin(), numbers.end() - closed_);

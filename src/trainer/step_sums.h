@@ -7,7 +7,7 @@
 //   sums->close();                                      // each step
 //   const StepSums::Taken taken = sums->take(norm);     // waits for the device once
 //
-// Sums are in double on a device that has it, as on the host, and in float on others. The memory
+// Sums are in double, as on the host, if the device supports it, and otherwise in float. The memory
 // is allocated once and does not grow. Thread rule: one thread at a time.
 #pragma once
 
@@ -30,29 +30,30 @@ class StepSums {
 
   // Adds the mean loss of this many labels or rows to the open step.
   virtual void add(const at::Tensor& loss, double items) = 0;
-  // The same with a number of items on the device, of one element and of the type of the sums.
+  // Does the same with a number of items on the device. `items` has one element and the type of the
+  // sums.
   virtual void add(const at::Tensor& loss, const at::Tensor& items) = 0;
   // Ends the open step and begins another.
   virtual void close() = 0;
 
   struct Taken {
     std::vector<double> of_steps;  // the sums of the closed steps, the oldest first
-    double also = 0;               // the other number
+    double also = 0;               // the value of the argument `also`
   };
-  // Reads the closed steps and forgets them; the open step stays. `also` is read with the same
-  // wait where no program has to be compiled for it.
+  // Reads the closed steps and forgets them; the open step stays. If no program has to be compiled
+  // for it, `also` is read with the same wait.
   virtual Taken take(const DeferredScalar& also) = 0;
 
-  // Reads the sum of the open step.
+  // Reads and returns the sum of the open step.
   virtual double open() const = 0;
   virtual void set_open(double sum) = 0;
-  // The tensors on the device.
+  // Returns the tensors on the device.
   virtual std::vector<at::Tensor> tensors() const = 0;
 };
 
 std::unique_ptr<StepSums> make_step_sums(at::Device device);
-// Returns the sums for a device that repeats add() in a graph: the sum of the open step stays at one
-// address.
+// Returns the sums for a device that repeats add() in a graph: the sum of the open step stays at
+// one address.
 std::unique_ptr<StepSums> make_repeated_step_sums(at::Device device);
 // Returns the sums for a device that compiles programs: every step runs the same ones.
 std::unique_ptr<StepSums> make_compiled_step_sums(at::Device device);

@@ -12,8 +12,8 @@
 namespace hasten {
 namespace {
 
-// The rows of a stream come in its own order; `random`, the default, is that order too, as with the
-// Hugging Face Trainer.
+// The rows of a stream come in its own order. `random`, the default, also means that order, as in
+// the Hugging Face Trainer.
 void check_order_of_stream(const TrainingArguments& args) {
   if (args.train_sampling_strategy != SamplingStrategy::group_by_length &&
       args.train_sampling_strategy != SamplingStrategy::batch_rebalance)
@@ -27,7 +27,7 @@ void check_order_of_stream(const TrainingArguments& args) {
                "the dataset size() and get(index)"});
 }
 
-// The error of the loader would not say which data are meant.
+// Checks that a dataset has rows, because the loader's own error would not name the dataset.
 void check_has_rows(const TrainerDataset& data, const char* name) {
   if (data.is_stream() || data.size() > 0) return;
   throw DataError("data.empty", {.what = name, .got = "no rows", .expected = "at least one row"});
@@ -76,7 +76,7 @@ std::unique_ptr<LambdaLR> Trainer::create_scheduler(torch::optim::Optimizer& opt
                         .kwargs = args.lr_scheduler_kwargs});
 }
 
-// Without `mode`, a metric that should rise is not taken for one that should fall.
+// If `mode` is unset, the direction of the metric follows from greater_is_better.
 std::unique_ptr<MetricScheduler> Trainer::create_metric_scheduler(
     torch::optim::Optimizer& optimizer) {
   const TrainingArguments& args = impl_->args;

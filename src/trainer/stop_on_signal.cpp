@@ -14,14 +14,14 @@
 namespace hasten {
 namespace {
 
-// Milliseconds. A signal that arrives again within this time is the same one.
+// In milliseconds. A signal that arrives again within this time counts as the same signal.
 constexpr std::int64_t kSameSignal = 1000;
 
 // The handler may run on another thread while the actions are restored, so this
 // outlives every object.
 struct HandledSignal {
   struct sigaction before {};
-  std::atomic<std::int64_t> first_at{0};  // in milliseconds; 0: not received yet
+  std::atomic<std::int64_t> first_at{0};  // in milliseconds; 0 until it is received
 };
 std::array<HandledSignal, NSIG> handled_signals;
 std::atomic<int> first_signal{0};
@@ -36,7 +36,7 @@ std::int64_t milliseconds_now() {
 
 bool is_warning(int signal) { return signal == SIGUSR1 || signal == SIGUSR2; }
 
-// The handler, which makes only calls that are safe in one.
+// The handler of the signals. It makes only calls that are safe in a handler.
 void note_signal(int number) {
   const int error = errno;
   HandledSignal& signal = handled_signals[static_cast<std::size_t>(number)];

@@ -26,7 +26,7 @@ std::string shown_names(ClassNames names) {
   return str(count, count == 1 ? " name (" : " names (", join(names, ", "), ")");
 }
 
-// A file's labels, and what the option and the configuration say of them.
+// A file's labels, and what the option and the configuration say about them.
 struct LabelContext {
   const TextTable& table;
   const std::string& column;
@@ -35,7 +35,7 @@ struct LabelContext {
 
   std::int64_t count() const { return num_labels.value_or(configured.count); }
   bool is_regression() const {
-    // Another number of labels than the model's is another task.
+    // A different number of labels than the model's means a different task.
     return count() == 1 || (configured.problem_type == kRegression && count() == configured.count);
   }
   [[noreturn]] void fail(std::string got, std::string expected, std::string hint) const {
@@ -61,8 +61,8 @@ ClassNames whole_numbers_below(std::int64_t count) {
 
 using ClassIds = std::map<std::string, std::int64_t>;
 
-// Returns the texts that stand for each class: its name; for the number k also LABEL_k, and vice
-// versa. A name of two classes stands for neither.
+// Returns the ids of the texts that mean a class: its name and, for the number k, also LABEL_k, and
+// vice versa. A name that two classes have means neither.
 ClassIds ids_of(const ClassNames& classes) {
   ClassIds ids, twice;
   for (std::size_t i = 0; i < classes.size(); ++i) {
@@ -91,8 +91,8 @@ bool has_all(const ClassIds& ids, const ClassNames& names) {
                      [&](const std::string& name) { return ids.count(name) > 0; });
 }
 
-// Returns the classes 0 to count - 1 if every label is the number of one of them.
-// Some need not occur.
+// Returns the classes 0 to count - 1 if every label is the number of one of them. Not all of them
+// need to occur.
 std::optional<ClassNames> numbered_classes(const ClassNames& found, std::int64_t count) {
   const bool named = std::all_of(found.begin(), found.end(), [](const std::string& name) {
     return starts_with(name, "LABEL_");
@@ -136,7 +136,7 @@ ClassNames names_in(const LabelContext& context) {
   return names;
 }
 
-// Returns the classes in the data. The option says how many there are.
+// Returns the classes in the data. The option gives their number.
 ClassNames classes_of(const LabelContext& context, const ClassNames& found) {
   const std::int64_t count = *context.num_labels;
   if (const auto classes = numbered_classes(found, count)) return *classes;
@@ -200,7 +200,7 @@ TextLabels resolve_evaluation_labels(const TextTable& table, const std::string& 
   const ClassNames found = names_in(context), unnamed = label_names(context.count());
   const bool as_many = configured.names.size() == unnamed.size();
   TextLabels known = make_classes(as_many ? configured.names : unnamed);
-  // If no class is named by a number, numbers can only be ids.
+  // If no class has a number as its name, numbers can only be ids.
   if (std::none_of(known.classes.begin(), known.classes.end(), is_whole_number)) {
     for (std::int64_t id = 0; id < context.count(); ++id) known.ids.emplace(std::to_string(id), id);
   }

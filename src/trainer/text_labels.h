@@ -6,13 +6,13 @@
 //                                                configured_labels(options.model));
 //   at::Tensor train = labels.of(table, "label"), eval = labels.of(eval_table, "label");
 //
-// One label (num_labels 1) or problem_type regression means a regression. The classes are the model
-// configuration's if it has all names that occur; LABEL_k also stands for the text "k", and in an
-// evaluation whole numbers are ids. Otherwise they are those of the training data: whole numbers
-// below num_labels are their own ids, and other names are numbered in the order of
+// One label (num_labels 1) or problem_type regression means a regression. The classes are those of
+// the model's configuration if it has all names that occur. LABEL_k then also means the text "k",
+// and in an evaluation whole numbers are ids. Otherwise the classes are those of the training data:
+// whole numbers below num_labels are their own ids, and other names are numbered in the order of
 // TextTable::class_names. Without num_labels, numbers with fractions are a regression, as in
 // transformers' examples. Throws DataError "train.labels" if file, option and model contradict each
-// other or leave the meaning open; "text.class" and "text.number" with the line of a label that
+// other or leave the meaning open, and "text.class" and "text.number" with the line of a label that
 // does not fit. Thread rule: values and pure functions.
 #pragma once
 
@@ -34,7 +34,7 @@ namespace hasten {
 struct TextLabels {
   bool regression = false;
   std::vector<std::string> classes;         // by id; empty for a regression
-  std::map<std::string, std::int64_t> ids;  // the id of every text that stands for a class
+  std::map<std::string, std::int64_t> ids;  // the id of every text that means a class
 
   // Returns the column's labels: float [rows] for a regression, else int64 [rows].
   at::Tensor of(const TextTable& table, const std::string& column) const;
@@ -43,13 +43,13 @@ struct TextLabels {
 TextLabels resolve_training_labels(const TextTable& table, const std::string& column,
                                    std::optional<std::int64_t> num_labels,
                                    const ConfiguredLabels& configured);
-// For a model that was trained before. If it has no names for its labels, the file's are used if
-// there are as many.
+// Resolves the labels for a model that was trained before. If the model has no names for its
+// labels, the file's names are used if the number of names is the same.
 TextLabels resolve_evaluation_labels(const TextTable& table, const std::string& column,
                                      std::optional<std::int64_t> num_labels,
                                      const ConfiguredLabels& configured);
 
-// Adds what the labels of the training data determine; without labels nothing.
+// Adds the options that the labels of the training data determine. Without labels it adds nothing.
 ModelOptions with_labels(ModelOptions options, const std::optional<TextLabels>& labels);
 // Returns the scores of a model with one label for each row.
 std::shared_ptr<EvalMetric> row_metrics(const PreTrainedModel& model);

@@ -28,8 +28,8 @@ struct TagFile {
   std::optional<TaggedWords> words;
 };
 
-// Returns the labels of a model whose classes are tags: a model with one label has been trained for
-// another task.
+// Returns the labels of a model that has tags as classes. A model with one label was trained for a
+// different task.
 ConfiguredLabels configured_tags(const std::string& model) {
   ConfiguredLabels configured = configured_labels(model);
   if (configured.count < 2) configured = {.count = 2, .names = {}, .problem_type = {}};
@@ -93,7 +93,8 @@ class TokenClassificationFiles : public TaskData {
   }
 
  private:
-  // The names of the tags by id, from the data or the model's configuration; empty: unknown.
+  // Returns the names of the tags by id, from the data or the model's configuration. Empty if they
+  // are unknown.
   std::vector<std::string> names_of_tags() const {
     if (tags_) return tags_->classes;
     return eval_tags_ ? eval_tags_->classes : configured_tags(options_.model).names;
@@ -174,9 +175,9 @@ class TokenClassificationFiles : public TaskData {
   TrainOptions options_;
   std::optional<RowTokenizer> tokenizer_;
   TagFile train_, eval_;
-  std::optional<TextLabels> tags_;  // those of the training data, if it has words
+  std::optional<TextLabels> tags_;  // the labels of the training data, if it has words
   std::optional<TextLabels>
-      eval_tags_;  // those of the evaluation data, if only that has words with tags
+      eval_tags_;  // the labels of the evaluation data, if only it has words with tags
 };
 
 }  // namespace

@@ -33,7 +33,7 @@ class TrialReports : public TrainerCallback {
   bool reads_gradients() const override { return false; }
   bool reads_losses() const override { return false; }
 
-  // The value of an evaluation after this step; nothing if there was none.
+  // Returns the value of the evaluation after this step, or nullopt if there was none.
   std::optional<double> value_at(std::int64_t step) const {
     return last_step_ == step ? last_value_ : std::nullopt;
   }
@@ -74,7 +74,7 @@ std::optional<double> train_trial(Trainer& trainer, Trial& trial, const std::str
   const auto reports = std::make_shared<TrialReports>(trial, metric);
   trainer.add_callback(reports);
   const RemovedAtEnd removed(trainer, reports);  // the trial may not outlive this call
-  // A run that continues would not report the evaluations before.
+  // A run that continues would not report the earlier evaluations.
   if (trainer.accelerator().is_main_process()) unmark_job(trainer.args().output_dir);
   trainer.train();
   if (trial.should_stop()) return std::nullopt;

@@ -30,7 +30,7 @@ std::vector<at::Tensor> TrainedParameters::with_gradients() const {
   return out;
 }
 
-// The optimizer has no such parameter, so the run would leave it as it is.
+// The optimizer does not have this parameter, so the run would leave it as it is.
 void TrainedParameters::throw_unfrozen(const std::string& name, std::int64_t step) {
   throw UsageError(
       "trainer.parameters-changed",

@@ -26,18 +26,18 @@ class TrainedParameters {
   explicit TrainedParameters(const torch::nn::Module& module);
 
   const ParameterNames& by_name() const { return by_name_; }
-  // Returns those that require a gradient now.
+  // Returns the parameters that require a gradient now.
   std::vector<at::Tensor> with_gradients() const;
   // Throws UsageError "trainer.parameters-changed" if a parameter has been added, replaced or
-  // removed, or requires a gradient only since then. One that requires none any more is left as it
-  // is.
+  // removed, or requires a gradient only since then. A parameter that no longer requires a gradient
+  // is left as it is.
   void check_unchanged(const torch::nn::Module& module, std::int64_t step) const;
 
  private:
   [[noreturn]] static void throw_unfrozen(const std::string& name, std::int64_t step);
 
   ParameterNames by_name_;
-  std::set<std::string> frozen_;  // the names of those that required no gradient
+  std::set<std::string> frozen_;  // the names of the parameters that required no gradient
 };
 
 }  // namespace hasten

@@ -74,7 +74,7 @@ AcceleratorOptions accelerator_options(const TrainingArguments& args,
           .offload_optimizer_states = args.offload_optimizer_states};
 }
 
-// Throws if TF32 is asked for on a device without it, where it would change nothing.
+// Throws if TF32 is requested on a device without it, because it would change nothing there.
 void choose_tf32(bool is_on, at::Device device) {
   if (device_of(device).set_tf32(device.index(), is_on) || !is_on) return;
   throw ConfigError("trainer.tf32",
@@ -96,12 +96,12 @@ void check_convertible(const torch::nn::Module& model) {
                "weights_dtype: AdamW takes such weights as they are"});
 }
 
-// The Trainer logs little of its own, so it is shown unless log_level says otherwise.
+// The Trainer logs few messages of its own, so they are shown unless log_level says otherwise.
 LogLevel level_of(const TrainingArguments& args) {
   return args.log_level == LogLevel::passive ? LogLevel::info : args.log_level;
 }
 
-// A dataset of another type than a function takes is an error before the first batch.
+// Throws before the first batch if a dataset has a different type than a function takes.
 void check_batch_types(const TrainerParts& parts, const ComputeLoss& forward) {
   const ComputeLoss& loss = parts.compute_loss ? parts.compute_loss : forward;
   for (const std::type_info* const given :
@@ -229,7 +229,7 @@ Trainer::Impl::Impl(Trainer& owner, std::shared_ptr<torch::nn::Module> module,
     check_convertible(*model);
     convert_weights(*model, at::kBFloat16);
   }
-  accelerator.to_device(*model);  // an evaluation may come without a training
+  accelerator.to_device(*model);  // an evaluation may run without training
   memory.stop(MemoryTracker::Stage::init);
 }
 

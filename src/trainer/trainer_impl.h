@@ -20,7 +20,7 @@ namespace hasten {
 class WorkCounter;
 
 struct Trainer::Impl {
-  // The parts of one call of train(), each in a header of its name.
+  // The parts of one call of train(), each in the header with its name.
   struct RunParts;
   class ModelSetup;
   class StepMemory;
@@ -28,13 +28,13 @@ struct Trainer::Impl {
   class RunCheckpoints;
   class StepGraphs;
   class Resume;
-  // One pass of an evaluation or a prediction, likewise.
+  // One pass of an evaluation or a prediction, also in the header with its name.
   class Evaluation;
 
   Impl(Trainer& trainer, std::shared_ptr<torch::nn::Module> model, ComputeLoss forward,
        TrainingArguments arguments, TrainerParts parts);
 
-  // Returns the signal that is to end an evaluation, or 0; called after batches in each process.
+  // Returns the signal that is to end an evaluation, or 0. Each process calls it after each batch.
   using Signal = std::function<int()>;
   static int no_signal() { return 0; }
 
@@ -47,26 +47,28 @@ struct Trainer::Impl {
   EvalPrediction labels_of_logits(EvalPrediction batch) const;
   // Returns the scores of compute_metrics over the batches of all processes. A collective.
   Metrics computed_metrics() const;
-  // Returns the scores of compute_metrics for these rows; empty without it or without labels.
+  // Returns the scores of compute_metrics for these rows. Empty without compute_metrics or labels.
   Metrics scores_of(const EvalPrediction& all) const;
-  // The labels that weight a batch: the first column of several. Undefined if the batch has none.
+  // Returns the labels that weight a batch: the first column if it has several. Undefined if the
+  // batch has none.
   at::Tensor labels_of(TrainerBatch& batch) const;
-  // Sets the labels for metrics and predictions; none unless the batch has each of label_names.
+  // Sets the labels for metrics and predictions if the batch has all of label_names.
   void add_labels(TrainerBatch& batch, EvalPrediction& to) const;
-  // An output of the batch without the padding for a device of static shapes. It then comes on the
-  // CPU, as each other number of rows would be another program there.
+  // Returns an output of the batch without the padding for a device with static shapes. It is then
+  // on the CPU, because each different number of rows would be another program on the device.
   at::Tensor output_of(const at::Tensor& output, const TrainerBatch& given) const;
   // True if the model's loss compares these labels with the logits of the tokens before them.
   bool shifts_labels(const at::Tensor& labels) const;
-  // The number that a loss is a mean over: labels that are not -100, or rows.
+  // Returns the number of items that a loss is a mean over: labels that are not -100, or rows.
   double count_items(RealRows& real) const;
   // Throws ConfigError "trainer.packed-batch" if the model cannot take the batch.
   void check_takes(TrainerBatch& batch) const;
-  // The outputs of compute_loss or of the module, with label smoothing if that is asked for.
+  // Returns the outputs of compute_loss or of the module, with label smoothing if it is requested.
   ModelOutput compute_loss(TrainerBatch& batch) const;
-  // The outputs for a batch in a training step, whose loss has a gradient. The model must be prepared.
+  // Returns the outputs for a batch in a training step. Their loss has a gradient. The model must
+  // be prepared.
   ModelOutput trained_output(TrainerBatch& batch);
-  // The loss with label smoothing, or that of the module.
+  // Returns the loss with label smoothing, or the loss of the module.
   at::Tensor smoothed_loss(const ModelOutput& out, TrainerBatch& batch) const;
   // Throws UsageError "trainer.*" unless the loss is a number, and has gradients if it is trained.
   void check_loss(const at::Tensor& loss) const;
@@ -74,7 +76,7 @@ struct Trainer::Impl {
   // Moves a batch to the device; `rows` is the size of a full batch.
   TrainerBatch to_device(const TrainerBatch& batch, std::int64_t rows) const;
   LoaderOptions loader_options(std::int64_t batch_size) const;
-  // The module's own answers about its training; null if it gives none.
+  // The module's own answers about its training, or null if it gives none.
   const TrainingTraits* model_traits() const { return traits_of(*model); }
 
   const Group& group() const { return accelerator.group(); }
@@ -92,16 +94,17 @@ struct Trainer::Impl {
 
   void write_model(const std::filesystem::path& folder) const;
 
-  // The open accumulation window (trainer/saved_window.cpp). What each process has contributed, in
-  // rank order; `loss` is this process's sum. A collective.
+  // The open accumulation window (trainer/saved_window.cpp). Returns what each process has
+  // contributed, in rank order. `loss` is this process's sum. A collective.
   std::vector<WindowPosition> windows_of_all(const StepTotals& totals, double loss) const;
   // Saves the gradients of this process.
   void save_gradients(const std::filesystem::path& folder) const;
-  // Continues the window of a checkpoint, whose losses had this scale, once the model is prepared.
+  // Continues the window of a checkpoint once the model is prepared. `scale` is the scale of its
+  // losses.
   void restore_window(const std::vector<WindowPosition>& windows,
                       const std::optional<LossScalePosition>& scale,
                       const std::filesystem::path& folder);
-  // Returns the scale of the losses for a checkpoint; unset if they are not scaled.
+  // Returns the scale of the losses for a checkpoint, or nullopt if they are not scaled.
   std::optional<LossScalePosition> loss_scale_position() const;
   // Continues with the scale of a checkpoint, or begins with the first one if there is none.
   void restore_loss_scale(const std::optional<LossScalePosition>& saved);
@@ -111,7 +114,7 @@ struct Trainer::Impl {
   // The end of a run (trainer/run_end.cpp).
   struct RunFigures {
     double seconds;
-    std::int64_t steps;  // those of this run only, without those before it was resumed
+    std::int64_t steps;  // the steps of this run only, without those before it was resumed
     double loss;         // the mean loss
   };
   Metrics final_metrics(const RunFigures& figures, const RunParts& run,
@@ -128,21 +131,21 @@ struct Trainer::Impl {
                         Arguments&&... arguments) {
     for_each_callback([&](TrainerCallback& each) { (each.*hook)(event(), control, arguments...); });
   }
-  // Calls f with each callback. One that is added or removed meanwhile counts from the next call
-  // on.
+  // Calls f with each callback. A callback that is added or removed meanwhile counts from the next
+  // call on.
   template <class F>
   void for_each_callback(F&& f) const {
     const std::vector<std::shared_ptr<TrainerCallback>> all = parts.callbacks;
     for (const auto& callback : all) f(*callback);
   }
 
-  // The callbacks whose attributes a checkpoint keeps, by the key in it: the callback's name, with
-  // a number from the second callback of that name on.
+  // Returns the callbacks with attributes that a checkpoint keeps, by the key in it. The key is the
+  // callback's name. From the second callback of the same name on, a number follows.
   std::vector<std::pair<std::string, TrainerCallback*>> stateful_callbacks() const;
 
-  Trainer& trainer;  // its steps may be those of a class that derives from it
+  Trainer& trainer;  // may be of a derived class with steps of its own
   std::shared_ptr<torch::nn::Module> model;
-  ComputeLoss forward;  // the module's own
+  ComputeLoss forward;  // the module's own function
   TrainingArguments args;
   TrainerParts parts;
   Accelerator accelerator;
@@ -153,10 +156,10 @@ struct Trainer::Impl {
   TrainerControl control;
   // During train(): the module as the Accelerator has prepared it.
   std::optional<PreparedModel<torch::nn::Module>> prepared;
-  // The optimizer, if it evaluates other weights than it trains.
+  // The optimizer, if it evaluates different weights than it trains.
   AveragesWeights* averaging = nullptr;
-  // Gives the model the weights to evaluate and to save, or those to train. Every process calls
-  // them at the same places, because the way there and back rounds the weights.
+  // Gives the model the weights to evaluate and to save, or the weights to train. Every process
+  // calls them at the same places, because switching there and back rounds the weights.
   void use_evaluated_weights() const {
     if (averaging != nullptr) averaging->eval();
   }
@@ -166,13 +169,13 @@ struct Trainer::Impl {
   Trainer::IgnoreKeys ignored_in_evaluations;  // the keys that train() has been given
   // The skipped steps that logs have reported.
   std::int64_t logged_skipped_steps = 0;
-  // The steps of the run, from its plan.
+  // The number of steps of the run, from its plan.
   std::int64_t num_training_steps = 0;
 };
 
-// Runtime and rates, rounded to 4 and 3 decimals as in the Hugging Face Trainer.
+// Returns the runtime and the rates, rounded to 4 and 3 decimals as in the Hugging Face Trainer.
 Metrics speed_metrics(const std::string& prefix, double seconds, double samples, double steps);
-// Throws UsageError "trainer.no-logits"; `what` needs them.
+// Throws UsageError "trainer.no-logits". `what` names the feature that needs logits.
 [[noreturn]] void throw_no_logits(const std::string& what);
 // Throws MemoryError "trainer.out-of-memory".
 [[noreturn]] void throw_out_of_memory(const std::string& during, const std::string& got,

@@ -16,7 +16,7 @@ namespace {
 using Json = nlohmann::json;
 
 // Counts are integers in transformers' files, everything else is a float. JSON has no NaN or
-// infinity, so null stands for them.
+// infinity, so these are written as null.
 Json number(const std::string& key, double value) {
   if (!std::isfinite(value)) return nullptr;
   const bool count = key == "step" || key == "nonfinite_losses" || key == "num_input_tokens_seen" ||

@@ -1,4 +1,4 @@
-// One call of Trainer::train: its parts are made, a run is resumed, its steps follow, and it ends.
+// One call of Trainer::train: it makes the parts, resumes a run, makes the steps, and ends the run.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -41,7 +41,7 @@ class Trainer::Run {
 
   // True if a training step, and not an evaluation, ran out of memory.
   bool ran_out_of_memory() const { return memory_.ran_out(); }
-  // The newest checkpoint that this run has saved; empty if there is none.
+  // Returns the folder of the newest checkpoint that this run has saved. Empty if there is none.
   std::filesystem::path saved_checkpoint() {
     checkpoints_.finish();
     const std::int64_t step = checkpoints_.last_saved();
@@ -82,7 +82,7 @@ class Trainer::Run {
     return finish();
   }
 
-  // Sets the state at the start of the run, or that of the checkpoint that it continues.
+  // Sets the state at the start of the run, or the state of the checkpoint that it continues.
   void begin() {
     TrainerState& state = trainer_.state;
     state = trainer_.new_state();
@@ -126,7 +126,7 @@ class Trainer::Run {
     control_.begin_epoch();
     const std::int64_t number = run_.loader->epoch();
     trainer_.notify_callbacks(&TrainerCallback::on_epoch_begin);
-    // The model is prepared when the weights are those that training begins with.
+    // The model is prepared while its weights are those that training begins with.
     if (!trainer_.prepared)
       trainer_.prepared.emplace(std::get<0>(trainer_.accelerator.prepare(trainer_.model)));
     if (!resumed_.windows.empty())
@@ -141,8 +141,8 @@ class Trainer::Run {
     log_evaluate_save();
   }
 
-  // Trains on the rest of the pass. A stream that has no further row after the first pass ends the run,
-  // as in the Hugging Face Trainer.
+  // Trains on the rest of the pass. If a stream has no more rows after the first pass, the run
+  // ends, as in the Hugging Face Trainer.
   void read_epoch() {
     bool has_batches = false;
     try {
@@ -155,8 +155,8 @@ class Trainer::Run {
         } else {
           micro_batch(std::move(rows), place.virtual_rank % trainer_.turns(), place.ends_turn);
         }
-        // A signal cannot wait for the end of a long window, and a checkpoint keeps what it has. With
-        // elastic ranks it is saved between steps only.
+        // A signal cannot wait for the end of a long window. A checkpoint keeps the open window.
+        // With elastic ranks, a checkpoint is saved only between steps.
         if (control_.stops_on_signal() && !trainer_.is_elastic()) break;
         if (window_batches_ == 0 && (control_.stops_training() || control_.stops_epoch())) break;
       }
@@ -169,8 +169,8 @@ class Trainer::Run {
     }
   }
 
-  // True if the next batch belongs to a step whose operations a graph may repeat. An anatomy records
-  // the steps before; a window that a checkpoint has begun ends in the usual way.
+  // True if the next batch belongs to a step that a graph may repeat. This is false while an
+  // anatomy records steps, and in the rest of a window that a checkpoint has begun.
   bool makes_whole_steps() const { return graphs_.is_on() && !anatomy_ && window_batches_ == 0; }
 
   // Waits for all batches of a step, because a graph runs them together.
@@ -195,7 +195,7 @@ class Trainer::Run {
     const StepTotals totals = totals_of_window();
     bool replays = false;
     memory_.run(name_of_step(), [&] { replays = graphs_.has_graph_of(step); });
-    // A graph makes the optimizer's step, too.
+    // A graph also makes the optimizer's step.
     if (replays) trainer_.notify_callbacks(&TrainerCallback::on_pre_optimizer_step);
     memory_.run(name_of_step(), [&] {
       const bool still_replays = replays && graphs_.has_graph_of(step);  // after the callbacks
@@ -212,8 +212,8 @@ class Trainer::Run {
     after_step();
   }
 
-  // `turn` is the number of the batch's virtual rank in this process, whose last batch of the step it
-  // may be; without elastic ranks 0 and false.
+  // `turn` is the number of the batch's virtual rank in this process. `ends_turn` says whether this
+  // is the rank's last batch of the step. Without elastic ranks they are 0 and false.
   void micro_batch(RealRows real, std::int64_t turn, bool ends_turn) {
     if (run_.hashes) run_.hashes->add_rows(real.batch, turn);
     TrainerBatch batch = trainer_.to_device(real.batch, batch_rows());
@@ -240,7 +240,7 @@ class Trainer::Run {
     after_step();
   }
 
-  // A step that explains why memory ran out, made in a fork of this process.
+  // Returns a step that explains why memory ran out. It is made in a fork of this process.
   ExplainedStep dry_retry() {
     return {.step = [this](std::int64_t rows) { dry_step(rows); },
             .parameters = run_.trained,
@@ -258,8 +258,8 @@ class Trainer::Run {
                                                      }}}};
   }
 
-  // Makes an optimizer step with the first rows of the batch. A second micro-batch, which finds
-  // gradients, needs what all later ones need.
+  // Makes an optimizer step with the first rows of the batch. It uses a second micro-batch if there
+  // is one: that batch finds gradients, so it needs the memory that all later ones need.
   void dry_step(std::int64_t rows) {
     const std::int64_t batches = std::min<std::int64_t>(2, args_.gradient_accumulation_steps);
     trainer_.accelerator.free_memory();
@@ -280,7 +280,7 @@ class Trainer::Run {
     run_.optimizer.zero_grad();
   }
 
-  // The rows of a full batch of this process.
+  // Returns the number of rows of a full batch of this process.
   std::int64_t batch_rows() const {
     return rows_of_rank(args_, args_.per_device_train_batch_size, trainer_.data_ranks());
   }
@@ -300,8 +300,8 @@ class Trainer::Run {
     log_evaluate_save();
   }
 
-  // A step of an optimizer that computes the loss of the batch several times. The first loss is that
-  // of the step; the norm is that of the gradients of the last one.
+  // Makes a step of an optimizer that computes the loss of the batch several times. The loss of the
+  // step is the first one. The norm is that of the last gradients.
   void closure_step(TrainerBatch& batch, RealRows& real) {
     trainer_.notify_callbacks(&TrainerCallback::on_step_begin);
     trainer_.use_trained_weights();
@@ -328,8 +328,8 @@ class Trainer::Run {
     end_step(*totals);
   }
 
-  // A callback may ask for a checkpoint inside the window; logs and evaluations wait for the step, and
-  // with elastic ranks checkpoints too.
+  // A callback may ask for a checkpoint inside the window. Logs and evaluations wait for the step.
+  // With elastic ranks, checkpoints wait too.
   void end_substep() {
     trainer_.notify_callbacks(&TrainerCallback::on_substep_end);
     agree();
@@ -539,11 +539,11 @@ class Trainer::Run {
 
   Clock::time_point start_;
   std::int64_t started_at_step_ = 0;
-  std::int64_t window_batches_ = 0;  // those of the open accumulation window
-  StepTotals window_;                // the part of this process in it
-  std::vector<StepTotals> turns_;    // with elastic ranks: what its virtual ranks contribute
+  std::int64_t window_batches_ = 0;  // the batches of the open accumulation window
+  StepTotals window_;                // what this process contributes to it
+  std::vector<StepTotals> turns_;    // what its virtual ranks contribute, with elastic ranks
   Impl::Resume::Resumed resumed_;    // is restored once the model is prepared
-  DeferredScalar grad_norm_;         // that of the last step
+  DeferredScalar grad_norm_;         // the norm of the last step
   double learning_rate_ = 0;
   const bool evaluates_closure_ =
       dynamic_cast<torch::optim::LBFGS*>(&run_.optimizer.unwrap()) != nullptr;

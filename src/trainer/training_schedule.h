@@ -33,10 +33,10 @@ class TrainingSchedule {
   void after_step();
   void after_evaluation(double metric) { by_metric_->step(metric); }
 
-  // Adds its state after `step` steps to what a checkpoint keeps.
+  // Adds the schedule's state after `step` steps to the position of a checkpoint.
   void save_in(TrainingPosition& position, std::int64_t step) const;
-  // A schedule of another kind than that of the checkpoint begins with the rate of the arguments.
-  // Throws DataError "checkpoint.position" if the state lacks a number.
+  // Restores the state. A schedule of a different kind than the checkpoint's begins with the rate
+  // of the arguments. Throws DataError "checkpoint.position" if the state lacks a number.
   void restore(const TrainingPosition& position);
 
  private:

@@ -1,6 +1,7 @@
 // File: trainer/work_counter.h (internal)
 // Counts the floating-point operations and the tokens of batches, if the module knows them
-// (hasten/models/training_traits.h). What it does not know is not counted, which is logged once.
+// (hasten/models/training_traits.h). Work that it does not know is not counted; this is logged
+// once.
 //
 //   counter.count(rows, totals);
 //

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Accelerate reads the files of `hasten config` with the same values, and `hasten launch` reads the files of Accelerate.
+"""Checks that Accelerate reads the files of `hasten config` with the same values, and that `hasten launch` reads the files of Accelerate.
 
     HASTEN_REFERENCE_PYTHON=PYTHON accelerate_config.py HASTEN      PYTHON has accelerate
 """
@@ -57,7 +57,7 @@ def load_with_accelerate(*files):
 
 
 def check_files_of_hasten():
-    # The name of the file, the answers to hasten config, and the values that Accelerate must read.
+    # Each case has the name of the file, the answers to hasten config, and the values that Accelerate must read.
     cases = [
         ("one", ["", "yes", "1", "", "", "", "", ""], {"distributed_type": "NO", "num_processes": 1, "use_cpu": True}),
         ("cpus", ["", "yes", "4", "yes", "bf16", "yes", "", ""],

@@ -1,7 +1,7 @@
-# check.sh PROGRAM CASE.sh [HASTEN-TORCH]: runs a case in an empty folder and compares its output with CASE.expected.
-# In a case, `hasten` runs the program and prints an exit code other than 0; next to the program is hasten-torch, or a stand-in that
-# prints its arguments. $data is the folder of the oracle's models; write_rows writes rows.safetensors. The caller's HASTEN_* variables and
-# configuration files are not visible. The library for matrix products depends on the CPU; its name becomes ENGINE.
+# check.sh PROGRAM CASE.sh [HASTEN-TORCH]: runs a case in an empty folder and compares its output with CASE.expected. In a case, `hasten` runs the
+# program and prints an exit code other than 0. The folder of the program also contains hasten-torch, or a script that replaces it and prints its
+# arguments. $data is the folder of the oracle's models; write_rows writes rows.safetensors. The case does not see the caller's HASTEN_* variables and
+# configuration files. The library for matrix products depends on the CPU, so its name becomes ENGINE.
 set -u
 program=$(readlink -f "$1") case=$(readlink -f "$2") torch=${3:+$(readlink -f "$3")}
 data=$(readlink -f "$(dirname "$case")/../../oracle/data")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`hasten config` in a terminal: questions, wrong answers, an existing file, and a user who interrupts it.
+"""Tests `hasten config` in a terminal: questions, wrong answers, an existing file, and a user who interrupts it.
 
     config_session.py HASTEN
 """

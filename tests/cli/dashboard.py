@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`hasten train --dashboard` in a terminal: what it shows, its keys, and that the terminal is restored however the run ends.
+"""Tests `hasten train --dashboard` in a terminal: its output, its keys, and that it restores the terminal however the run ends.
 
     dashboard.py HASTEN TEST_DATA MODULE
 """
@@ -47,7 +47,7 @@ def write_rows():
 
 
 class Session(PseudoTerminal):
-    """A hasten in a pseudo terminal of 24 rows and 80 columns."""
+    """Runs hasten in a pseudo terminal of 24 rows and 80 columns."""
 
     def __init__(self, arguments, **variables):
         shutil.rmtree(FOLDER / "out", ignore_errors=True)
@@ -75,7 +75,7 @@ class Session(PseudoTerminal):
         os.write(self.terminal, keys.encode())
 
     def end(self):
-        """Reads to the end, and returns the exit code and whether the terminal is as before."""
+        """Reads to the end. Returns the exit code, and whether the terminal is in its original state."""
         end, status, modes = time.monotonic() + 60, None, None
         while time.monotonic() < end and status is None:
             self.read(0.1)
@@ -106,7 +106,7 @@ def check_keys():
     for pattern in ("step ", "loss of each step", "model_weights ", "rank 0: ", "[\u2801-\u28ff]", " left", " evaluate"):
         session.read_to = 0
         session.expect(pattern)
-    session.resize(24, 120)  # draws whole lines again; otherwise only what has changed is drawn
+    session.resize(24, 120)  # makes the program draw whole lines again; otherwise it draws only changes
     session.expect("% of the machine's roof")
     session.press("s")
     session.expect("saved at step")
@@ -169,7 +169,7 @@ def check_error():
     session.expect("loss of each step")
     shutil.rmtree(FOLDER / "out", ignore_errors=True)
     (FOLDER / "out").write_text("not a folder")
-    session.press("q")  # a checkpoint that cannot be saved ends no run, but the final model has to be
+    session.press("q")  # a failed checkpoint does not end a run, but a failed save of the final model does
     code, restored = session.end()
     (FOLDER / "out").unlink()
     check(code not in (0, None) and restored, f"an error of the run restores the terminal: {code}")

@@ -22,7 +22,7 @@ def check(condition, what):
 
 
 def replay(snapshot):
-    """Returns the most live and reserved bytes, and the addresses that are alive and reserved at the end."""
+    """Returns the largest numbers of live and reserved bytes, and the addresses that are live and reserved at the end."""
     alive, requested, segments = {}, {}, {}
     live = reserved = most_live = most_reserved = 0
     before = 0

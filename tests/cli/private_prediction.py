@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`hasten estimate` runs a program twice; checks that only this user can read the file which the first run leaves for the second.
+"""Checks that only this user can read the file that the first of the two runs of `hasten estimate` leaves for the second.
 
     private_prediction.py HASTEN
 """

@@ -1,4 +1,4 @@
-"""A program in a pseudo terminal."""
+"""Runs a program in a pseudo terminal."""
 import os
 import pty
 import re
@@ -16,7 +16,7 @@ class PseudoTerminal:
             become_program()
 
     def read(self, seconds):
-        """Waits for output. Returns False if none comes, or if the terminal has been closed."""
+        """Waits for output. Returns False if there is no output in time, or if the terminal is closed."""
         if not select.select([self.terminal], [], [], seconds)[0]:
             return False
         try:
@@ -27,7 +27,7 @@ class PseudoTerminal:
         return bool(piece)
 
     def find(self, pattern, seconds):
-        """Reads until the pattern is found after the previous match. Returns None if it is not."""
+        """Reads until the output after the previous match matches the pattern. Returns None if it does not match in time."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             found = re.search(pattern, self.output[self.read_to:])

@@ -1,4 +1,4 @@
-# startup.sh PROGRAM: the median of 20 starts of `hasten --help`, and of `hasten train --help`, must be below 30 ms.
+# startup.sh PROGRAM: checks that the median of 20 starts is below 30 ms, for `hasten --help` and for `hasten train --help`.
 set -eu
 for name in "${!HASTEN_@}"; do unset "$name"; done
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""hasten on a machine with TPUs: a folder of PCI devices replaces the system's in a mount namespace.
+"""Tests hasten on a machine with TPUs. In a mount namespace, a folder of PCI devices replaces the system's folder.
 
     tpu_machine.py HASTEN
 
@@ -29,7 +29,7 @@ def check(holds, what):
 
 
 def make_machine(generation, chips):
-    """Returns a folder like /sys/bus/pci/devices with the chips and a network card of Google's."""
+    """Returns a folder like /sys/bus/pci/devices with the chips and a network card by Google."""
     folder = FOLDER / f"{generation}-{chips}"
     for number, device in enumerate(["0x0042"] + [IDS[generation]] * chips):
         place = folder / f"0000:00:{number:02x}.0"

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Fine-tunes MiniLM-L6 on the Debian sections in float with AdamW, in other precisions and with lean optimizers, with several seeds:
-the mean evaluation losses must reach that of AdamW within the noise of the seeds. Prints a table.
+"""Fine-tunes MiniLM-L6 on the Debian sections with several seeds, in float with AdamW, in other precisions, and with optimizers that use less
+memory. Their mean evaluation losses must equal the mean loss of AdamW in float within the noise of the seeds. Prints a table.
 
     tests/convergence/precisions.py build/release/bin/hasten [STEPS] [SEEDS]
 
-HASTEN_MINILM is the folder of the model (tools/fetch_minilm.sh prints it). With 300 steps and 3 seeds it takes about an hour on
-one core, most of it in float16, which most CPUs emulate.
+HASTEN_MINILM is the folder of the model (tools/fetch_minilm.sh prints it). 300 steps with 3 seeds take about an hour on
+one core. Most of this time goes to float16, which most CPUs emulate.
 """
 import json
 import os
@@ -23,7 +23,7 @@ VARIANTS = {
     "bf16": ["--bf16"],
     "fp16": ["--fp16"],
     "bfloat16 weights and moments": ["--weights_dtype", "bfloat16", "--optim_args", "state_dtype=bfloat16"],
-    # Shows that the test can fail: most updates vanish.
+    # This variant must fail: most updates are rounded away. It shows that the test can detect a failure.
     "the same, rounded to the nearest": ["--weights_dtype", "bfloat16", "--optim_args", "state_dtype=bfloat16,stochastic_rounding=false"],
 }
 MUST_BE_WORSE = "the same, rounded to the nearest"

@@ -3,9 +3,9 @@
 
 usage: parsers.py BUILD [--least PERCENT] [--least-each PERCENT] [--lines]
 
-It fails if less than 95 % of all lines ran, or less than 85 % of the lines of one parser, of which five may always be missing: a
-short file may handle an error that only a machine without memory has. With --lines it prints the numbers of the
-lines that did not run. A parser that is not built, because its libraries are missing, does not count.
+The test fails if less than 95 % of all lines ran, or less than 85 % of the lines of one parser. Five lines of a parser may always be
+missing, because a short file may handle an error that occurs only when memory runs out. --lines prints the numbers of the
+lines that did not run. A parser that is not built because its libraries are missing does not count.
 """
 import argparse
 import gzip
@@ -15,8 +15,8 @@ import subprocess
 import sys
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
-MAY_BE_MISSING = 5  # lines of each parser
-SKIPPED = 77  # the exit code of a program that left a test out
+MAY_BE_MISSING = 5  # lines per parser
+SKIPPED = 77  # the exit code of a program that skipped a test
 PROGRAMS = ("unit_core_tests", "unit_tests", "oracle_tests")
 
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Writes docs/reference/argument_tests.md: for each training argument the tests that use it.
+"""Writes docs/reference/argument_tests.md, which lists the tests that use each training argument.
 
     python3 tests/docs/argument_tests.py            # writes the table
     python3 tests/docs/argument_tests.py --check    # fails if it is out of date, or an argument has no test
 
 The arguments are those of docs/reference/training_arguments.md from "Actions and output" on. A test uses an argument
 if it sets it: as a field (.name =, args.name), as a flag (--name), as a key of a file or of a recorded run of the
-Hugging Face Trainer ("name":), or by its word in a script that passes flags. tests/unit/options, which lists every
-argument with its default, counts only for arguments that are refused or ignored: there it checks that they are.
+Hugging Face Trainer ("name":), or by its word in a script that passes flags. tests/unit/options lists every argument
+with its default. It counts only for arguments that are refused or ignored, because it checks that they are.
 """
 import json
 import re
@@ -32,7 +32,7 @@ def arguments():
 
 
 def name_of_test(path):
-    """Returns the name that ctest has for a file of tests, or None."""
+    """Returns the ctest name of a test file, or None."""
     name = path.relative_to(TESTS).as_posix()
     if name.startswith("cli/cases/") or name.startswith("cli/training/"):
         return "cli/" + path.stem if path.suffix == ".sh" else None
@@ -65,7 +65,7 @@ def uses(text, name):
 
 def tests_of(name, texts, runs, is_refused):
     found = [test for test, text in texts if uses(text, name) and (is_refused or not test.startswith("unit/options"))]
-    # A test of the Trainer or of a rank says more than one that only passes the argument on.
+    # A test of the Trainer or of a rank shows more than a test that only passes the argument on, so it comes first.
     order = ("unit/trainer", "unit/track", "unit/data", "unit/checkpoint", "ranks", "oracle", "cli", "faults", "unit")
     found.sort(key=lambda test: (next((i for i, start in enumerate(order) if test.startswith(start)), len(order)), test))
     compared = runs.get(name, [])
@@ -94,7 +94,7 @@ def table():
 
 
 def unmapped():
-    """Returns the arguments that the table of docs/trainer.md does not name. hasten's own are not in it, and groups are named by a prefix."""
+    """Returns the arguments that are missing in the table of docs/trainer.md, which omits hasten's own arguments and names groups by a prefix."""
     page = (ROOT / "docs/trainer.md").read_text(encoding="utf-8")
     mapped = page[page.index("## The arguments of the Hugging Face Trainer"):]
     defaults = (TESTS / "unit/options/training_arguments_test.cpp").read_text(encoding="utf-8")

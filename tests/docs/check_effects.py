@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The library prints nothing, ends no process, changes no variable and sets no handler, except in the files below, each for a reason.
+"""Checks that the library prints nothing, ends no process, changes no environment variable and sets no handler. The files below may, with a reason.
 
     python3 tests/docs/check_effects.py
 
-Reads include/hasten and src without comments and literals. src/attach is not read: `hasten anatomy` and `hasten estimate -- PROGRAM` inject it, and
-it may do all of this. src/launch is the launcher, which has the terminal and forks the ranks.
+Reads include/hasten and src without comments and literals. It does not read src/attach, which may do all of this: `hasten anatomy` and
+`hasten estimate -- PROGRAM` inject it. It does not read src/launch either: that is the launcher, which owns the terminal and forks the ranks.
 """
 import re
 import sys

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Checks that every error code in the sources has a heading in docs/errors.md, and every heading a code.
+"""Checks that every error code in the sources has a heading in docs/errors.md, and every heading belongs to a code.
 
     python3 tests/docs/check_errors.py
 
-A code is a string literal "prefix.name". The prefixes are those of literals that are the first argument of an error's
-constructor. A literal with such a prefix counts anywhere, which finds codes that a helper passes to the constructor.
+A code is a string literal "prefix.name". The script collects the prefixes from literals that are the first argument of
+an error's constructor. Every literal with such a prefix counts, so that codes that a helper passes on are found too.
 Comments are not read.
 """
 import re
@@ -26,7 +26,7 @@ def source_texts():
 
 
 def codes_in(texts):
-    """Returns a map from each code to the first file that has it."""
+    """Returns a map from each code to the first file that contains it."""
     prefixes = set()
     for _, text in texts:
         prefixes.update(re.findall(rf'\b(?:{KINDS})Error\s*[({{]\s*"([a-z]+)\.', text))

@@ -3,9 +3,9 @@
 
     check_exports.py [LIBRARY.so...]
 
-A public function or variable that a source defines needs HASTEN_API, and so does a class that has such a member, a virtual function, or a base that
-needs it. Nothing else may be exported: each strong symbol of hasten in a library belongs to a declaration with HASTEN_API or HASTEN_INTERNAL_API, each
-marked function of a namespace is a symbol of one of the libraries, and so is each function of hasten that one of the libraries uses.
+A public function or variable that a source file defines needs the mark HASTEN_API. So does a class that has such a member, a virtual function, or a
+base class that needs the mark. Nothing else may be exported: each strong symbol of hasten in a library belongs to a declaration with HASTEN_API or
+HASTEN_INTERNAL_API. Each marked namespace function must be a symbol of one of the libraries, and so must each hasten function that a library uses.
 """
 import re
 import subprocess
@@ -22,7 +22,7 @@ NO_SYMBOL = {"using", "typedef", "static_assert", "friend", "enum", "concept", "
 
 
 def tokens_of(text):
-    """Returns the tokens of a header without comments, texts, directives and attributes."""
+    """Returns the tokens of a header without comments, string contents, directives and attributes."""
     text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL)
     text = re.sub(r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])+\'', " 0 ", text)
     text = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", " ", text, flags=re.MULTILINE)
@@ -41,7 +41,7 @@ def after_group(tokens, i):
 
 
 def without_arguments(tokens):
-    """Returns the tokens without the arguments of templates."""
+    """Returns the tokens without template arguments."""
     out, depth = [], 0
     for i, token in enumerate(tokens):
         if token == "<" and i and tokens[i - 1] != "operator":
@@ -54,7 +54,7 @@ def without_arguments(tokens):
 
 
 def declarations(tokens):
-    """Yields the head of each declaration with the tokens in its braces, or None if it has none."""
+    """Yields the head of each declaration and the tokens in its braces, or None if it has no braces."""
     i = 0
     while i < len(tokens):
         head, body, is_initialized = [], None, False
@@ -177,7 +177,7 @@ class Headers:
             self.required.setdefault(name, (self.file, reason))
 
     def check_classes(self):
-        """Adds the classes that need the mark and do not have it."""
+        """Adds a problem for each class that needs the mark and does not have it."""
         needed = dict(self.required)
         size = -1
         while size != len(needed):  # a class needs the mark if one of its bases does

@@ -4,11 +4,11 @@
     python3 tests/docs/check_layers.py
 
 accelerator.h and hasten.h, with their sources, count as folders. The folders of the core library include no header of
-LibTorch. A folder of src/tpu counts as part of the folder of its name. Commands, examples, tests and benchmarks may
-include everything.
+LibTorch. A subfolder of src/tpu counts as part of the folder with the same name. Commands, examples, tests and
+benchmarks may include everything.
 
-The Trainer and the plan use the Accelerator as a program does: of the folders in PUBLIC_ONLY they include public headers only, and the Accelerator
-has no friend among them.
+The Trainer and the plan use the Accelerator as a program does: they include only public headers of the folders in PUBLIC_ONLY, and the Accelerator
+does not declare them as friends.
 
 Only the sources of a device ask which kind of device a tensor is on; all others ask the Device (src/device/device.h).
 
@@ -24,11 +24,12 @@ ORDER = ("base options search machine accelerate_file commands rendezvous launch
          "accelerator metrics trainer plan hasten").split()
 CORE = ("base", "options", "search", "machine", "accelerate_file", "commands", "rendezvous", "launch", "tokenizers", "track")
 LIBTORCH = ("torch", "ATen", "c10")
-# The folders that hold a device's own tree, and the folder that each part of a tree counts as, if not that of its name.
+# The folders that hold the separate tree of a device. A part of such a tree counts as the folder of its name, unless FOLDER_OF_PART names another
+# one.
 DEVICE_TREES = ("tpu",)
 FOLDER_OF_PART = {"module": "device"}
 DEVICE_SOURCES = ("src/device/", "src/tpu/", "src/anatomy/dry_gpu.")
-# The folders that use the Accelerator, and those whose internal headers they do not include.
+# The folders that use the Accelerator, and the folders whose internal headers they must not include.
 ITS_USERS = ("trainer", "plan")
 PUBLIC_ONLY = ("prepare", "process")
 PRIVATE_ROAD = re.compile(r"\bAcceleratorState\b|\bstate_\s*->")
@@ -66,7 +67,7 @@ def problem_of(folder, quote, included):
 
 
 def private_problems():
-    """Yields the lines of the Accelerator's users that reach its private state, and the lines that would let them."""
+    """Yields the lines in the folders ITS_USERS that reach the Accelerator's private state, and the lines that would give them access."""
     for folder in ("src", "include/hasten"):
         for path in sorted(p for p in (ROOT / folder).rglob("*") if p.suffix in (".h", ".cpp")):
             name = path.relative_to(ROOT / folder).as_posix()
@@ -89,7 +90,7 @@ def device_problems():
 
 
 def repeated_names():
-    """Yields the names that several files of src have. Those of FOREIGN_NAMES are fixed by the library that declares them."""
+    """Yields the names that several files of src have. It ignores FOREIGN_NAMES, whose file names another library determines."""
     files = defaultdict(list)
     for path in sorted(p for p in (ROOT / "src").rglob("*") if p.suffix in (".h", ".cpp")):
         name = path.relative_to(ROOT).as_posix()

@@ -3,8 +3,8 @@
 
     python3 tests/docs/check_ported_tests.py
 
-Each test of hasten that the page names exists. A test in tests/ported has the names of its originals in comments: those
-of the page are in the file, and those of the file are on the page. A row without a test says why.
+Each test of hasten that the page names must exist. A test in tests/ported names its originals in comments. The names
+on the page must be in the file, and the names in the file must be on the page. A row without a test must give a reason.
 """
 import re
 import sys

@@ -3,8 +3,8 @@
 
     python3 tests/docs/check_promises.py CTEST BUILD
 
-Each row of the tables of promises in docs/durability.md names a test, or says "the same tests" after a row that does. All tests that
-pages name exist in the build, or are scripts that several tests run.
+Each row of the tables of promises in docs/durability.md must name a test, or say "the same tests" after a row that does. All tests that
+the pages name must exist in the build or be scripts that several tests run.
 """
 import re
 import subprocess

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The environment variables HASTEN_* that the code reads are those that internal_variables() lists (src/options/environment_variables.cpp), or the
-variables of options. hasten refuses a variable that looks like a misspelled option, so one that is missing from the list could not be set.
+"""Checks that internal_variables() lists every environment variable HASTEN_* that the code reads (src/options/environment_variables.cpp), except the
+variables of options. hasten refuses a variable that looks like a misspelled option, so users could not set a variable that is missing from the list.
 
     python3 tests/docs/check_variables.py
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 LIST = ROOT / "src/options/environment_variables.cpp"
-# Variables of options, which the code also reads by name.
+# Variables of options that the code also reads by name.
 OPTIONS = {"HASTEN_CONFIG_FILE"}
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", flags=re.DOTALL)
 LITERAL = re.compile(r'"(HASTEN_[A-Z0-9_]+)[="]')

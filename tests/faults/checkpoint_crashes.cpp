@@ -1,20 +1,21 @@
-// Kills a run at every call that changes its folder of checkpoints, and continues it; or lets the
-// call fail, and the run goes on.
+// Kills a run at every call that changes its folder of checkpoints, and continues the run. In the
+// second form the call fails instead, and the run continues by itself.
 //
 //   checkpoint_crashes [STRIDE [STRIDE-OF-TWO-RANKS]]
 //   checkpoint_crashes errors [STRIDE]
 //
-// It first counts the calls of an undisturbed run (watched_calls.h). Then, for every STRIDE-th of
-// them (1: all), a process runs up to that call and is killed there; a write is cut in half first.
-// A second process continues the run as a user would, without saying where. It must
+// It first counts the calls of an undisturbed run (watched_calls.h). Then it takes every STRIDE-th
+// call (1 means all). A process runs up to that call and is killed there. If the call is a write,
+// it writes half of the bytes first. A second process continues the run as a user would, without
+// naming a checkpoint. It must
 // - continue from the newest checkpoint whose save had returned, or from a later one,
-// - find no damaged folder, as nothing incomplete ever has the name of a checkpoint,
-// - end with the weights of the undisturbed run, to the bit.
+// - find no damaged folder, because an incomplete folder never has the name of a checkpoint,
+// - end with exactly the weights of the undisturbed run.
 // The runs use dropout, shuffling and accumulation, and some save inside an accumulation window.
 //
-// A run whose call fails (I/O error, full disk, read-only folder, short write) must end with the
-// weights of the undisturbed run, its newest checkpoint must be whole, and the error must name the
-// path and, of a write, the bytes.
+// If a call fails (I/O error, full disk, read-only folder, short write), the run must end with the
+// weights of the undisturbed run. Its newest checkpoint must be complete. The error must name the
+// path and, for a write, the number of bytes.
 #include <sys/wait.h>
 #include <torch/torch.h>
 #include <unistd.h>
@@ -71,7 +72,7 @@ ColumnDataset rows() {
 struct Journal {
   fs::path file;
   void add(const std::string& line) const { std::ofstream(file, std::ios::app) << line << '\n'; }
-  // The number in the last line that begins with the word; -1: none.
+  // Returns the number in the last line that begins with the word, or -1 if there is none.
   std::int64_t last(const std::string& word) const {
     std::int64_t number = -1;
     std::ifstream lines(file);
@@ -97,14 +98,14 @@ void note_end(const Journal& journal, const torch::nn::Module& net) {
   journal.add("digest " + short_digest(bytes));
 }
 
-// The place and the manner in which a loop saves.
+// How and where a loop saves.
 struct Saves {
-  bool replaces = false;  // to one folder instead of numbered ones
+  bool replaces = false;  // saves to one folder instead of numbered folders
   bool asynchronous = false;
-  bool in_window = false;  // after the first micro-batch of the next step
+  bool in_window = false;  // saves after the first micro-batch of the next step
 };
 
-// Throws if the error does not say what a user needs.
+// Throws if the error lacks information that a user needs.
 void check_message(const IoError& error, const fs::path& folder) {
   const std::string text = error.what();
   const bool is_of_write = std::string_view(error.code()) == "io.write";
@@ -113,7 +114,8 @@ void check_message(const IoError& error, const fs::path& folder) {
     throw std::runtime_error("the message lacks the path or the bytes: " + text);
 }
 
-// Calls `save`. An error of the file system ends no run; it is noted. Returns whether it succeeded.
+// Calls `save`. Returns whether it succeeded. An error of the file system does not end the run; it
+// is recorded in the journal.
 bool succeeds(const std::function<void()>& save, const fs::path& folder, const Journal& journal) {
   try {
     save();
@@ -125,7 +127,7 @@ bool succeeds(const std::function<void()>& save, const fs::path& folder, const J
   }
 }
 
-// A loop of one's own.
+// Runs a training loop written by the user, without a Trainer.
 void run_loop(const fs::path& folder, const Journal& journal, const Saves& saves) {
   Accelerator accelerator(
       {.gradient_accumulation_steps = 2,
@@ -146,7 +148,7 @@ void run_loop(const fs::path& folder, const Journal& journal, const Saves& saves
   }
   const bool is_main = accelerator.is_main_process();
   if (is_main) journal.add(str("resumed ", optimizer.steps()));
-  std::int64_t in_flight = -1;  // the step of the asynchronous save
+  std::int64_t in_flight = -1;  // the step of the asynchronous save that has not finished, or -1
   const auto wait = [&] {
     if (in_flight >= 0 && succeeds([&] { accelerator.wait_for_save(); }, folder, journal) &&
         is_main)
@@ -228,8 +230,9 @@ void run_trainer(const fs::path& folder, const Journal& journal, bool asynchrono
   note_end(journal, *net);
 }
 
-// Runs the function in a fork, in which this call is disturbed. Returns how it ended, and leaves
-// the number of calls or the error in the file `result`.
+// Runs the function in a fork, in which the call with the number `fault_at` fails or kills the
+// process. Returns the fork's wait status, and leaves the number of calls or the error in the file
+// `result`.
 int run_in_fork(const fs::path& folder, long fault_at, Fault fault, const fs::path& result,
                 const std::function<void()>& function) {
   const pid_t child = fork();
@@ -252,14 +255,15 @@ int run_in_fork(const fs::path& folder, long fault_at, Fault fault, const fs::pa
 
 using Run = std::function<void(const fs::path& folder, const Journal& journal)>;
 
-// A folder in which a run is started in forks of this process.
+// A folder for runs that are started in forks of this process.
 struct RunFolder {
   explicit RunFolder(const Run& run) : run(run) { fs::create_directory(folder); }
-  // Starts the run, in which this call is disturbed. Returns how it ended.
+  // Starts the run, in which the call with the number `fault_at` is disturbed. Returns the wait
+  // status.
   int start(long fault_at = kNever, Fault fault = Fault::kill) const {
     return run_in_fork(folder, fault_at, fault, result_file, [&] { run(folder, journal); });
   }
-  // Returns the number of calls of the latest start, or its error.
+  // Returns the number of calls of the latest start, or its error message.
   std::string result() const { return read_file(result_file); }
 
   const Run& run;
@@ -282,10 +286,10 @@ bool has_damage(const fs::path& folder) {
   return false;
 }
 
-// Kills the run at the call and continues it.
+// Kills the run at this call and continues it.
 void check_call(const std::string& name, const Run& run, long call, const std::string& digest) {
   const RunFolder place(run);
-  // The launcher of two ranks reports that one was killed.
+  // The launcher of two ranks reports that one of them was killed.
   if (place.start(call) == 0) return report_failure(name, call, "the run was not killed");
   const std::int64_t saved = std::max<std::int64_t>(0, place.journal.last("saved"));
   if (place.start() != 0)
@@ -302,7 +306,7 @@ void check_run(const std::string& name, const Run& run, long stride) {
   const RunFolder place(run);
   if (place.start() != 0)
     return report_failure(name, 0, "the undisturbed run failed: " + place.result());
-  // A launcher's ranks count for themselves, and leave their number in the journal.
+  // The ranks of a launcher count their own calls and write the number to the journal.
   const long calls = std::max<long>(std::stol(place.result()), place.journal.last("calls"));
   if (calls < 60) return report_failure(name, 0, str("there are only ", calls, " calls"));
   long checked = 0;
@@ -331,14 +335,14 @@ const char* name_of(Fault fault) {
   return "";
 }
 
-// Lets the call fail, and checks how the run ends.
+// Makes the call fail, and checks how the run ends.
 void check_error(const std::string& name, const Run& run, long call, Fault fault,
                  const std::string& digest, long& failed_saves) {
   const RunFolder place(run);
   const std::string run_name = str(name, ", ", name_of(fault));
   if (place.start(call, fault) != 0) {
     const std::string reason = place.result();
-    // The Trainer refuses a folder in which it cannot create files before it trains.
+    // Before it trains, the Trainer refuses a folder in which it cannot create files.
     if (!starts_with(reason, "cannot create files in"))
       report_failure(run_name, call, "the run ended: " + reason);
     return;
@@ -359,7 +363,7 @@ void check_error(const std::string& name, const Run& run, long call, Fault fault
       report_failure(run_name, call, str("a checkpoint is damaged: ", error.what()));
     }
   }
-  // One that has been saved stays until a later one has been.
+  // A saved checkpoint stays until a later one has been saved.
   if (found.empty() && place.journal.last("saved") >= 0)
     report_failure(run_name, call, "no checkpoint is left");
 }
@@ -373,7 +377,8 @@ void check_errors(const std::string& name, const Run& run, long stride) {
                                Fault::short_write, Fault::stays_full};
   long checked = 0, failed_saves = 0;
   const int before = failures;
-  // The stride is one of all pairs of a call and a fault, so a stride of 6 takes each kind in turn.
+  // The stride applies to all pairs of a call and a fault, so a stride of 6 uses each kind of fault
+  // in turn.
   for (long pair = 0; pair < calls * std::ssize(kFaults); pair += stride, ++checked)
     check_error(name, run, pair / std::ssize(kFaults) + 1, kFaults[pair % std::ssize(kFaults)],
                 place.journal.digest(), failed_saves);

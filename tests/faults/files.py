@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Starts `hasten launch` with a low soft limit on open files: it raises its own limit, and its ranks have the original one.
+"""Starts `hasten launch` with a low soft limit on open files. The launcher must raise its own limit, and its ranks must keep the original one.
 
     files.py HASTEN
 """

@@ -4,10 +4,10 @@
     jobs.py HASTEN MODEL FAULTS-LIBRARY [--jobs N] [--seed S] [--processes 1 2 4]
 
 Each job is `hasten launch --max_restarts` with one, two or four ranks of `hasten train`, with dropout, shuffling and asynchronous
-checkpoints. Once or twice, a rank is killed, aborted, stopped or crashes, or the launcher is killed, which also ends its ranks, or its
-guardian process is killed, or a call that writes to the folder fails. Eight jobs in sequence have each of these faults once, in
-random order and spread over the steps of a job. A job that ends is started again with --resume, as a person would do. It must
-end in time, without a damaged checkpoint and without processes, and with the bits of the undisturbed job.
+checkpoints. It has one or two faults. A fault kills, aborts, stops, pauses or crashes a rank, kills the launcher (which also ends its
+ranks), kills the launcher's guardian process, or makes a call fail that writes to the folder. Eight jobs in sequence have each of these
+faults once as their first fault, in random order and spread over the steps of a job. A job that fails is started again with --resume, as
+a user would do. It must end in time without a damaged checkpoint, leave no processes, and reach exactly the weights of the undisturbed job.
 """
 import argparse
 import json
@@ -39,10 +39,10 @@ HASTEN, LIBRARY = options.hasten.resolve(), options.library.resolve()
 SEED = options.seed or random.SystemRandom().randrange(1, 1_000_000)
 FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="hasten-jobs-"))
 DATA, MODEL = FOLDER / "rows.safetensors", FOLDER / "model"
-LIMIT = 120  # seconds of a job, for a busy machine
+LIMIT = 120  # seconds for one job, enough for a busy machine
 STOPPED = 5  # seconds until the watchdog ends a job with a rank that is stopped
 WRITE_FAULTS = ("io", "full", "read_only", "short", "stays_full")
-FIRST_CALL, LAST_CALL = 25, 900  # of those that a rank makes below its folder; the first ones check the folder
+FIRST_CALL, LAST_CALL = 25, 900  # range of the failing call among the calls of a rank below its folder; earlier calls only check the folder
 STEPS, SAVE_STEPS = 200, 5
 FAULTS = ("kill", "abort", "segmentation fault", "stop", "pause", "launcher", "guardian", "write")
 
@@ -50,7 +50,7 @@ SIGNALS = {"kill": signal.SIGKILL, "guardian": signal.SIGKILL, "abort": signal.S
 
 
 class Job:
-    """A job in a folder of its own."""
+    """A job with its own folder."""
 
     def __init__(self, name, processes):
         self.folder, self.processes = FOLDER / name, processes
@@ -70,7 +70,7 @@ class Job:
         self.launcher = subprocess.Popen([str(HASTEN), *map(str, words)], env=environment, stdout=self.output, stderr=subprocess.STDOUT, text=True)
 
     def child(self, is_rank):
-        """The process number of a random rank that runs, or of the launcher's guardian; None if there is none."""
+        """Returns the process number of a random running rank or of the launcher's guardian, or None if there is none."""
         try:
             children = map(int, pathlib.Path(f"/proc/{self.launcher.pid}/task/{self.launcher.pid}/children").read_text().split())
             return random.choice([child for child in children if (b"\0LOCAL_RANK=" in pathlib.Path(f"/proc/{child}/environ").read_bytes()) == is_rank])
@@ -78,11 +78,11 @@ class Job:
             return None
 
     def step(self):
-        """The step of the newest checkpoint."""
+        """Returns the step of the newest checkpoint, or 0 if there is none."""
         return max((int(path.name.split("-")[1]) for path in self.folder.glob("checkpoint-*") if path.name.split("-")[1].isdigit()), default=0)
 
     def wait(self):
-        """Returns the exit code; None after the limit."""
+        """Returns the exit code, or None if the job exceeds the limit."""
         try:
             code = self.launcher.wait(max(1.0, self.deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -95,7 +95,7 @@ class Job:
         return code
 
     def finish(self):
-        """Starts the job again until it succeeds. Returns whether it did in time."""
+        """Starts the job again until it succeeds. Returns whether it succeeded in time."""
         code = self.wait()
         while code not in (0, None) and self.starts < 6:
             until(lambda: not marked(str(self.folder)), 20)
@@ -122,13 +122,13 @@ def disturb_child(job, what):
         send(process, SIGNALS[what])
         return
     send(process, signal.SIGSTOP)
-    if what == "pause" or job.processes == 1:  # nobody waits for a single rank
+    if what == "pause" or job.processes == 1:  # no other rank would notice that a single rank has stopped
         time.sleep(0.5)
         send(process, signal.SIGCONT)
 
 
 def disturb(job, what, step, delay):
-    """Waits for a checkpoint of that step and then the delay, and does it, unless the job has ended."""
+    """Waits for a checkpoint of that step, waits for the delay, and causes the fault unless the job has ended."""
     while job.step() < step and job.launcher.poll() is None:
         time.sleep(0.002)
     time.sleep(delay)
@@ -153,7 +153,7 @@ def whole_job(processes):
 
 
 def faults_of_jobs(count):
-    """Yields the faults of each job, and the step from which the first one happens."""
+    """Yields the faults of each job, and the step after which the first fault happens."""
     for first in range(0, count, len(FAULTS)):
         for position, what in enumerate(random.sample(FAULTS, len(FAULTS))[:count - first]):
             extra = random.choices(FAULTS, k=random.choice((0, 0, 1)))

@@ -23,7 +23,7 @@ options = parser.parse_args()
 HASTEN = os.path.abspath(options.hasten)
 FOLDER = pathlib.Path(tempfile.mkdtemp())
 failures = 0
-os.environ.update(HASTEN_HOME=str(FOLDER), HF_HOME=str(FOLDER))  # without the user's configuration file
+os.environ.update(HASTEN_HOME=str(FOLDER), HF_HOME=str(FOLDER))  # so that hasten does not read the user's configuration file
 
 
 def check(holds, what):
@@ -40,7 +40,7 @@ def program(text):
 
 
 def restarts():
-    """A rank is killed in the first attempt while the others wait: all ranks restart on another port."""
+    """A rank is killed in the first attempt while the others wait. All ranks must restart on a different port."""
     recovered, ports_differ, slowest = 0, 0, 0.0
     for trial in range(options.trials):
         victim = random.randrange(3)
@@ -62,7 +62,7 @@ def restarts():
 
 
 def orphans():
-    """No process of the job is alive 2 s after a kill: ranks, their children, and children in other sessions."""
+    """2 s after a kill, no process of the job is alive. This includes ranks, their children, and children in other sessions."""
     for killed in ("launcher", "rank", "terminated launcher"):
         mark = f"{random.getrandbits(48):012x}"
         script = program(f"sh -c 'sleep 61; : {mark}' &\nsetsid sh -c 'sleep 62; : {mark}' &\nsh -c 'trap \"\" TERM INT; sleep 63; : {mark}'\n")
@@ -96,7 +96,7 @@ def reports():
 
 
 def signals():
-    """Signals reach every rank, a second Ctrl-C kills, and the launcher's exit code is that of the signal."""
+    """Signals reach every rank, a second Ctrl-C kills the ranks, and the launcher's exit code corresponds to the signal."""
     script = program("trap 'echo usr1' USR1\ntrap 'echo term; exit 0' TERM\necho up\nwhile :; do sleep 0.05; done\n")
     launcher = subprocess.Popen([HASTEN, "launch", "-n", "2", script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     for _ in range(2):

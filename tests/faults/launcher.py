@@ -33,7 +33,7 @@ HASTEN = os.path.abspath(options.hasten)
 FOLDER = pathlib.Path(tempfile.mkdtemp())
 FOLDER.chmod(0o755)
 VARIABLES = CLEAN | {"OMP_NUM_THREADS": "1"}
-MANY_LINES = 'seq 1 60000\n'  # 350 KB: more than a pipe and the launcher buffer together
+MANY_LINES = 'seq 1 60000\n'  # 350 KB, which is more than the buffers of a pipe and of the launcher hold together
 
 
 def program(text):
@@ -62,7 +62,7 @@ def new_mark():
 
 
 def gone(mark, seconds=10):
-    """Returns whether no process with the mark is alive. Kills those that are."""
+    """Returns whether no process with the mark is alive. Kills the processes that still run."""
     if until(lambda: not marked(mark), seconds):
         return True
     for process in marked(mark):
@@ -134,7 +134,7 @@ def output_read_late():
         check(got == expected + more, f"a slow reader: gets each line of rank {rank} once, complete and in order", len(got))
     check(not flags & os.O_NONBLOCK, "the launcher does not change the flags of a shared file")
 
-    # An inherited file that is already non-blocking.
+    # The launcher inherits a file that is already non-blocking.
     ends = os.pipe()
     os.set_blocking(ends[1], False)
     run = launch("-n", "1", script, stdout=ends[1])
@@ -165,7 +165,7 @@ def reader_closes():
 
 
 def endless_writer():
-    """The launcher ends although a process that a rank has left keeps writing."""
+    """The launcher ends although a process that a rank left behind keeps writing."""
     mark = new_mark()
     script = program(f"setsid sh -c 'yes; : {mark}' &\nsleep 0.3\nexit 1\n")
     run = launch("-n", "2", script, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -174,7 +174,7 @@ def endless_writer():
 
 
 def unusual_parents():
-    """Inherited signal settings neither stop the launcher nor change."""
+    """Inherited signal settings do not stop the launcher, and the launcher and its ranks keep them."""
     run = launch("-n", "2", "true", preexec_fn=ignoring(signal.SIGCHLD))
     check(code_within(run, 20) == 0, "a parent that ignores SIGCHLD: the job succeeds")
     run = launch("-n", "2", program("exit 9\n"), preexec_fn=ignoring(signal.SIGCHLD), stderr=subprocess.PIPE)
@@ -197,12 +197,12 @@ def unusual_parents():
 
 
 def nothing_left():
-    """Every process of a job is ended, however the launcher ends; other processes are not."""
+    """However the launcher ends, every process of the job ends, and other processes do not."""
     mark = new_mark()
     script = program(f"env -i setsid sh -c 'sleep 60; : {mark}' &\nsleep 0.3\n")
     check(code_within(launch("-n", "1", script), 20) == 0 and gone(mark), "a child with an empty environment in a new session is ended")
 
-    # A child that the launcher has inherited does not belong to a rank.
+    # A child that the launcher has inherited does not belong to any rank.
     other = new_mark()
     shell = subprocess.run(["sh", "-c", f"sh -c 'sleep 60; : {other}' & exec \"$@\"", "sh", HASTEN, "launch", "-n", "1", script],
                            env=VARIABLES, timeout=20, stdout=subprocess.DEVNULL)
@@ -274,7 +274,7 @@ def guardian_attacked():
     run = launch("-n", "1", script, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     run.stdout.readline()
     until(lambda: marked(mark), 10)
-    time.sleep(0.1)  # a new guardian starts some ticks after the ranks
+    time.sleep(0.1)  # a new guardian starts some time after the ranks
     for _ in range(2):
         before = guardian_of(run)
         if before:
@@ -368,7 +368,7 @@ def failing_logs():
 
 
 def in_namespaces():
-    """The launcher as process 1 of a container, and with the /proc of another PID namespace."""
+    """The launcher works as process 1 of a container, and with the /proc of a different PID namespace."""
     if subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", "true"], capture_output=True).returncode != 0:
         return print("not tried: needs permission to create a PID namespace")
     script = program('for i in 1 2 3 4 5; do sh -c "sleep 0.1 & exit 0"; done\n'
@@ -447,7 +447,7 @@ def logs():
 
 
 def first_of_three():
-    """If several ranks have ended at once, the launcher reports the first one."""
+    """If several ranks end at the same time, the launcher reports the first one."""
     pids = FOLDER / "pids"
     pids.mkdir()
     script = program(f"echo $$ >{pids}/new_$RANK; mv {pids}/new_$RANK {pids}/rank_$RANK\nsleep 60 & wait\n")

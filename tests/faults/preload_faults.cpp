@@ -1,6 +1,6 @@
-// Lets calls of any program fail: HASTEN_FAULT="CALL KIND FOLDER" in its environment, with this
-// library and watched_calls.cpp in LD_PRELOAD. KIND is kill, io, full, read_only, short or
-// stays_full.
+// Makes calls of any program fail. The program needs HASTEN_FAULT="CALL KIND FOLDER" in its
+// environment, and this library with watched_calls.cpp in LD_PRELOAD. KIND is kill, io, full,
+// read_only, short or stays_full.
 #include <cstdlib>
 #include <sstream>
 #include <string>

@@ -1,4 +1,4 @@
-// Finds the system's call that a program replaces by a function of the same name.
+// Finds the system's function that a program replaces with a function of the same name.
 //
 //   static const auto real = real_call<int (*)(int)>("fsync");
 #pragma once

@@ -1,10 +1,10 @@
-// Checks that everything that a save has written is on the disk when the save returns.
+// Checks that all data of a save is on the disk when the save returns.
 //
 //   synced_saves
 //
-// It watches the calls that write, sync, create and rename, and keeps the files whose bytes, and
-// the folders whose entries, no sync has covered since. A power failure may undo or empty these.
-// When a save has returned, none may be left in its folder.
+// It watches the calls that write, sync, create and rename. It keeps a list of the files with
+// bytes, and of the folders with entries, that have changed since their last sync. A power failure
+// may undo or empty these. When a save has returned, none of them may be left in its folder.
 #undef _FORTIFY_SOURCE  // it would define some of the functions below
 
 #include <fcntl.h>
@@ -37,7 +37,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A file or a folder, by its device and its number.
+// Identifies a file or a folder by its device and its inode number.
 using Inode = std::pair<dev_t, ino_t>;
 
 struct Unsynced {
@@ -46,7 +46,7 @@ struct Unsynced {
 };
 
 Unsynced& unsynced() {
-  static auto* const all = new Unsynced;  // libraries still write while the process ends
+  static auto* const all = new Unsynced;  // libraries still write at exit
   return *all;
 }
 
@@ -75,7 +75,7 @@ void note_entry(const char* path) {
   if (inode) unsynced().folders.insert(*inode);
 }
 
-// Forgets what has been noted of the file or the folder.
+// Removes the file or the folder from the lists.
 void forget(const std::optional<Inode>& inode) {
   const std::lock_guard lock(unsynced().mutex);
   if (!inode) return;
@@ -85,7 +85,7 @@ void forget(const std::optional<Inode>& inode) {
 
 }  // namespace
 
-// The libraries of the process call these.
+// The libraries of the process call these functions instead of the system's.
 #pragma GCC visibility push(default)
 extern "C" {
 
@@ -122,7 +122,7 @@ int open(const char* path, int flags, ...) {
   const int file = real(path, flags, mode);
   const int error = errno;
   if (creates && file >= 0) {
-    forget(inode_of(file));  // A deleted file may have had the number.
+    forget(inode_of(file));  // a deleted file may have had the same inode number
     note_entry(path);
   }
   errno = error;
@@ -163,7 +163,8 @@ namespace {
 
 using namespace hasten;
 
-// Returns what a power failure could undo in the folder and in the folders above it, up to `root`.
+// Returns the changes that a power failure could undo in the folder and in the folders above it, up
+// to `root`.
 std::string unsynced_below(const fs::path& root) {
   const std::lock_guard lock(unsynced().mutex);
   std::string found;

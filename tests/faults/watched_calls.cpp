@@ -38,8 +38,8 @@ bool is_watched(int file) {
   return size > 0 && (name[size] = '\0', is_watched(name));
 }
 
-// Counts the call. True if it is the one to be disturbed, or one after it on a disk that stays
-// full.
+// Counts the call. Returns true if this is the call to disturb, or a later call that needs space on
+// a disk that stays full.
 bool is_due(bool needs_space) {
   const long call = ++watch.calls;
   if (call == watch.fault_at) return true;
@@ -52,7 +52,7 @@ int error_of_fault() {
   return watch.fault == Fault::read_only ? EROFS : ENOSPC;
 }
 
-// Counts the call. True if it must fail; errno is set then.
+// Counts the call. Returns true if it must fail, and sets errno in that case.
 bool fails(bool needs_space) {
   if (!is_due(needs_space)) return false;
   if (watch.fault == Fault::kill) ::kill(::getpid(), SIGKILL);
@@ -62,7 +62,7 @@ bool fails(bool needs_space) {
 
 }  // namespace
 
-// The libraries of the process call these.
+// The libraries of the process call these functions instead of the system's.
 #pragma GCC visibility push(default)
 extern "C" {
 
@@ -122,7 +122,7 @@ int unlink(const char* path) noexcept {
   return real(path);
 }
 
-// The standard library deletes folders with it, relative to an open one.
+// The standard library deletes folders with this call, relative to an open folder.
 int unlinkat(int at, const char* path, int flags) noexcept {
   static const auto real = real_call<int (*)(int, const char*, int)>("unlinkat");
   if ((at == AT_FDCWD ? is_watched(path) : is_watched(at)) && fails(false)) return -1;

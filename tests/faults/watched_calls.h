@@ -1,13 +1,13 @@
-// Counts the calls that change something below a folder, and kills the process in one of them or
-// lets it fail.
+// Counts the calls that change something below a folder. Kills the process at one of them, or makes
+// that call fail.
 //
 //   watch_calls("/tmp/run", 12);                      // the twelfth call from now on kills this process
 //   watch_calls("/tmp/run", 12, Fault::disk_full);    // it fails
 //   watch_calls("/tmp/run");                          // only counts
 //
-// The program that links this file replaces the system's calls that open a file to create it,
-// write, sync, rename, create and delete, also for the libraries that it uses. A process dies
-// before the call takes place; of a write it completes the first half.
+// A program that links this file replaces the system's functions that open a file to create it,
+// write, sync, rename, create and delete. This also affects the libraries that the program uses.
+// The process is killed before the call takes effect, but a write first writes half of its bytes.
 #pragma once
 
 #include <string>
@@ -19,10 +19,10 @@ enum class Fault {
   io_error,     // EIO
   disk_full,    // ENOSPC
   read_only,    // EROFS
-  short_write,  // a write takes half of the bytes and the next one fails with ENOSPC; else ENOSPC
+  short_write,  // a write writes half; the next one fails with ENOSPC, as do other calls
   stays_full,   // ENOSPC, also for each later call that needs space
 };
 
 void watch_calls(const std::string& folder, long fault_at = kNever, Fault fault = Fault::kill);
-// The calls since then.
+// Returns the number of watched calls since watch_calls().
 long watched_calls();

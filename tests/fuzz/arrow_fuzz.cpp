@@ -1,5 +1,6 @@
-// A libFuzzer target for the module that reads Arrow and Parquet, with Arrow's libraries, which are not
-// instrumented: what the module reads outside of a buffer is found, and so are crashes in them.
+// A libFuzzer target for the module that reads Arrow and Parquet with Arrow's libraries. These are
+// not instrumented. The fuzzer still finds crashes in them, and reads of the module outside of a
+// buffer.
 //
 // Each row of each column of an accepted file is read, or refused with a problem.
 #include <cstdint>
@@ -55,7 +56,7 @@ void read_row(const ArrowTable& table, std::size_t index, const ArrowColumn& col
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  // A copy of exactly this size, so that a read behind its end is found.
+  // A copy of exactly this size, so that a read beyond its end is detected.
   const std::vector<char> bytes(data, data + size);
   ArrowFile file;
   hasten_open_arrow({bytes.data(), bytes.size()}, file);

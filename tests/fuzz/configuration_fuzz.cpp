@@ -1,5 +1,5 @@
-// A libFuzzer target for the files of --config_file, YAML and JSON. CMakeLists.txt builds it without
-// LibTorch. The first byte selects the format. What is accepted has keys that are there once.
+// A libFuzzer target for the files of --config_file, in YAML and JSON. CMakeLists.txt builds it
+// without LibTorch. The first byte selects the format. In an accepted file each key occurs once.
 #include <cstdint>
 #include <set>
 #include <string>

@@ -1,9 +1,10 @@
-// A libFuzzer target for the sockets of a job's server: bytes of a client without the token, messages
-// in pieces of any size from a client with the token, and any message of such a client to the server.
-// CMakeLists.txt builds it with OpenSSL and without LibTorch.
+// A libFuzzer target for the sockets of a job's server. It has three parts: bytes of a client
+// without the token, messages in pieces of any size from a client with the token, and any messages
+// of such a client to the server. CMakeLists.txt builds it with OpenSSL and without LibTorch.
 //
-// The first byte selects one of the three. Checks that a Connection returns exactly the framed
-// messages, never authenticates a client without the token, and that the server keeps serving others.
+// The first byte selects the part. The target checks that a Connection returns exactly the framed
+// messages, that it never authenticates a client without the token, and that the server keeps
+// serving other clients.
 #include <openssl/ssl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -35,7 +36,7 @@ void require(bool holds) {
   if (!holds) std::abort();
 }
 
-// Removes and returns the first bytes of the input. The byte before them is their number.
+// Removes and returns the next piece of the input. The byte before the piece is its size.
 std::string_view take_piece(std::string_view& input) {
   const auto size = static_cast<std::uint8_t>(input[0]);
   const std::string_view piece = input.substr(1, size);
@@ -88,7 +89,7 @@ struct FreeTls {
   void operator()(SSL* tls) const { SSL_free(tls); }
 };
 
-// The client knows the token; the input contains its frames.
+// The client knows the token, and the input contains its frames.
 void feed_authenticated(std::string_view input) {
   Ends ends;
   const std::unique_ptr<SSL, FreeTls> tls(SSL_new(context(Side::client).get()));

@@ -1,9 +1,10 @@
-// A libFuzzer target for files of torch.export, up to the module: archive, JSON, operators' arguments,
-// tensors, guards. CMakeLists.txt builds it with LibTorch, whose libraries are not instrumented.
+// A libFuzzer target for files of torch.export, up to the module: the archive, JSON, the operators'
+// arguments, tensors and guards. CMakeLists.txt builds it with LibTorch, whose libraries are not
+// instrumented.
 //
-// The first byte selects what the other ones are, so that the fuzzer need not guess checksums: the
-// whole archive, or the text of a record of the archive in the seeds, or a guard, or a size. A file
-// may only be refused with hasten's own errors.
+// The first byte selects the meaning of the other bytes, so that the fuzzer need not guess
+// checksums. They are the whole archive, the text of one record of a fixed archive, a guard, or a
+// size. A file may only be refused with hasten's own errors.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -27,7 +28,7 @@ namespace {
 const char* const kProgramName = "m/models/model.json";
 const char* const kWeightsName = "m/data/weights/model_weights_config.json";
 
-// An archive with another program or another table of weights.
+// Returns an archive in which `text` replaces the program or the table of weights.
 std::string archive_with(const char* changed, const std::string& text) {
   static const std::map<std::string, std::string> base = {
       {"m/archive_format", "pt2"},
@@ -42,7 +43,7 @@ std::string archive_with(const char* changed, const std::string& text) {
   return archive_of(records);
 }
 
-// Reads everything that a file of these bytes has.
+// Reads everything in a file with these bytes.
 void read_archive(const std::string& bytes) {
   const int file = ::memfd_create("model.pt2", 0);
   if (file < 0 || ::write(file, bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size()))

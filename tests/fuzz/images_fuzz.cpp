@@ -1,8 +1,9 @@
 // A libFuzzer target for the decoders of PNG and JPEG, with their libraries.
 //
 // The first byte selects whether the checksums of PNG chunks are corrected, so that the fuzzer need
-// not guess them. An accepted image must have as many pixels as its sizes say, within the limit; a
-// refused one must say why. The memory is limited.
+// not guess them. The number of pixels of an accepted image must match its sizes and stay within
+// the limit. For a refused image the decoder must report the problem and what it expected. The
+// memory is limited.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -45,7 +46,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size == 0) return 0;
   std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
   if (data[0] % 2 == 0) bytes = with_correct_checksums(std::move(bytes));
-  // An image with the most pixels takes 3 MiB, and the limit allows 16 MiB beyond the file.
+  // The largest allowed image takes 3 MiB, and the limit allows 16 MiB in addition to the file.
   const fuzz::MemoryLimit limit(bytes.size());
   DecodedImage image;
   hasten_decode_image(bytes, kMostPixels, image);

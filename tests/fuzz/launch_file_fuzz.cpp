@@ -1,6 +1,6 @@
-// A libFuzzer target for the files of Accelerate that `hasten config update` rewrites, YAML and JSON.
-// The first byte selects the format. CMakeLists.txt builds it without LibTorch. A text that was
-// rewritten can be rewritten again, and does not change any more.
+// A libFuzzer target for the files of Accelerate that `hasten config update` rewrites, in YAML and
+// JSON. The first byte selects the format. CMakeLists.txt builds it without LibTorch. Rewriting a
+// rewritten text again must succeed and must not change it.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

@@ -1,6 +1,7 @@
-// A libFuzzer target for the files that `hasten plot` reads: event files of TensorBoard, metrics.jsonl,
-// metrics.csv and trainer_state.json. The first byte selects the kind. The checksums of a record are
-// made here for half of the event files, so that the fuzzer need not guess them.
+// A libFuzzer target for the files that `hasten plot` reads: event files of TensorBoard,
+// metrics.jsonl, metrics.csv and trainer_state.json. The first byte selects the kind. For half of
+// the event files the target computes the checksums of a record, so that the fuzzer need not guess
+// them.
 #include <cstdint>
 #include <string>
 

@@ -1,9 +1,9 @@
-// A libFuzzer target for the manifest of a checkpoint. CMakeLists.txt builds it with LibTorch, whose
-// libraries are not instrumented.
+// A libFuzzer target for the manifest of a checkpoint. CMakeLists.txt builds it with LibTorch,
+// whose libraries are not instrumented.
 //
-// The first byte selects whether the text is the file, or JSON that gets the form and the checksum of
-// a manifest, so that the fuzzer need not guess them. The folder has a file beside the manifest. What
-// is accepted describes tensors that are possible.
+// The first byte selects whether the text is the whole file, or JSON to which the target adds the
+// checksum of a manifest, so that the fuzzer need not guess it. The folder has another file next to
+// the manifest. An accepted manifest must describe possible tensors.
 #include <cstdint>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -33,7 +33,7 @@ std::string with_checksum(const std::string& text) {
   try {
     json["manifest_sha256"] = sha256_of_text(json.dump(2) + "\n");
     return json.dump(2) + "\n";
-  } catch (const nlohmann::json::exception&) {  // text that is not UTF-8
+  } catch (const nlohmann::json::exception&) {  // the text is not UTF-8
     return text;
   }
 }
@@ -57,7 +57,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   try {
     verify_checkpoint(folder().path());
   } catch (const DataError&) {
-  } catch (const IoError&) {  // a file name that the system refuses
+  } catch (const IoError&) {  // the system refuses the file name
   }
   return 0;
 }

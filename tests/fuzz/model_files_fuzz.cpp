@@ -1,7 +1,8 @@
 // A libFuzzer target for the JSON files of a model's folder: the configurations of all models,
 // generation_config.json, preprocessor_config.json and the index of the weights. CMakeLists.txt
-// builds it with LibTorch, whose libraries are not instrumented. The first byte selects the file. A
-// configuration that is accepted is written as text that is read as the same configuration.
+// builds it with LibTorch, whose libraries are not instrumented. The first byte selects the file.
+// If a configuration is accepted, it is written as text, and reading the text must give the same
+// configuration.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

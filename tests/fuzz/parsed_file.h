@@ -1,5 +1,5 @@
-// Helpers of the fuzzers of files: a file and a folder in memory for readers that take a path, and a
-// limit of the memory that a reader may use.
+// Helpers for fuzzers of files: a file and a folder in memory for readers that take a path, and a
+// limit for the memory that a reader may use.
 #pragma once
 
 #include <stdlib.h>
@@ -23,7 +23,7 @@ extern "C" std::size_t __sanitizer_get_allocated_size(const volatile void*);
 
 namespace hasten::fuzz {
 
-// A file without a name in a folder; path() leads to it.
+// A file in memory that has no name in a folder. path() returns a path to it.
 class MemoryFile {
  public:
   MemoryFile() : file_(::memfd_create("input", MFD_CLOEXEC)) {
@@ -40,8 +40,8 @@ class MemoryFile {
   int file_;
 };
 
-// A folder in memory, for readers that need a file of a certain name. It is deleted at its end; make
-// it static, as a fuzzer ends by exit().
+// A folder in memory, for readers that need a file with a certain name. The destructor deletes it.
+// Make the object static, because a fuzzer ends with exit().
 class MemoryFolder {
  public:
   MemoryFolder() {
@@ -63,7 +63,8 @@ class MemoryFolder {
   std::filesystem::path path_;
 };
 
-// The bytes that are allocated now, and the most that have been at once.
+// The bytes that are allocated now, and the largest number of bytes that were allocated at the same
+// time.
 inline std::atomic<std::int64_t> allocated = 0, most_allocated = 0;
 
 inline void count_allocation(const volatile void*, std::size_t size) {
@@ -75,8 +76,8 @@ inline void count_release(const volatile void* memory) {
     allocated -= static_cast<std::int64_t>(__sanitizer_get_allocated_size(memory));
 }
 
-// Aborts at its end if the memory allocated since its beginning exceeded the size of the file by
-// more than 16 MiB.
+// The destructor aborts if the memory allocated since the constructor exceeded the size of the file
+// by more than 16 MiB.
 class MemoryLimit {
  public:
   explicit MemoryLimit(std::size_t file_size) : file_size_(static_cast<std::int64_t>(file_size)) {

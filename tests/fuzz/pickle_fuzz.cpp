@@ -1,9 +1,10 @@
 // A libFuzzer target for the pickles of torch.save, in an archive. CMakeLists.txt builds it without
 // LibTorch.
 //
-// The first byte selects what the others are, so that the fuzzer need not guess checksums: the whole
-// archive, or the pickle of an archive with two storages. Every tensor of an accepted file lies in its
-// storage, and reading takes no more memory than the limit of all readers.
+// The first byte selects the meaning of the other bytes, so that the fuzzer need not guess
+// checksums. They are the whole archive, or the pickle of an archive with two storages. Every
+// tensor of an accepted file lies in its storage, and reading takes no more memory than the limit
+// of all readers allows.
 #include <cstdint>
 #include <cstdlib>
 #include <map>

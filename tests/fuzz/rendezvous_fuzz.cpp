@@ -1,8 +1,8 @@
 // A libFuzzer target for messages between machines and processes, and for the options and variables
-// with their addresses. CMakeLists.txt builds it without LibTorch and OpenSSL.
+// that contain their addresses. CMakeLists.txt builds it without LibTorch and OpenSSL.
 //
-// The first byte selects the parser. Checks that errors are hasten's own, that every answer can be
-// sent, and that a wrong message of one client does not affect the others.
+// The first byte selects the parser. The target checks that errors are hasten's own, that every
+// answer can be sent, and that a wrong message of one client does not affect the others.
 #include <cstdint>
 #include <cstdlib>
 #include <iterator>
@@ -29,7 +29,7 @@ void require(bool holds) {
   if (!holds) std::abort();
 }
 
-// Reads the input piece by piece; returns zeros after its end.
+// Reads the input piece by piece. Returns zeros after its end.
 class Input {
  public:
   explicit Input(std::string_view bytes) : rest_(bytes) {}
@@ -83,7 +83,7 @@ void feed_store(Input& input) {
   StoreTable table([&](int connection, const std::string& message) {
     require(open.count(connection) == 1);  // a removed connection gets no answer
     Unpacker fields(message);
-    fields.number();  // the number of the request
+    fields.number();  // the request number
     const std::int64_t kind = fields.number();
     require(kind >= 0 && kind <= 2 && message.size() <= kMaxMessageBytes);
     ++answers;
@@ -107,7 +107,8 @@ void feed_store(Input& input) {
         require(answers < requests);
       }
     }
-    // Every second step answers later, when the keys may have been erased.
+    // In half of the steps the answers stay queued until a later step, when their keys may have
+    // been erased.
     while (what % 2 == 0 && table.has_ready()) table.answer_ready();
     table.tick(now);
     require(answers <= requests);
@@ -115,8 +116,8 @@ void feed_store(Input& input) {
   }
 }
 
-// Converts one line of the input: JSON, or a message of the protocol whose fields the line
-// overrides.
+// Converts one line of the input to a message. The line is JSON, or selects a message of the
+// protocol and overrides some of its fields.
 json agent_message(std::string_view line, int agent, const CoordinatorSettings& settings) {
   if (line.empty()) return {{"kind", "alive"}};
   static const char* const kinds[] = {"join",  "failed", "ended",       "leaving",
@@ -141,8 +142,8 @@ json agent_message(std::string_view line, int agent, const CoordinatorSettings& 
   return message;
 }
 
-// Checks the messages to agents: in a round, the ranks of each machine follow those of the machine
-// before it.
+// Checks the messages to agents. In a round, the ranks of each machine follow the ranks of the
+// machine before it.
 class MessageCheck {
  public:
   explicit MessageCheck(const CoordinatorSettings& settings) : settings_(settings) {}
@@ -158,7 +159,7 @@ class MessageCheck {
     require(attempt >= attempt_);
     if (attempt > attempt_) first_ranks_.clear();
     attempt_ = attempt;
-    // A machine may get the message again, on another connection.
+    // A machine may get the same message again on another connection.
     const auto [entry, is_new] = first_ranks_.try_emplace(machine, first);
     require(entry->second == first && (machine == 0) == (first == 0));
     if (entry != first_ranks_.begin()) require(std::prev(entry)->second < first);
@@ -169,7 +170,7 @@ class MessageCheck {
  private:
   CoordinatorSettings settings_;
   std::int64_t attempt_ = -1;
-  std::map<std::int64_t, std::int64_t> first_ranks_;  // those of the machines in this round
+  std::map<std::int64_t, std::int64_t> first_ranks_;  // first rank of each machine in this round
 };
 
 void feed_coordinator(Input& input) {
@@ -200,7 +201,7 @@ void feed_coordinator(Input& input) {
       json message;
       try {
         message = agent_message(input.line(), agent, settings);
-      } catch (const json::exception&) {  // the server drops a connection that sends no JSON
+      } catch (const json::exception&) {  // the server closes a connection that does not send JSON
         continue;
       }
       try {
@@ -224,7 +225,7 @@ void feed_addresses(std::string_view bytes) {
   } catch (const ConfigError&) {
   }
   try {
-    // Longer inputs need much memory and take no other path through the parser.
+    // Longer inputs need much memory and do not reach more code of the parser.
     for (const std::string& host : expand_slurm_hosts(bytes.substr(0, 100))) require(!host.empty());
   } catch (const ConfigError&) {
   }
@@ -252,7 +253,8 @@ void feed_addresses(std::string_view bytes) {
   }
 }
 
-// Reads lines of a byte, which selects a name, and a value: an environment of launchers' variables.
+// Builds an environment of launchers' variables from lines. The first byte of a line selects a
+// name, and the rest is the value.
 void feed_environment(Input& input) {
   static const char* const names[] = {"RANK",
                                       "WORLD_SIZE",

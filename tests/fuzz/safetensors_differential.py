@@ -1,7 +1,7 @@
 """safetensors_differential.py PROGRAM COUNT SEEDS: mutates safetensors files and compares hasten with Python's package safetensors.
 
-PROGRAM is safetensors_stream. hasten may refuse what the package accepts, for the reasons that docs/formats.md lists, but must not
-accept what it refuses. HASTEN_REFERENCE_PYTHON may name a Python that has the package.
+PROGRAM is safetensors_stream. hasten may refuse a file that the package accepts, for the reasons that docs/formats.md lists. It must not
+accept a file that the package refuses. HASTEN_REFERENCE_PYTHON may name a Python that has the package.
 """
 
 import json
@@ -50,7 +50,7 @@ def mutated_bytes(data):
             data[at:at] = bytes(random.randrange(256) for _ in range(random.choice([1, 1, 4])))
         else:
             data[at:at] = data[at:at + random.choice([1, 8, 40])]
-    if random.random() < 0.5 and len(data) >= 8:  # the length of the header fits again
+    if random.random() < 0.5 and len(data) >= 8:  # corrects the length of the header
         end = bytes(data).rfind(b"}")
         if end >= 8:
             data[:8] = struct.pack("<Q", end - 7)
@@ -112,5 +112,5 @@ for number in range(count):
         print(f"hasten accepts what the package refuses: laxer-{laxer}.safetensors")
 stream.stdin.close()
 print(f"{count} files: both accept {accepted}, both refuse {count - accepted - stricter - laxer}, only hasten refuses {stricter}, only the package refuses {laxer}")
-# A test in which nearly nothing is accepted would compare nothing.
+# The comparison means nothing if nearly every file is refused, so the test then fails.
 sys.exit(1 if laxer or stream.wait() or accepted < count // 100 else 0)

@@ -1,8 +1,8 @@
 // A libFuzzer target for the safetensors header. CMakeLists.txt builds it without LibTorch.
 //
 // The first byte selects whether the length of the header is corrected, so that the fuzzer need not
-// guess it. The tensors of an accepted header must cover the data exactly, and composing and parsing
-// it again must give the same header.
+// guess it. The tensors of an accepted header must cover the data exactly, and composing and
+// parsing it again must give the same header.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

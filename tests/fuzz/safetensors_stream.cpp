@@ -1,6 +1,7 @@
-// Reads files from standard input, each as 8 bytes of its size (little endian) and its bytes, and
-// writes a byte for each: 1 if hasten accepts the header of a safetensors file, 0 if it refuses it.
-// safetensors_differential.py compares the answers with those of Python's package.
+// Reads files from standard input. For each file the input has 8 bytes with its size (little
+// endian), and then its bytes. The program writes one byte for each file: 1 if hasten accepts the
+// header of a safetensors file, and 0 if it refuses it. safetensors_differential.py compares these
+// answers with the answers of Python's package.
 #include <cstdint>
 #include <cstdio>
 #include <string>

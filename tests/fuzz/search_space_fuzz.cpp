@@ -1,5 +1,5 @@
-// A libFuzzer target for the files of `hasten search --space`, YAML and JSON. CMakeLists.txt builds it
-// without LibTorch. What is accepted has parameters.
+// A libFuzzer target for the files of `hasten search --space`, in YAML and JSON. CMakeLists.txt
+// builds it without LibTorch. An accepted file must have parameters.
 #include <cstdint>
 #include <cstdlib>
 

@@ -1,5 +1,5 @@
-// A libFuzzer target for tables of texts: TSV, CSV, JSON lines, plain lines, and words with tags. The
-// first byte selects the format. Every row of an accepted table has a text in each column.
+// A libFuzzer target for tables of texts: TSV, CSV, JSON lines, plain lines, and words with tags.
+// The first byte selects the format. Every row of an accepted table has a text in each column.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -10,7 +10,8 @@
 #include "hasten/data/text_reader.h"
 #include "parsed_file.h"
 
-// The names of the files are never those of Arrow data, whose readers are not a part of this program.
+// The names of the files are never names of Arrow data, whose readers are not a part of this
+// program.
 namespace hasten::detail {
 TextTable read_arrow_texts(const std::filesystem::path&, const TextOptions&) { std::abort(); }
 TaggedWords read_arrow_words(const std::filesystem::path&, const TaggedWordsOptions&) {

@@ -1,6 +1,6 @@
 // A libFuzzer target for the files of a tokenizer: tokenizer.json and vocab.txt. CMakeLists.txt
-// builds it without LibTorch. The first byte selects the file; a tokenizer that is accepted encodes
-// and decodes a text.
+// builds it without LibTorch. The first byte selects the file. An accepted tokenizer must encode
+// and decode a text.
 #include <cstdint>
 #include <string>
 

@@ -1,6 +1,6 @@
-// A libFuzzer target for tokenizer.json of every kind of tokenizer, and for the texts that it encodes.
-// The input is a text, a byte 0, and the file. A file that is accepted encodes the text, which need
-// not be UTF-8, with and without offsets, and decodes what comes out.
+// A libFuzzer target for tokenizer.json of every kind of tokenizer, and for the texts that it
+// encodes. The input is a text, a byte 0, and the file. An accepted tokenizer encodes the text,
+// which need not be UTF-8, with and without offsets, and decodes the result.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -15,7 +15,7 @@ namespace {
 using namespace hasten;
 using namespace hasten::tokenizers;
 
-// Builds Unicode's tables, which do not depend on the file, once.
+// Builds Unicode's tables once, because they do not depend on the file.
 void build_tables() {
   Unicode::get();
   TextProperties::get();
@@ -43,7 +43,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (zero == std::string_view::npos) return 0;
   static const fuzz::MemoryFile file;
   file.write(input.substr(zero + 1));
-  // A file may name 64 parts. The largest, BertNormalizer and regular expressions, take 3 MB each.
+  // A file may have 64 parts. The largest parts, BertNormalizer and regular expressions, take 3 MB
+  // each.
   const fuzz::MemoryLimit limit(size + (std::size_t{200} << 20));
   try {
     use(read_pipeline(file.path()), input.substr(0, zero));

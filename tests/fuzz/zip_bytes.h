@@ -1,4 +1,4 @@
-// Writes archives for fuzzers, with checksums that they need not guess.
+// Writes archives with correct checksums, so that a fuzzer need not guess them.
 //
 //   std::string bytes = archive_of({{"m/byteorder", "little"}});
 #pragma once
@@ -11,7 +11,7 @@
 
 namespace hasten {
 
-// Returns the lowest `size` bytes of the value, the lowest first.
+// Returns the lowest `size` bytes of the value in little-endian order.
 inline std::string zip_number(std::uint64_t value, int size) {
   std::string text;
   for (int i = 0; i < size; ++i) text += static_cast<char>(i < 8 ? value >> (8 * i) & 0xFF : 0);

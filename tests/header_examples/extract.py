@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes every C++ example in a comment of a public header as a function, so that the tests compile it.
+"""Turns every C++ example in the comments of the public headers into a function, so that the tests compile it.
 
     extract.py INCLUDE CONTEXTS OUT     the folder that contains hasten/, the folder of contexts, and the program to write
 
-An example is a run of comment lines that are indented by three or more spaces. CONTEXTS/any.h declares the variables that examples use but do not
-declare, and CONTEXTS/FOLDER.h those of the headers of one folder. A line that begins with `$ ` belongs to a shell example. Ends with 1 if a header
-has no example. Headers in a folder `detail` need none: they are parts of other headers, which users include.
+An example is a series of comment lines that are indented by three or more spaces. CONTEXTS/any.h declares the variables that examples use but do not
+declare, and CONTEXTS/FOLDER.h declares the variables for the headers of one folder. A line that begins with `$ ` belongs to a shell example. The exit
+code is 1 if a header has no example. Headers in a folder `detail` need no example, because they are parts of other headers, which users include.
 """
 import pathlib
 import re
@@ -17,7 +17,7 @@ OUTSIDE = re.compile(r"^(template\b|struct\b|enum\b|void \w+\(.*\{$|#include\b)"
 
 
 def examples(text):
-    """Returns the lines of each C++ example with their numbers."""
+    """Returns the lines of each C++ example with their line numbers."""
     found, block = [], []
     for number, line in enumerate([*text.splitlines(), ""], 1):
         comment = LINE.match(line)
@@ -35,7 +35,7 @@ def examples(text):
 
 
 def parts(lines):
-    """Splits an example into the lines of declarations, which belong outside a function, and the rest."""
+    """Splits an example into the declarations, which belong outside a function, and the other lines."""
     outside, inside, depth, is_outside, after_template = [], [], 0, False, False
     for number, line in lines:
         if depth == 0:
@@ -54,7 +54,7 @@ def functions(header, folder, text):
     out = [f"namespace examples_of_{name} {{", f'#line 1 "{header}"']
     for count, lines in enumerate(examples(text), 1):
         outside, inside = parts(lines)
-        if any(line.startswith("template <>") for line in outside):  # it specializes a template of hasten
+        if any(line.startswith("template <>") for line in outside):  # the example specializes a template of hasten
             out[0:0] = outside
         else:
             out += outside

@@ -32,8 +32,8 @@ inline std::vector<DigitFile> read_digits(const std::filesystem::path& file, std
   return out;
 }
 
-// Writes rows `from` to `to` as images and a table with their names and labels, and returns the
-// table.
+// Writes rows `from` to `to` as images, and writes a table with their file names and labels.
+// Returns the table's path.
 inline std::string write_digit_table(const std::vector<DigitFile>& digits, std::size_t from,
                                      std::size_t to, const std::filesystem::path& folder) {
   std::filesystem::create_directories(folder);

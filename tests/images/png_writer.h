@@ -1,4 +1,4 @@
-// Writes PNG files, also wrong ones: the pixels are stored without compression, and every part of
+// Writes valid and invalid PNG files. The pixels are stored without compression, and every part of
 // the file can be changed.
 #pragma once
 
@@ -21,7 +21,7 @@ inline std::string chunk(const std::string& type, const std::string& data) {
          big_endian(crc32(type + data));
 }
 
-// A zlib stream of stored blocks.
+// Returns a zlib stream of stored blocks.
 inline std::string stored(std::string_view data) {
   std::string out = "\x78\x01";
   std::uint32_t a = 1, b = 0;
@@ -44,8 +44,8 @@ inline std::string stored(std::string_view data) {
   return out + big_endian(b << 16 | a);
 }
 
-// A zlib stream of 1 + 258 * `repeats` zero bytes in about repeats * 13 / 8 bytes: one literal and
-// copies of the byte before, in a block with deflate's fixed codes.
+// Returns a zlib stream of 1 + 258 * `repeats` zero bytes in about repeats * 13 / 8 bytes. It is
+// one literal followed by copies of the previous byte, in a block with deflate's fixed codes.
 inline std::string compressed_zeros(std::uint32_t repeats) {
   std::string bits =
       "110"
@@ -60,11 +60,11 @@ inline std::string compressed_zeros(std::uint32_t repeats) {
 
 struct PngOptions {
   std::uint32_t height = 1, width = 1;
-  std::uint8_t bits = 8, color_type = 0;  // 0: gray, 2: red, green and blue
-  std::string before_pixels;              // further chunks
+  std::uint8_t bits = 8, color_type = 0;  // 0 means gray, 2 means red, green and blue
+  std::string before_pixels;              // chunks between the header and the pixels
 };
 
-// `pixels` are the rows without the bytes of their filters.
+// Returns a PNG file. `pixels` has the rows without the filter byte of each row.
 inline std::string png(std::string_view pixels, const PngOptions& options) {
   std::string rows;
   const std::size_t row = options.height > 0 ? pixels.size() / options.height : 0;

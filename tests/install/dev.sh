@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks what ./dev installs and fetches for each command, with stand-ins for the programs that it calls. A command gets only what it
-# needs. What only some tests need may be missing, except with CI=1.
+# Checks what ./dev installs and fetches for each command. Scripts replace the programs that it calls. A command may fetch only what it needs.
+# Dependencies of only some tests may be missing, except with CI=1.
 set -euo pipefail
 source=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
@@ -11,7 +11,8 @@ cd "$work"
 fail() { echo "dev: $*"; cat out; exit 1; }
 
 stand_in() { cat >"bin/$1"; chmod +x "bin/$1"; }
-# The file `installed` lists the installed packages, `unknown` those that apt does not have, and `broken` those that do not install.
+# The file `installed` lists the installed packages, `unknown` lists packages that apt does not have, and `broken` lists packages whose installation
+# fails.
 stand_in dpkg-query <<'E2'
 #!/bin/sh
 for package; do if grep -qx -- "$package" "$WORK/installed"; then printf installed; fi; done
@@ -29,7 +30,7 @@ stand_in apt-get <<'E2'
 for package; do if grep -qx -- "$package" "$WORK/broken"; then exit 100; fi; done
 for package; do case $package in install | -*) ;; *) echo "$package" | tee -a "$WORK/installed" >>"$WORK/requested" ;; esac; done
 E2
-# Stands in for pip, which fetches wheels; other calls run Python.
+# Replaces pip, which fetches wheels. Other calls run the real Python.
 stand_in python3 <<'E2'
 #!/bin/sh
 [ "$1" = -m ] || exec /usr/bin/env -i /usr/bin/python3 "$@"
@@ -72,7 +73,7 @@ case "$*" in
 esac
 E2
 
-# fresh [LABEL ...]: resets to a machine without any package. The chosen tests will have these labels.
+# fresh [LABEL ...]: resets the machine to a state without any packages. The selected tests will have these labels.
 fresh() {
   rm -rf project/build cache
   for file in installed unknown broken requested calls; do : >$file; done
@@ -107,12 +108,13 @@ fresh fuzz page tpu minilm arrow launchers portability unit
 dev test || fail "test failed"
 expect_requests "$(echo "$(packages_of build test fuzz page tpu launchers portability) libtorch-2.11.0 minilm-0.1.0 pyarrow-26.0.1 tpu-engine-0.2.0" | sorted)" "./dev test"
 
-# With LibTorch 2.15 there are no TPU tests, so their packages are not fetched.
+# LibTorch 2.15 has no TPU tests, so their packages are not fetched.
 fresh unit
 dev --libtorch 2.15.0 test -L unit || fail "test failed"
 expect_requests "$(echo "$(packages_of build test) libtorch-2.15.0" | sorted)" "./dev --libtorch 2.15.0 test"
 
-# Second alternatives, packages that do not exist or do not install, missing wheels: the rest is installed, and the end lists what is missing.
+# Tests second alternatives, packages that do not exist or cannot be installed, and missing wheels. The other packages are installed, and the end of
+# the output lists what is missing.
 fresh page launchers minilm
 printf '%s\n' chromium-headless-shell mpich >unknown
 echo slurm-wlm >broken
@@ -124,12 +126,12 @@ environment=(CI=1)
 dev test && fail "CI=1 is not strict"
 environment=()
 
-# Failed tests fail the command.
+# If tests fail, the command fails.
 fresh unit
 echo 8 >ctest_exit
 dev test && fail "a failed test is ignored"
 
-# Building cannot do without its packages.
+# A build fails without its packages.
 fresh
 echo g++ >unknown
 dev build && fail "a missing compiler is not an error"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Packs the build tree $1 for a machine with a GPU. The launchers use the torch of the Python that PYTHON names; $2 is a LibTorch folder,
-# which stands in for that of a Python.
+# Packs the build tree $1 for a machine with a GPU. The launchers use the torch of the Python that PYTHON names. $2 is a LibTorch folder that replaces
+# the torch of that Python.
 set -euo pipefail
 build=$1 torch=$2 root=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
@@ -12,7 +12,7 @@ grep -q 'expected a new folder' "$work/log" || fail "$(cat "$work/log")"
 "$root/tools/gpu_pack.sh" "$build" "$work/other" no_such_program 2>"$work/log" && fail "a missing program was packed"
 if compgen -G "$work/other*" >/dev/null; then fail "a failed run left something behind"; fi
 
-# A Python that has torch in a folder of this test.
+# A Python whose torch is in a folder of this test.
 mkdir "$work/site"
 ln -s "$torch" "$work/site/torch"
 PYTHONPATH=$work/site "$work/kit/hasten" --version >/dev/null || fail "the launcher does not run hasten"

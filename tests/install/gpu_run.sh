@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs every part of the kit for a GPU with the CPU in the GPU's place, so that a mistake in it does not cost time on a GPU. $1 is the build
-# tree, and $2 a LibTorch folder, which stands in for that of a Python.
+# Runs every part of the kit for a GPU on the CPU, so that a mistake in the kit does not waste time on a GPU. $1 is the build tree, and $2 is a
+# LibTorch folder that replaces the torch of a Python.
 set -euo pipefail
 build=$1 torch=$2 root=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
@@ -10,7 +10,7 @@ fail() { echo "$*"; exit 1; }
   example_{01_accelerated,04_notebook_launcher,05_distributed} 2>"$work/log" || fail "$(cat "$work/log")"
 mkdir "$work/site"
 ln -s "$torch" "$work/site/torch"
-# Nothing of the source tree is used.
+# The kit must work without the source tree.
 cd "$work"
 export PYTHONPATH=$work/site OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 kit/run --list >log || fail "$(cat log)"
@@ -26,10 +26,10 @@ for part in tests ranks memory waits calibrate speed graphs faults; do
 done
 grep -q 'kShares' results/summary.md || fail "the summary has no row for the time model"
 
-# Only what depends on this machine's Python may be skipped.
+# Only cases that depend on this machine's Python may be skipped.
 grep '"status": "skipped"' results/results.jsonl | grep -v '"part": "speed".*hugging face' && fail "a case was skipped"
 
-# The waits of a trace with CUDA's calls are counted, and a trace without kernels is refused.
+# The waits in a trace with CUDA calls are counted, and a trace without kernels is refused.
 PYTHONPATH=kit/gpu python3 - <<'END' || fail "the waits of a trace are counted wrongly"
 from cases import Failed
 from part_waits import waits_of
@@ -47,7 +47,7 @@ for cuda, events in ((True, [operator]), (False, [launch])):
         pass
 END
 
-# A record that is not as described is refused, and the results of a run that is interrupted stay.
+# A record that does not match its description is refused. The results of an interrupted run are kept.
 sed 's/"status": "ok"/"status": "good"/' results/results.jsonl >bad.jsonl
 python3 kit/gpu/records.py --check bad.jsonl >log && fail "a wrong status was accepted"
 kit/run memory --device cpu --output interrupted >log 2>&1 &

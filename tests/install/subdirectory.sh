@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# subdirectory.sh LIBTORCH: a project that uses add_subdirectory(hasten) configures, without hasten's tests, examples and benchmarks, and
-# keeps its own build type.
+# subdirectory.sh LIBTORCH: checks that a project with add_subdirectory(hasten) can be configured, excludes hasten's tests, examples and benchmarks,
+# and keeps its own build type.
 set -euo pipefail
 libtorch=$1 source=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# without_doctest.sh LIBTORCH: without doctest, a plain `cmake -S .` configures, builds no tests and prints why. With -DHASTEN_TESTS=ON it
-# fails and names what to install.
+# without_doctest.sh LIBTORCH: without doctest, a plain `cmake -S .` succeeds, builds no tests and prints the reason. With -DHASTEN_TESTS=ON it fails
+# and names the package to install.
 set -euo pipefail
 libtorch=$1 source=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)

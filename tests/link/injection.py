@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""hasten anatomy and hasten estimate watch a program however it is started and linked, and no program that they do not start.
+"""Checks that hasten anatomy and hasten estimate observe a program however it is started and linked, and only programs that they start.
 
     injection.py HASTEN PROGRAM LOADER PLUGIN.so        the last two are load.cpp and plugin.cpp
 """
@@ -36,7 +36,7 @@ def main():
     requests = {"HASTEN_DRY_RUN": "cpu", "HASTEN_OBSERVE_OUTPUT": "text", "HASTEN_OBSERVE_STEPS": "1"}
     check("not by the variables alone", [LOADER, PLUGIN], ["dry: 0", "steps: 2"], ["Predicted", "Measured"], **requests)
 
-    with tempfile.NamedTemporaryFile(suffix=".so") as other:  # the dynamic linker says that it cannot preload it
+    with tempfile.NamedTemporaryFile(suffix=".so") as other:  # the dynamic linker prints that it cannot preload this file
         preloaded = check("other libraries stay preloaded", [HASTEN, "anatomy", "sh", "-c", "echo $LD_PRELOAD"], LD_PRELOAD=other.name).strip()
         if not preloaded.endswith("libhasten_preload.so:" + other.name):
             failures.append(preloaded)

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Linking hasten changes nothing: a program that is linked to hasten, and calls nothing of it, behaves as without.
+"""Checks that linking hasten changes nothing: a program that links hasten without calling it behaves like a program without hasten.
 
     linking.py PROGRAM-WITH-HASTEN PROGRAM-WITHOUT LIBHASTEN.so LIBHASTEN_CORE.so
 
-Both programs are state.cpp, which prints the state of its process and of LibTorch. Every variable HASTEN_* that the sources name is set. The
-libraries import no function that calls or sets handlers for the end of the process; tests/docs/check_effects.py reads the sources for the rest.
+Both programs are state.cpp, which prints the state of its process and of LibTorch. The test sets every variable HASTEN_* that the sources name.
+It also checks that the libraries import no function of NEVER_IMPORTED, for example functions that end the process or set handlers for its end.
+tests/docs/check_effects.py finds other effects in the sources.
 """
 import os
 import re
@@ -15,13 +16,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 VALUES = {"HASTEN_DRY_RUN": "cuda:v100-16gb", "HASTEN_OBSERVE_OUTPUT": "text", "HASTEN_OBSERVE_STEPS": "1", "HASTEN_DRY_TPU_TOPOLOGY": "v5e:2x2"}
 LOADED = "hasten is loaded\n"
-EXIT_CODE = 3  # that of state.cpp
+EXIT_CODE = 3  # the exit code of state.cpp
 NEVER_IMPORTED = {"exit", "quick_exit", "atexit", "at_quick_exit", "on_exit", "unsetenv", "putenv", "clearenv", "setlocale",
                   "_ZSt13set_terminatePFvvE", "_ZSt14set_unexpectedPFvvE"}
 
 
 def names_of_variables():
-    """The variables that the sources name; options have further ones, which only commands read."""
+    """Returns the variables that the sources name. Options have more variables, which only commands read."""
     sources = (path for folder in ("src", "include", "cli") for path in (ROOT / folder).rglob("*") if path.suffix in (".h", ".cpp"))
     return sorted({name for path in sources for name in re.findall(r'"(HASTEN_[A-Z0-9_]+)"', path.read_text(encoding="utf-8"))})
 

@@ -1,4 +1,5 @@
-// Loads the library of its first argument, which links hasten, and calls its function.
+// Loads the library that its first argument names, and calls a function in it. The library links
+// hasten.
 #include <dlfcn.h>
 
 #include <cstdio>

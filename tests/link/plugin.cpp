@@ -1,4 +1,4 @@
-// A library that links hasten and trains. A program loads it while it runs.
+// A library that links hasten and trains a model. A program loads it at run time.
 #include <torch/torch.h>
 
 #include <cstdio>

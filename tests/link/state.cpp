@@ -1,5 +1,5 @@
 // Prints the state of the process and of LibTorch that a library could change when it is loaded.
-// linking.py compares it with and without hasten: this program calls nothing of hasten.
+// This program does not call hasten. linking.py compares the output with and without hasten linked.
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -29,7 +29,7 @@ extern char** environ;
 
 namespace {
 
-// Returns the name of the function or object at an address, as far as its library exports it.
+// Returns the name of the function or object at an address if its library exports it.
 std::string name_at(const void* address) {
   if (address == nullptr) return "null";
   Dl_info info{};
@@ -92,7 +92,7 @@ void print_dispatch() {
     std::cout << "fallback of " << toString(key) << ": "
               << dispatcher.hasBackendFallbackForDispatchKey(key) << '\n';
   }
-  // hasten's operators have a namespace of their own.
+  // hasten's operators are in a separate namespace, so this counts only the other operators.
   std::size_t others = 0;
   for (const c10::OperatorName& each : dispatcher.getAllOpNames())
     others += each.name.compare(0, 8, "hasten::") != 0;

@@ -1,5 +1,5 @@
-// A library that stands in for LibTorch's CUDA library, to be loaded while a test runs. It says
-// that there are three GPUs, and counts how often it is asked.
+// A library that replaces LibTorch's CUDA library and is loaded while a test runs. It reports three
+// GPUs, and counts the queries for their number.
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 

@@ -1,4 +1,4 @@
-// A library that stands in for NVIDIA's driver, with two GPUs.
+// A library that replaces NVIDIA's driver. It has two GPUs.
 namespace {
 bool is_initialized = false;
 constexpr int kSuccess = 0, kNotInitialized = 3;  // values of CUresult

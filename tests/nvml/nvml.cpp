@@ -1,5 +1,5 @@
-// A stand-in for the functions of NVML that hasten calls. It has one GPU with the memory use of the
-// documentation's V100 after loading a model, and a driver that keeps 300 MiB for itself.
+// Replaces the functions of NVML that hasten calls. It has one GPU, whose memory use is the one
+// that the documentation shows for a V100 after loading a model. The driver reserves 300 MiB.
 struct Memory {
   unsigned long long total, free, used;
 };

@@ -1,4 +1,4 @@
-// The memory of a training step of each exported architecture is predicted to the byte.
+// The predicted memory of a training step of each exported architecture is exact to the byte.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -16,7 +16,7 @@ TEST_CASE("exported: the memory of each architecture's step is predicted to the 
     CAPTURE(name);
     EstimateOptions options{.model = (kArchitectures / (name + ".pt2")).string(), .length = 8};
     options.arguments.per_device_train_batch_size = 3;
-    options.arguments.max_grad_norm = 1e-3;  // clipping depends on the norm; here it always clips
+    options.arguments.max_grad_norm = 1e-3;  // so small that every step clips
     const anatomy::Memory predicted = estimate(options).memory;
     options.dry = false;
     check_same_memory(predicted, estimate(options).memory);

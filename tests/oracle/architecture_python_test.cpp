@@ -1,4 +1,4 @@
-// Python loads what hasten has trained of each exported architecture, and computes the same.
+// Python loads each exported architecture that hasten has trained, and computes the same outputs.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::uint64_t kSeed = 7;
 
-// Trains two steps, and saves the program, the weights and the outputs of both modes.
+// Trains for two steps, and saves the program, the weights and the outputs of both modes.
 void train_and_save(const std::string& name, const std::filesystem::path& folder) {
   const TensorDict data = load_safetensors(kArchitectures / (name + ".safetensors"));
   const auto model = load_exported(kArchitectures / (name + ".pt2"));

@@ -1,10 +1,11 @@
-// Two processes train each exported architecture like one.
+// Two processes train each exported architecture like one process.
 //
-// A step has two micro-batches: those of the two processes, or those that one process accumulates.
-// Both sum the same two gradients, each divided by two, so the weights are equal to the last bit,
-// with dropout and batch norm in training. One batch of all rows is another computation: dropout
-// draws other numbers and batch norm has other statistics, so it is compared without both, and
-// within the rounding of sums in another order.
+// A step has two micro-batches. Each of the two processes computes one, or one process accumulates
+// both. Both runs sum the same two gradients, each divided by two. The weights are therefore equal
+// to the last bit, including dropout and batch norm in training. One batch with all rows is a
+// different computation, because dropout draws different numbers and batch norm has different
+// statistics. It is therefore compared in evaluation mode, and within the rounding of sums in a
+// different order.
 #include <ATen/Parallel.h>
 #include <doctest/doctest.h>
 #include <torch/torch.h>
@@ -38,7 +39,7 @@ std::shared_ptr<ExportedModule> model_of(const std::string& name) {
   return load_exported(kArchitectures / (name + ".pt2"));
 }
 
-// Some models have parameters without gradients.
+// find_unused_parameters is on because some models have parameters without gradients.
 AcceleratorOptions options_for(std::int64_t parts) {
   return {
       .gradient_accumulation_steps = parts, .cpu = true, .ddp = {.find_unused_parameters = true}};
@@ -73,7 +74,7 @@ TensorDict train(const std::string& name, const TensorDict& data) {
   return parameters_of(*net, /*gradients=*/false);
 }
 
-// Returns the gradients of the micro-batch of this process, reduced over the processes.
+// Returns the gradients of this process's micro-batch, reduced over the processes.
 TensorDict reduced_gradients(const std::string& name, const TensorDict& data) {
   Accelerator accelerator(options_for(1));
   const auto net = model_of(name);
@@ -96,7 +97,7 @@ TensorDict gradients_of_all_rows(const std::string& name, const TensorDict& data
   return parameters_of(*net, /*gradients=*/true);
 }
 
-// The largest difference of a gradient, relative to the largest gradient.
+// Returns the largest difference of a gradient, relative to the largest gradient.
 double difference_of(const TensorDict& gradients, const TensorDict& expected) {
   double difference = 0, largest = 0;
   for (const auto& [name, gradient] : expected) {

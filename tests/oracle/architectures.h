@@ -12,7 +12,7 @@ namespace hasten::oracle {
 
 inline const std::filesystem::path kArchitectures = HASTEN_TEST_DATA "/oracle/data/architectures";
 
-// Name: model, dynamic sizes, remarks.
+// Returns the model, the dynamic sizes and remarks of each architecture, by its name.
 inline const nlohmann::json& architectures() {
   static const auto entries =
       nlohmann::json::parse(std::ifstream(kArchitectures / "architectures.json"));

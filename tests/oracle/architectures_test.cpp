@@ -1,4 +1,4 @@
-// Compares exported models of many architectures with what eager PyTorch computed
+// Compares exported models of many architectures with the results of eager PyTorch
 // (tests/oracle/generate_architectures.py).
 #include <doctest/doctest.h>
 #include <torch/torch.h>
@@ -18,16 +18,17 @@ namespace {
 
 constexpr std::uint64_t kSeed = 7;
 
-// The sum and the norm of a tensor.
+// Returns the sum and the norm of a tensor.
 at::Tensor digest(const at::Tensor& tensor) {
   const at::Tensor value = tensor.detach().to(at::kDouble);
   return torch::stack({value.sum(), value.norm()});
 }
 
-// Rounding grows from step to step, and other processors round differently.
+// The tolerance is larger after the first step: rounding errors grow from step to step, and other
+// processors round differently.
 double tolerance_after(std::int64_t step) { return step == 0 ? 2e-6 : 1e-3; }
 
-// The largest difference of a gradient, relative to the largest gradient of the model.
+// Returns the largest difference of a gradient, relative to the largest gradient of the model.
 double gradient_difference(const ExportedModule& model, const TensorDict& expected) {
   double difference = 0, largest = 0;
   std::size_t compared = 0;
@@ -44,7 +45,7 @@ double gradient_difference(const ExportedModule& model, const TensorDict& expect
   return largest > 0 ? difference / largest : difference;
 }
 
-// Trains like the generator. Returns whether every number was equal.
+// Trains as the generator does. Returns whether every number was equal.
 bool train_and_compare(ExportedModule& model, const TensorDict& expected, double tolerance) {
   torch::optim::SGD optimizer(model.parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
   torch::manual_seed(kSeed);
@@ -87,12 +88,12 @@ TEST_CASE("exported: each architecture trains for 20 steps as in eager PyTorch")
     const double tolerance = entry.value("gradient_tolerance", 2e-5);
     if (!train_and_compare(*model, expected, tolerance)) rounded.push_back(name);
     const torch::NoGradGuard no_grad;
-    if (entry.contains("evaluation")) continue;  // the reason why it differs
+    if (entry.contains("evaluation")) continue;  // the entry says why the evaluation differs
     model->eval();
     check_near("eval logits", logits_of(model->forward(part(expected, "input.0."))),
                expected.at("eval_logits"), 5e-2);
   }
-  // On the processor of the recording, the models that are not equal to the last bit.
+  // On the processor that recorded the data, these models are not equal to the last bit.
   MESSAGE("not equal to the last bit: " << (rounded.empty() ? "none" : join(rounded, ", ")));
 }
 

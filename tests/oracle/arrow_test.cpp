@@ -1,5 +1,5 @@
-// Arrow and Parquet data have the rows that the datasets library reads from them, and damaged files
-// are errors that name them. generate_arrow.py has written the data.
+// Arrow and Parquet data give the rows that the datasets library reads from them. Damaged files
+// cause errors that name the file. generate_arrow.py wrote the data.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -30,7 +30,8 @@ namespace {
 
 const fs::path kFolder = fs::path(HASTEN_TEST_DATA) / "oracle/data/arrow";
 
-// Without the pyarrow wheel hasten cannot read Arrow files; then the error says how to get it.
+// Returns whether hasten can read Arrow files. It cannot without the pyarrow wheel, and then the
+// error says how to get the wheel.
 bool can_read() {
   try {
     (void)load_arrow_dataset(kFolder / "big.arrow", {.columns = {"x"}});
@@ -67,7 +68,7 @@ std::string error_for(const std::string& name, const ArrowOptions& options = {})
   return error_of([&] { (void)rows_of_dataset(load_arrow_dataset(kFolder / name, options)); });
 }
 
-// Reads every row of a file in every way.
+// Reads every row of a file in every way. Returns the error, if any.
 std::string read_all(const fs::path& file) {
   return error_of([&] {
     const ArrowDataset dataset = load_arrow_dataset(file);
@@ -138,7 +139,7 @@ TEST_CASE("arrow: texts and classes become a table") {
   CHECK(table.column("tags")[2] == "[\"O\", \"B\"]");
   CHECK(table.column("ok")[1] == "false");
   CHECK(table.column("pairs")[2] == "[[2, 0], [2, 1]]");
-  // The classes keep their numbers, which are not those of sorted names.
+  // The classes keep their numbers, which differ from the order of the sorted names.
   CHECK(table.classes("label").ids == std::vector<std::int64_t>{0, 1, 2, 0, 1, 2, 0});
   CHECK(read_text_table(kFolder / "unlabelled.parquet").column("label") ==
         Names{"ant", "zebra", "", "ant"});
@@ -159,7 +160,7 @@ TEST_CASE("arrow: a null and a NaN become an empty text, as a null of JSON lines
   CHECK(table.column("score") == Names{"0.5", "", ""});
   CHECK(table.column("odd") == Names{"inf", "1.0", "2.0"});
   CHECK(table.column("lists") == Names{"[\"a\"]", "", "[\"b\", \"c\"]"});
-  // A tensor has no place for them.
+  // A tensor cannot hold nulls.
   CHECK(contains(error_for("missing.parquet", {.columns = {"score"}}),
                  "missing.parquet, row 2, column \"score\": got a null"));
 }
@@ -229,21 +230,23 @@ TEST_CASE("arrow: the columns that set_format has chosen are those of the rows")
   CHECK(load_arrow_dataset(folder.path()).columns() == Names{"label"});
   state["_format_columns"] = 3;
   write_file_atomically(folder.path() / "state.json", state.dump());
-  CHECK(contains(error_of([&] { (void)load_arrow_dataset(folder.path()); }), "not a list of texts"));
+  CHECK(
+      contains(error_of([&] { (void)load_arrow_dataset(folder.path()); }), "not a list of texts"));
 }
 
-// Stands for a file of gigabytes, whose rows are not read: ./dev bench arrow measures one of 10 GB.
+// Represents a file of several gigabytes, whose rows are not read when it is opened. ./dev bench
+// arrow measures a file of 10 GB.
 TEST_CASE("arrow: a file of 2,500 batches opens at once, and its rows are found") {
   if (!can_read()) return;
   const std::string whole = read_file(kFolder / "splits/test/data-00000-of-00001.arrow");
-  std::uint32_t schema_bytes = 0;  // a message is a mark, a length, and as many bytes
+  std::uint32_t schema_bytes = 0;  // a message is a mark, a length, and that number of bytes
   std::memcpy(&schema_bytes, whole.data() + 4, sizeof schema_bytes);
   const std::size_t batch = 8 + schema_bytes, end = whole.size() - 8;
   std::string many = whole.substr(0, batch);
   for (int i = 0; i < 2500; ++i) many += whole.substr(batch, end - batch);
   const TemporaryDirectory folder;
   write_file_atomically(folder.path() / "many.arrow", many + whole.substr(end));
-  const std::clock_t start = std::clock();  // computing time, on a machine that may be busy
+  const std::clock_t start = std::clock();  // processor time, because the machine may be busy
   const ArrowDataset rows = load_arrow_dataset(folder.path() / "many.arrow");
   const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   CHECK(seconds < 0.5 * kSlowdown);
@@ -270,8 +273,8 @@ TEST_CASE("arrow: a file that ends too early is an error that names it") {
   }
 }
 
-// Each changed byte gives rows or an error, and never another exception, an endless loop or a read
-// outside of the file, which the fuzz test finds with AddressSanitizer.
+// Each changed byte leads to rows or to an error. It must not lead to a different exception, an
+// endless loop or a read outside of the file. The fuzz test finds such reads with AddressSanitizer.
 TEST_CASE("arrow: damaged files are errors, or other values") {
   if (!can_read()) return;
   const TemporaryDirectory folder;

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Loads the architectures that hasten has trained and saved, and compares their outputs with those of hasten.
+"""Loads the architectures that hasten has trained and saved, and compares their outputs with hasten's outputs.
 
     python check_architectures.py FOLDER
 
-FOLDER has a folder for each architecture: trained.pt2, model.safetensors, and outputs.safetensors with `input.NAME`, `logits` in
-training mode after torch.manual_seed(7), and `eval_logits`. The program of torch.export computes the first. The model of
-transformers with the weights computes the second, if transformers is there. Writes results.json: the largest difference of each.
+FOLDER has a folder for each architecture with trained.pt2, model.safetensors and outputs.safetensors. The outputs are `input.NAME`, `logits` in
+training mode after torch.manual_seed(7), and `eval_logits`. The program of torch.export computes the `logits`. If transformers is installed, its
+model computes the `eval_logits` with the weights. The script writes results.json with the largest difference of each output.
 """
 import json
 import pathlib
@@ -37,7 +37,7 @@ def difference(found, expected):
 
 
 def check(folder):
-    # torch.export.load needs the class of the model's outputs, which the model imports.
+    # Creating the model imports the class of its outputs, which torch.export.load needs.
     model = MODELS[folder.name][0]() if folder.name in MODELS else None
     program, weights = torch.export.load(folder / "trained.pt2"), load_file(folder / "model.safetensors")
     outputs = load_file(folder / "outputs.safetensors")
@@ -62,7 +62,7 @@ def main(root):
     for folder in sorted(path for path in pathlib.Path(root).iterdir() if path.is_dir()):
         try:
             results[folder.name] = check(folder)
-        except Exception as error:  # every architecture is reported
+        except Exception as error:  # so that every architecture is reported
             print(f"{folder.name}: {type(error).__name__}: {str(error)[:300]}")
             failed = True
             continue

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reads a .pt2 that hasten has saved, and compares it with the weights that hasten has saved beside it.
+"""Reads a .pt2 file that hasten has saved, and compares it with the weights that hasten has saved next to it.
 
     python check_exported.py trained.pt2 model.safetensors outputs.safetensors
 
@@ -18,7 +18,7 @@ def main(pt2, weights, outputs):
     for name, tensor in weights.items():
         assert torch.equal(state[name], tensor), name
     first_name = {}
-    for name, tensor in state.items():  # the safetensors file has a tied tensor once
+    for name, tensor in state.items():  # the safetensors file contains a tied tensor only once
         first_name.setdefault(tensor.data_ptr() if tensor.numel() else name, name)
     assert sorted(weights) == sorted(first_name.values()), (sorted(weights), sorted(state))
     module = program.module()

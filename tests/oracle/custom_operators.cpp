@@ -1,5 +1,5 @@
-// A library with an operator that has a gradient, for `--library`. Python has the same operator in
-// generate_exported.py.
+// A library for `--library` with an operator that has a gradient. generate_exported.py defines the
+// same operator in Python.
 #include <ATen/ATen.h>
 #include <torch/autograd.h>
 #include <torch/library.h>

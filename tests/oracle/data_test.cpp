@@ -1,5 +1,5 @@
-// Compares collators with those of transformers, and orders of rows with its samplers, torch's and
-// datasets' (generate_data.py).
+// Compares collators with the collators of transformers, and orders of rows with the samplers of
+// transformers, torch and datasets (generate_data.py).
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -27,7 +27,7 @@ Json cases() {
   return Json::parse(file);
 }
 
-// Returns nested lists of whole numbers as a tensor.
+// Converts nested lists of whole numbers to a tensor.
 at::Tensor tensor_of(const Json& json) {
   if (!json.is_array()) return at::scalar_tensor(json.get<std::int64_t>(), at::kLong);
   std::vector<at::Tensor> parts;
@@ -66,7 +66,7 @@ void check_batch(const std::string& name, const TensorDict& batch, const Json& e
   }
 }
 
-// Calls `collate(options, rows)` for each case of a collator and compares the batches.
+// Calls `collate(options, rows)` for each case of a collator, and compares the batches.
 template <class Collate>
 void check_collator(const std::string& name, Collate&& collate) {
   const Json all = cases().at("collators").at(name);
@@ -91,7 +91,7 @@ DataCollatorForLanguageModeling language_model(const Json& options) {
   return collator;
 }
 
-// The rows first, first + 1, ..., as a dataset and as a stream.
+// A dataset and a stream of the rows first, first + 1, and so on.
 struct CountingRows {
   std::int64_t first, rows;
   std::int64_t size() const { return rows; }

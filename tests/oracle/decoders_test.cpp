@@ -1,6 +1,6 @@
 // Compares GPT-2 and Llama with transformers' classes: outputs, losses, gradients, files, and runs
-// of the Hugging Face Trainer (tests/oracle/generate_decoders.py). What computes runs on
-// tested::device(); the cases of files run on the CPU only.
+// of the Hugging Face Trainer (tests/oracle/generate_decoders.py). Computations run on
+// tested::device(); the cases about files run only on the CPU.
 #include "device.h"
 #include "hasten/base/files.h"
 #include "hasten/formats/safetensors.h"
@@ -47,8 +47,8 @@ std::shared_ptr<PreTrainedModel> load(const std::string& name, Task task,
   return loaded.model;
 }
 
-// Zeroes the outputs of padding, which nothing reads: a token of it that attends to no other token
-// has no defined output.
+// Sets the outputs of padding to zero. Nothing reads them, and a padding token that attends to no
+// other token has no defined output.
 at::Tensor of_tokens(const at::Tensor& output, const at::Tensor& mask) {
   return output.dim() < 3 ? output : output * mask.unsqueeze(-1);
 }
@@ -77,7 +77,7 @@ void check_outputs(const Case& which, AttentionImplementation attention) {
   } else {
     compare("output.logits", out.logits);
   }
-  // The terms of a base model's weighted sum cancel each other.
+  // The terms of a base model's weighted sum cancel each other, so its tolerance is larger.
   check_near("loss", loss, expected.at("output.loss"), which.task == Task::base ? 2e-5 : 2e-6);
   loss.backward();
   std::size_t compared = 0;
@@ -93,8 +93,9 @@ void check_outputs(const Case& which, AttentionImplementation attention) {
   CHECK(compared == static_cast<std::size_t>(gradients));
 }
 
-// The gradients of the keys' biases are 0 apart from rounding, and AdamW's steps do not depend on
-// the size of a gradient, so this third of GPT-2's c_attn.bias is left out.
+// The gradients of the keys' biases are 0 except for rounding, and the size of AdamW's steps does
+// not depend on the size of the gradient. The keys' third of GPT-2's c_attn.bias is therefore not
+// compared.
 void check_final(const PreTrainedModel& model, const fs::path& file, double tolerance) {
   const TensorDict expected = load_safetensors(file);
   for (const auto& [name, tensor] : model.state_dict()) {
@@ -123,7 +124,7 @@ TEST_CASE("decoders: a cache gives the logits of the whole text, a few tokens at
     const torch::NoGradGuard no_grad;
     torch::manual_seed(3);
     const at::Tensor ids = at::randint(5, 61, {2, 12}).to(tested::device());
-    // The second row has three tokens of padding at the left, so its positions begin after them.
+    // The second row begins with three padding tokens, so its positions start after them.
     at::Tensor mask = at::ones({2, 12}, ids.options());
     mask[1].narrow(0, 0, 3).zero_();
     const at::Tensor positions = (mask.cumsum(1) - 1).clamp_min(0);

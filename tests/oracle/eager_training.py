@@ -1,4 +1,4 @@
-"""What generate_exported.py and generate_architectures.py share: a training run of eager PyTorch, and files without paths of a machine."""
+"""Code that generate_exported.py and generate_architectures.py share: a training run in eager PyTorch, and writing files without local paths."""
 import torch
 from safetensors.torch import save_file
 
@@ -6,7 +6,7 @@ SEED = 7
 
 
 def without_origins(program, keys):
-    """Removes these entries of the nodes' metadata, which say where on a machine the program came from, and the example inputs."""
+    """Removes the example inputs, and those metadata entries of the nodes that say which local files the program came from."""
     for module in program.graph_module.modules():
         if isinstance(module, torch.fx.GraphModule):
             for node in module.graph.nodes:
@@ -17,8 +17,8 @@ def without_origins(program, keys):
 
 
 def train(model, batches, steps, loss_of):
-    """Trains with SGD. Returns the losses, the logits and gradients of the first step, and the logits of an evaluation at the end; and the state
-    at the end."""
+    """Trains with SGD. Returns two values: the results and the final state. The results are the losses, the logits and gradients of the first step,
+    and the logits of an evaluation at the end."""
     out, losses = {}, []
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     torch.manual_seed(SEED)

@@ -1,4 +1,4 @@
-// Scores of entities, against seqeval (generate_entities.py).
+// Compares the scores of entities with seqeval (generate_entities.py).
 #include "hasten/metrics/entities.h"
 
 #include <doctest/doctest.h>
@@ -26,8 +26,8 @@ const Json& recorded() {
   return file;
 }
 
-// The texts of a case as logits and labels, padded with -100. A label of -100 also precedes each
-// token, as that of a special token or of the rest of a word.
+// The texts of a case as logits and labels, padded with -100. A position with label -100 also
+// precedes each token. It represents a special token or a later token of the same word.
 struct Batch {
   at::Tensor logits, labels;
 };

@@ -3,8 +3,8 @@
 
     export_for_hasten_test.py path/to/hasten
 
-A model with tied parameters, dropout and batch norm is exported with both programs; one whose autograd.Function has another
-gradient is refused; `hasten inspect` accepts the file.
+The test exports a model with tied parameters, dropout and batch norm with both programs, and `hasten inspect` must accept the file. A
+model with an autograd.Function that defines a different gradient must be refused.
 """
 import json
 import os

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The second example of README.md, with few steps: exports MiniLM, trains it with hasten, and loads it back in Python.
+"""Runs the second example of README.md with few steps: exports MiniLM, trains it with hasten, and loads the result in Python.
 
     export_train_load.py path/to/hasten
 

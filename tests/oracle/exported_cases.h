@@ -1,4 +1,4 @@
-// The parts that the comparisons of exported models with eager PyTorch share.
+// Code that the comparisons of exported models with eager PyTorch share.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -12,7 +12,7 @@
 
 namespace hasten::oracle {
 
-// The tensors whose names begin with a prefix, without it.
+// Returns the tensors whose names begin with the prefix, without the prefix.
 inline TensorDict part(const TensorDict& expected, const std::string& prefix) {
   TensorDict found;
   for (const auto& [name, tensor] : expected)

@@ -1,4 +1,4 @@
-// Compares exported models with what eager PyTorch computed (tests/oracle/generate_exported.py).
+// Compares exported models with the results of eager PyTorch (tests/oracle/generate_exported.py).
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -24,7 +24,7 @@ const std::filesystem::path kData = HASTEN_TEST_DATA "/oracle/data/exported";
 constexpr std::int64_t kSteps = 5;
 constexpr std::uint64_t kSeed = 7;
 
-// The models with dynamic batch; `frozen` has a fixed one.
+// The models with a dynamic batch size. `frozen` has a fixed batch size.
 const std::vector<std::string> kDynamic = {"mlp",          "cnn",  "lstm",       "gru",
                                            "transformer",  "tied", "branches",   "drop_path",
                                            "two_programs", "scan", "while_loop", "map"};
@@ -34,7 +34,7 @@ const std::vector<std::string> kAll = [] {
   return all;
 }();
 
-// Trains like the generator, and compares the first outputs and gradients, and all losses.
+// Trains as the generator does. Compares the first outputs and gradients, and all losses.
 void train_and_check(ExportedModule& model, const TensorDict& expected) {
   torch::optim::SGD optimizer(model.parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
   torch::manual_seed(kSeed);
@@ -73,7 +73,7 @@ void check_against_eager(const std::filesystem::path& folder, const std::string&
   const TensorDict final = part(expected, "final."), trained = named_tensors(*model);
   CHECK(trained.size() == final.size());
   for (const auto& [key, tensor] : final) check_near(key, trained.at(key), tensor);
-  if (name == "drop_path") return;  // its training alone draws random numbers
+  if (name == "drop_path") return;  // it draws random numbers only in training
   check_near("eval logits", eval_logits(*model, expected), expected.at("eval_logits"));
   for (const auto& [key, tensor] : final)
     CHECK(at::equal(named_tensors(*model).at(key), trained.at(key)));

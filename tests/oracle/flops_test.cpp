@@ -1,5 +1,6 @@
-// Compares the operations of products, convolutions, attention and recurrent layers with PyTorch's
-// counter (generate_flops.py), and with loops that compute the same and count their operations.
+// Compares the counted operations of products, convolutions, attention and recurrent layers with
+// PyTorch's counter (generate_flops.py), and with loops that do the same computation and count
+// their operations.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -31,7 +32,7 @@ Json flop_cases() {
 
 at::Tensor flop_leaf(const Sizes& sizes, bool needs = true,
                      at::TensorOptions options = at::TensorOptions()) {
-  // rand takes no operators that a dry run would not have.
+  // rand uses only operators that a dry run supports.
   return at::rand(sizes, options).requires_grad_(needs);
 }
 
@@ -151,7 +152,7 @@ double contractions(const anatomy::Report& report, anatomy::Phase phase) {
 
 struct Passes {
   double forward = 0, backward = 0;
-  std::string not_counted;  // operators
+  std::string not_counted;  // names of operators without a formula
 };
 
 Passes passes_of(const Program& program) {
@@ -171,21 +172,22 @@ Passes passes_of(const Program& program) {
           contractions(report, anatomy::Phase::backward), join(report.without_formula, ", ")};
 }
 
-// Returns PyTorch's count, or hasten's where they differ on purpose.
+// Returns PyTorch's count, or hasten's count in the cases that differ on purpose.
 Passes expected_of(const Json& each) {
   const std::string name = each.at("name");
   Passes expected{each.at("forward"), each.at("backward"), {}};
-  // PyTorch's counter does not know mv and dot. Their gradients are one product with the vector,
-  // and products of single numbers, which are element-wise.
+  // PyTorch's counter does not know mv and dot. Their gradients are one product with the vector and
+  // products of single numbers, which are element-wise.
   if (name == "batch of matrices by a vector") expected = {2 * 2 * 3 * 4, 2 * 2 * 3 * 4, {}};
   if (name == "matrix by a vector") expected = {2 * 3 * 4, 2 * 3 * 4, {}};
   if (name == "a vector by a batch of matrices") expected = {2 * 2 * 4 * 5, 2 * 2 * 4 * 5, {}};
   if (name == "dot") expected = {2 * 4, 0, {}};
-  // The CPU kernel needs values as wide as keys. Without it attention is two products, whose
-  // gradients do not recompute the scores.
+  // The CPU kernel needs values that are as wide as keys. Otherwise attention is two products,
+  // whose gradients do not recompute the scores.
   if (name == "attention with wider values") expected.backward = 2 * expected.forward;
-  // PyTorch's counter ignores groups in a weight's gradient, so its count is too large by a factor
-  // of the number of groups. Both gradients take as many operations as the forward pass.
+  // PyTorch's counter ignores the groups in the gradient of a weight, so its count is too large by
+  // a factor of the number of groups. Each of the two gradients takes the same number of operations
+  // as the forward pass.
   if (each.at("kind") == "convolution" && each.at("groups") > 1)
     expected.backward = 2 * expected.forward;
   return expected;
@@ -270,7 +272,7 @@ TEST_CASE("flops: gradients of gradients as PyTorch counts them") {
 
 namespace {
 
-// Converts the number of an element, in row-major order, to its indices.
+// Converts the row-major number of an element to its indices.
 Sizes indices_of(std::int64_t number, const Sizes& sizes) {
   Sizes indices(sizes.size());
   for (std::size_t d = sizes.size(); d-- > 0;) {
@@ -291,8 +293,8 @@ std::int64_t count_in(const Sizes& sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-// Calls visit(x, weight, y) for every multiplication of a convolution, with the numbers of the
-// three elements. x or y is -1 in the padding, which the kernels include.
+// Calls visit(x, weight, y) for every multiplication of a convolution. The arguments are the
+// numbers of the three elements. x or y is -1 in the padding, because the kernels count it too.
 template <class Visit>
 void each_multiplication(const Convolution& how, const Sizes& y, Visit visit) {
   const Sizes weight = how.weight_sizes();
@@ -328,7 +330,7 @@ TEST_CASE("flops: a convolution takes as many operations as a loop") {
     const at::Tensor y = how.of(x, weight, {});
     const at::Tensor dy = at::rand_like(y);
     const auto gradients = torch::autograd::grad({y}, {x, weight}, {dy});
-    // The same computation with loops that count.
+    // Does the same computation with loops that count.
     at::Tensor own = at::zeros_like(y), dx = at::zeros_like(x), dw = at::zeros_like(weight);
     double forward = 0, of_input = 0, of_weight = 0;
     const auto data = [](const at::Tensor& tensor) { return tensor.data_ptr<double>(); };

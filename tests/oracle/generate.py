@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the Hugging Face Trainer on a tiny BERT, once per case, and writes what it computed.
+"""Runs the Hugging Face Trainer on a tiny BERT, once per case, and writes the results.
 
     python generate.py                 # every case
     python generate.py sgd cosine      # some cases
@@ -8,7 +8,7 @@
 
 Every case starts from the same weights and reads the same rows in the same order, so cases differ only in
 the training arguments in the table below. README.md describes the file formats. The cases of lion_32bit, ademamix and
-rmsprop_bnb need bitsandbytes 0.50.2, stable_adamw* torch-optimi 0.3.3, schedule_free* schedulefree 1.4.1.
+rmsprop_bnb need bitsandbytes 0.50.2, those of stable_adamw* need torch-optimi 0.3.3, and those of schedule_free* need schedulefree 1.4.1.
 """
 import argparse
 import dataclasses
@@ -33,14 +33,14 @@ try:
     import optimi
 
     class PlainStableAdamW(optimi.StableAdamW):
-        """Does not use Triton, which needs a GPU."""
+        """A StableAdamW that does not use Triton, which needs a GPU."""
 
         def __init__(self, *arguments, **options):
             super().__init__(*arguments, triton=False, **options)
 
     optimi.StableAdamW = PlainStableAdamW
 except ImportError:
-    pass  # no case with stable_adamw can run
+    pass  # the cases with stable_adamw cannot run
 
 # With one thread sums have a fixed order, so each run writes the same files.
 torch.set_num_threads(1)
@@ -54,15 +54,15 @@ BATCHES, BATCH, LENGTH, VOCABULARY = 50, 8, 16, 100
 @dataclasses.dataclass(frozen=True)
 class Case:
     note: str
-    arguments: dict                # with the Hugging Face Trainer's names; other arguments have its defaults
-    rows: int = 240                # the number of first rows of base/batches.safetensors
-    eval_rows: int = 0             # the number of first rows for evaluation
+    arguments: dict                # by the Hugging Face Trainer's names; other arguments keep its defaults
+    rows: int = 240                # uses the first `rows` rows of base/batches.safetensors
+    eval_rows: int = 0             # evaluates on the first `eval_rows` rows
     trainer_attributes: dict = dataclasses.field(default_factory=dict)
     final: str = ""                # the case with the same final weights, if this one only changes the log
 
 
 def case(note, rows=240, eval_rows=0, trainer_attributes=None, final="", **arguments):
-    """Returns a case with one epoch, every step logged, and a rate at which the weights change clearly."""
+    """Returns a case with one epoch, a log entry for every step, and a learning rate at which the weights change clearly."""
     common = dict(num_train_epochs=1, learning_rate=1e-3, logging_steps=1)
     return Case(note, {**common, **arguments}, rows, eval_rows, trainer_attributes or {}, final)
 
@@ -75,7 +75,7 @@ def schedule(kind, note, warmup_steps=5, final="", **kwargs):
 
 
 CASES = {
-    # Optimizers. The first two use the default rate, with which the loss changes little.
+    # Optimizers. The first two use the default learning rate, at which the loss changes little.
     "adamw_torch": case("AdamW, plain kernels, rate 5e-5", rows=400, optim="adamw_torch", learning_rate=5e-5),
     "adamw_torch_fused": case("AdamW, fused kernel, rate 5e-5", rows=400, optim="adamw_torch_fused", learning_rate=5e-5),
     "learning_rate": case("the default optimizer (adamw_torch_fused), rate 1e-3", rows=400),
@@ -95,7 +95,7 @@ CASES = {
     "stable_adamw": case("weight decay follows the rate", optim="stable_adamw", weight_decay=0.1),
     "stable_adamw_decoupled": case("weight decay follows the share of the highest rate", optim="stable_adamw", weight_decay=1e-3,
                                    optim_args="decouple_lr=True,max_lr=2e-3"),
-    # The last step is evaluated, so that the final weights are the mean in both libraries.
+    # An evaluation follows the last step, so that the final weights are the mean in both libraries.
     "schedule_free_adamw": case("evaluations see the mean of the weights", optim="schedule_free_adamw", lr_scheduler_type="constant",
                                 warmup_steps=5, weight_decay=0.1, eval_rows=33, eval_strategy="steps", eval_steps=10),
     "schedule_free_sgd": case("with another mean", optim="schedule_free_sgd", lr_scheduler_type="constant", warmup_steps=5,
@@ -139,9 +139,9 @@ CASES = {
                                           lr_scheduler_kwargs=dict(mode="max", patience=1, threshold=0.1, threshold_mode="abs")),
     "greedy": case("raises the rate while the loss falls", eval_rows=33, eval_strategy="steps", eval_steps=2, lr_scheduler_type="greedy",
                    lr_scheduler_kwargs=dict(factor=0.8, patience=1, min_lr=1e-5, max_lr=2e-3, smooth=True, window_size=3)),
-    # The loss, and what accumulation does to it. Two ways to have accumulation right: label smoothing
-    # (divides by the labels of the whole window), or the class attribute by which a Trainer declares that
-    # its loss is a mean per micro-batch (then it divides by the micro-batches of the window).
+    # Loss and accumulation. There are two ways to make accumulation correct. The first is label smoothing, where the Trainer divides by the number of
+    # labels in the whole window. The second is the class attribute that declares that the loss is a mean over a micro-batch. The Trainer then divides
+    # by the number of micro-batches in the window.
     "label_smoothing": case("0.1", label_smoothing_factor=0.1),
     "accumulation_3": case("windows of 3, the last one of 2", rows=400, num_train_epochs=2,
                            gradient_accumulation_steps=3, label_smoothing_factor=0.1),
@@ -153,7 +153,7 @@ CASES = {
                                        gradient_accumulation_steps=3, trainer_attributes=dict(loss_is_scaled_for_ga=False)),
     "accumulation_3_ragged": case("the same rows with smoothing: each row of a window weighs the same", rows=157, num_train_epochs=3,
                                   gradient_accumulation_steps=3, label_smoothing_factor=0.1),
-    # Recomputation: the numbers are those of accumulation_3.
+    # Recomputation: the numbers must equal the numbers of accumulation_3.
     "activation_checkpointing": case("every second layer recomputed, windows of 3", rows=400, num_train_epochs=2, gradient_accumulation_steps=3,
                                      label_smoothing_factor=0.1, activation_checkpointing=True,
                                      activation_checkpointing_kwargs=dict(every_n_layers=2, use_reentrant=False), final="accumulation_3"),
@@ -186,7 +186,7 @@ QUIET = dict(use_cpu=True, save_strategy="no", report_to="none", disable_tqdm=Tr
 
 
 def make_base():
-    """Returns the start of all cases: a config, weights, and 50 batches of 8 rows of 16 tokens, some padded."""
+    """Returns the common start of all cases: a config, weights, and 50 batches of 8 rows of 16 tokens, some of them padded."""
     set_seed(1234)
     config = BertConfig(vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
                         intermediate_size=64, max_position_embeddings=64, hidden_dropout_prob=0.0,
@@ -236,7 +236,7 @@ class RecordingTrainer(Trainer):
 
 
 class RateRecorder(TrainerCallback):
-    """Records the rate of each optimizer step, logged or not."""
+    """Records the learning rate of each optimizer step, even if the step is not logged."""
 
     def __init__(self):
         self.rates = []
@@ -253,7 +253,7 @@ def versions():
 
 
 def without_clock(entry):
-    """Replaces timings, which differ between runs, by None."""
+    """Replaces timings with None, because they differ between runs."""
     timed = ("_runtime", "_per_second")
     return {key: None if key.endswith(timed) else value for key, value in entry.items()}
 
@@ -284,7 +284,7 @@ def run_case(name, config, weights, batches):
 
 
 def write_json(path, value):
-    """Writes one line per top-level key and per log entry, which makes differences readable."""
+    """Writes one line per top-level key and per log entry, so that differences are easy to read."""
     lines = []
     for key, item in value.items():
         if key == "log_history":
@@ -322,7 +322,7 @@ def check(name, report, final):
 
 
 def write_formats(config, weights, batches):
-    """Writes the small files of a run as the Hugging Face Trainer writes them, for their keys and order."""
+    """Writes the small files of a run of the Hugging Face Trainer. They show its keys and their order."""
     model = BertForSequenceClassification(config)
     model.load_state_dict(weights)
     target = DATA / "formats"

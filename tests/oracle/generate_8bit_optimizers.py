@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Steps 8-bit AdamW and Lion by the published algorithm, in numpy; writes data/optimizers_8bit.safetensors.
+"""Runs steps of 8-bit AdamW and Lion in numpy with the published algorithm, and writes data/optimizers_8bit.safetensors.
 
     python generate_8bit_optimizers.py
 
-The algorithm is that of "8-bit Optimizers via Block-wise Quantization" (arXiv 2110.02861) with the maps and the blocks of
-256 elements of bitsandbytes: each number of a moment is encoded by the nearest number of the map. Everything is computed
-in float32, each operation rounded for itself, so hasten must have the same bits. Gradients and weights are functions of
-the index (`numbers`), which the test repeats. Names: CASE.codes, CASE.scales [steps, ...] after each step (with "_sq" those
-of the second moment), CASE.weights after the last one.
+The algorithm comes from "8-bit Optimizers via Block-wise Quantization" (arXiv 2110.02861). It uses the maps of bitsandbytes and
+its blocks of 256 elements. Each number of a moment is encoded as the nearest number of the map. Everything is computed in float32,
+and each operation is rounded separately, so hasten must get the same bits. Gradients and weights are functions of the index
+(`numbers`), and the test computes them in the same way. Names: CASE.codes and CASE.scales [steps, ...] have the values after each
+step ("_sq" marks the second moment), and CASE.weights has the weights after the last step.
 
-CASE.bitsandbytes has the weights of the optimizer of bitsandbytes 0.50.2 on the CPU. Those of 8 bits differ: it looks codes
-up in a table of 2^16 equal steps, so that numbers below 3e-5 of the largest get another code than the nearest. The compared
-case has gradients of similar size, where this matters little.
+CASE.bitsandbytes has the weights of the optimizer of bitsandbytes 0.50.2 on the CPU. Its 8-bit weights differ, because it looks up
+codes in a table of 2^16 equal steps. Numbers below 3e-5 of the largest one therefore do not always get the nearest code. The
+compared case has gradients of similar size, for which this matters little.
 """
 import pathlib
 
@@ -25,7 +25,7 @@ STEPS, COUNT, BLOCK = 4, 4100, 256
 
 
 def numbers(count, salt, spread=13):
-    """Numbers exact in float32, whose size differs by 2^spread."""
+    """Returns numbers that are exact in float32. Their sizes differ by up to a factor of 2^spread."""
     index = np.arange(count, dtype=np.uint64)
     mixed = (index * np.uint64(2654435761) + np.uint64(salt) * np.uint64(40503) + (index >> np.uint64(3))) % np.uint64(1 << 32)
     signed = (mixed >> np.uint64(8)).astype(np.int64) - (1 << 23)
@@ -71,7 +71,7 @@ class Moment:
             if largest == 0:
                 self.codes[part] = 0
                 continue
-            # The nearest of all 256 numbers; of two equally near ones the lower.
+            # Chooses the nearest of all 256 numbers, or the lower of two equally near ones.
             distances = np.abs((values[part] / largest)[:, None] - self.map[None, :])
             self.codes[part] = distances.argmin(axis=1)
 

@@ -28,7 +28,7 @@ from eager_training import save, train, without_origins
 
 try:
     from torchvision_models import MODELS as TORCHVISION
-except ImportError:  # transformers needs no torchvision
+except ImportError:  # transformers works without torchvision
     TORCHVISION = {}
 
 transformers.logging.set_verbosity_error()
@@ -97,7 +97,7 @@ def features(rows):
 
 
 class UNet(nn.Module):
-    """Not from transformers: convolutions down and up again with connections across."""
+    """A model that is not from transformers. It downsamples and upsamples with convolutions and has skip connections."""
 
     def __init__(self):
         super().__init__()
@@ -115,7 +115,7 @@ class UNet(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """Not from transformers: an encoder of LSTM and a head of GRU over packed sequences' padding."""
+    """A model that is not from transformers: a bidirectional LSTM, a GRU and an RNN in sequence."""
 
     def __init__(self):
         super().__init__()
@@ -131,7 +131,7 @@ class Recurrent(nn.Module):
         return self.head(self.rnn(y)[0][:, -1])
 
 
-# The sizes by the names that most configurations use.
+# The sizes, under the names that most configurations use.
 ENCODER = {"vocab_size": VOCABULARY, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24,
            "max_position_embeddings": 16, "num_labels": CLASSES, "pad_token_id": 0}
 DECODER = {"vocab_size": VOCABULARY, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1,
@@ -289,7 +289,7 @@ def shapes_of(inputs, dims):
 
 
 def export(model, inputs):
-    """Returns the program with as many dynamic sizes as the model allows, and their names."""
+    """Returns the program with all dynamic sizes that the model allows, and the names of these sizes."""
     batch, length = Dim("batch", min=2, max=64), Dim("length", min=2, max=LENGTH)
     for dims in ({0: batch, 1: length}, {0: batch}, {}):
         if 1 in dims and "input_ids" not in inputs:
@@ -297,7 +297,7 @@ def export(model, inputs):
         try:
             program = torch.export.export(model, (), inputs, dynamic_shapes=shapes_of(inputs, dims) if dims else None)
             return program, [dim.__name__ for dim in dims.values()]
-        except Exception as error:  # what a model raises here depends on the model
+        except Exception as error:  # the type of the exception depends on the model
             if not dims:
                 raise
             print(f"    not with {[dim.__name__ for dim in dims.values()]}: {str(error).splitlines()[0][:160]}")
@@ -305,7 +305,7 @@ def export(model, inputs):
 
 
 def digest(tensor):
-    """Two numbers that differ if a tensor does: its sum and its norm."""
+    """Returns the sum and the norm of a tensor, which differ if the tensor differs."""
     value = tensor.detach().double()
     return torch.stack([value.sum(), value.norm()])
 

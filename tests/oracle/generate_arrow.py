@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes data/arrow: folders of save_to_disk, Arrow files and Parquet files of datasets 5.2 and pyarrow 26, and expected.json with
-the rows that datasets reads from them.
+"""Writes data/arrow: folders of save_to_disk, Arrow files and Parquet files, with datasets 5.2 and pyarrow 26. Also writes
+expected.json with the rows that datasets reads from them.
 
     PEER/bin/python tests/oracle/generate_arrow.py
 """
@@ -87,12 +87,12 @@ def write_file(name, table, batch=2):
 
 
 def write_rows(name):
-    """Two batches, each of which says that it has 2^62 rows; both together have more than a number of 64 bits can count."""
+    """Writes two batches that both claim to have 2^62 rows. Their sum exceeds the range of a signed 64-bit integer."""
     write_file(name, pa.table({"x": pa.array([0] * 502, pa.int8())}), batch=251)
     data = bytearray((HERE / name).read_bytes())
     number, at = (251).to_bytes(8, "little"), 0
     while (at := data.find(number, at)) >= 0:
-        # The head of a batch has two equal numbers; the first one is the number of its rows.
+        # The header of a batch has two equal numbers. The first one is the number of rows.
         data[at : at + 8] = (2**62).to_bytes(8, "little")
         at = data.find(number, at + 8) + 8
     (HERE / name).write_bytes(bytes(data))

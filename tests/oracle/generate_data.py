@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes data/loading/cases.json: batches of transformers' collators, and orders of its samplers and of datasets.
+"""Writes data/loading/cases.json: batches of transformers' collators, and row orders of its samplers and of datasets.
 
     python generate_data.py        (needs datasets 5.2)
 
-Everything here is deterministic: masks are drawn with probability 1, and orders with a generator of a fixed seed.
+Everything here is deterministic: masks have probability 1, and row orders come from a generator with a fixed seed.
 """
 import json
 import pathlib

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Writes tiny GPT-2 and Llama models with what transformers computes: outputs, gradients, training runs.
+"""Writes tiny GPT-2 and Llama models, and the results of transformers for them: outputs, gradients, training runs.
 
     python generate_decoders.py                  # every model
     python generate_decoders.py gpt2 llama_mqa   # some models
 
 Each model gets a folder data/decoders/NAME: config.json and the weights as `save_pretrained` writes them, and expected.safetensors
-with the inputs, outputs and gradients of one batch. The models of the table with `train` also have rows.safetensors (the rows of a
-training run), expected.json (its log) and final.safetensors. README.md describes the formats.
+with the inputs, outputs and gradients of one batch. Models with `train` in the table also get rows.safetensors (the rows of a training
+run), expected.json (its log) and final.safetensors. README.md describes the formats.
 """
 import argparse
 import os
@@ -37,8 +37,8 @@ TRAIN_ROWS, TRAIN_LENGTH = 160, 16  # 20 steps
 
 LLAMA3 = dict(rope_type="llama3", rope_theta=10000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64)
 
-# `config`: differences from the tiny config of the family. `left`: padding at the left. `positions`: also pass position_ids. `train`:
-# the arguments of a training run, too.
+# `config`: differences from the tiny config of the family. `left`: padding at the left. `positions`: the inputs include position_ids. `train`: the
+# arguments of an additional training run.
 MODELS = {
     "gpt2": dict(kind=GPT2LMHeadModel, train={}),
     "gpt2_base": dict(kind=GPT2Model, positions=True),
@@ -75,7 +75,7 @@ def stir(model, generator):
 
 
 def inputs_for(generator, left, positions):
-    """Returns a full row, a row of a half and one of a quarter, with padding at the right or the left."""
+    """Returns rows of full, half and quarter length, with padding at the right or the left."""
     lengths = torch.tensor([LENGTH, LENGTH // 2, LENGTH // 4])
     mask = (torch.arange(LENGTH) < lengths[:, None]).long()
     if left:
@@ -91,7 +91,7 @@ def labels_for(kind, config, inputs, generator):
     if "Classification" in kind.__name__:
         return torch.randn(ROWS, generator=generator) if config.num_labels == 1 else torch.randint(0, config.num_labels, (ROWS,), generator=generator)
     labels, mask = inputs["input_ids"], inputs["attention_mask"].bool()
-    # The first token of a row that is padded at the left would be predicted by padding, which attends to nothing.
+    # In a row that is padded at the left, padding would predict the first token. Padding attends to nothing, so this token has no label.
     predicted_by_token = torch.nn.functional.pad(mask, (1, 0))[:, :-1] & mask
     predicted_by_token[0, 0] = True
     chosen = torch.rand(labels.shape, generator=generator) < 0.8
@@ -112,7 +112,7 @@ def write_model(name, kind, config=None, left=False, positions=False, train=None
     expected = {f"input.{key}": value for key, value in inputs.items()}
     if kind in (GPT2Model, LlamaModel):
         hidden = model(**inputs).last_hidden_state
-        # This model has no loss. A sum with random weights, which the file has too, gives the gradients.
+        # This model has no loss. The gradients come from a sum with random weights, which are also in the file.
         weight = torch.randn(hidden.shape, generator=generator) * inputs["attention_mask"][..., None]
         expected["weight.last_hidden_state"] = weight
         loss = (hidden * weight).sum()
@@ -135,14 +135,14 @@ def write_model(name, kind, config=None, left=False, positions=False, train=None
 def train_model(folder, kind, arguments, generator):
     lengths = torch.randint(3, TRAIN_LENGTH + 1, (TRAIN_ROWS, 1), generator=generator)
     mask = (torch.arange(TRAIN_LENGTH) < lengths).long()
-    # Each token depends on the one before it, so that there is something to learn.
+    # Each token depends on the token before it, so that there is something to learn.
     ids = torch.randint(5, VOCABULARY, (TRAIN_ROWS, TRAIN_LENGTH), generator=generator)
     ids = torch.where(torch.rand(ids.shape, generator=generator) < 0.5, ids, ids.roll(1, 1) % 40 + 7)
     rows = dict(input_ids=torch.where(mask.bool(), ids, PADDING), attention_mask=mask, labels=torch.where(mask.bool(), ids, -100))
     save_file({key: value.to(torch.int32).contiguous() for key, value in rows.items()}, folder / "rows.safetensors")
     model = kind.from_pretrained(folder)
-    # The Trainer divides by the labels that are predicted only if it knows the loss; it does not know that of GPT2LMHeadModel, and then
-    # counts the first label of each row, too.
+    # The Trainer divides by the number of predicted labels only if it knows the loss. It does not know the loss of GPT2LMHeadModel, and would also
+    # count the first label of each row.
     model.loss_type = "ForCausalLM"
     with tempfile.TemporaryDirectory() as out:
         trainer = Trainer(model=model, args=TrainingArguments(out, **QUIET, **arguments),

@@ -3,7 +3,7 @@
 
     python generate_entities.py          # seqeval 1.2, numpy
 
-Each case has the names of the tags, texts of different lengths with labels, and predictions that agree with most labels.
+Each case has the names of the tags, labelled texts of different lengths, and predictions that agree with most labels.
 """
 import json
 import pathlib

@@ -3,7 +3,7 @@
 
     python generate_events.py          # torch, tensorboard, numpy
 
-The event file has scalars of two names, one of them with a value that is not finite, a text, a histogram and an image.
+The event file has scalars with two names (one scalar has a value that is not finite), a text, a histogram and an image.
 """
 import json
 import pathlib
@@ -18,7 +18,7 @@ FOLDER = pathlib.Path(__file__).resolve().parent / "data" / "track"
 
 
 def default_bins():
-    """Returns the limits that SummaryWriter.add_histogram uses."""
+    """Returns the bin limits that SummaryWriter.add_histogram uses."""
     with tempfile.TemporaryDirectory() as folder:
         with SummaryWriter(folder) as writer:
             return writer.default_bins

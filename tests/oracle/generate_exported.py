@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Exports small models with torch.export and records what eager PyTorch computes with them.
+"""Exports small models with torch.export and records the results of eager PyTorch for them.
 
     python generate_exported.py                # every model
     python generate_exported.py mlp cnn        # some of them
 
-Each model gets data/exported/NAME.pt2, and NAME.safetensors with the inputs and results. Files of a torch other than
-2.11 go into a folder with its version. See README.md.
+Each model gets data/exported/NAME.pt2, and NAME.safetensors with the inputs and results. Files of a torch
+version other than 2.11 go into a folder named after the version. See README.md.
 """
 import argparse
 import copy
@@ -47,7 +47,7 @@ class Mlp(nn.Module):
 
 
 class Cnn(nn.Module):
-    """Changes running statistics, and activations in place."""
+    """Changes running statistics, and changes activations in place."""
 
     def __init__(self):
         super().__init__()
@@ -124,7 +124,7 @@ class Tied(nn.Module):
 
 
 class Branches(nn.Module):
-    """Control flow, a region without gradients, a constant, and arithmetic with sizes."""
+    """Has control flow, a region without gradients, a constant, and arithmetic with sizes."""
 
     def __init__(self):
         super().__init__()
@@ -139,7 +139,7 @@ class Branches(nn.Module):
 
 
 class Frozen(nn.Module):
-    """A frozen layer whose statistics stay fixed in training, and a constant batch size."""
+    """Has a frozen layer whose statistics stay fixed in training, and a constant batch size."""
 
     def __init__(self):
         super().__init__()
@@ -158,7 +158,7 @@ class Frozen(nn.Module):
 
 
 class DropPath(nn.Module):
-    """Draws random numbers only in training, so evaluation needs a program of its own."""
+    """Draws random numbers only in training, so evaluation needs a separate program."""
 
     def __init__(self):
         super().__init__()
@@ -172,7 +172,7 @@ class DropPath(nn.Module):
 
 
 class Scan(nn.Module):
-    """A recurrent layer: one value goes from step to step, and each step has a result."""
+    """A recurrent layer: a value is passed from step to step, and each step has a result."""
 
     def __init__(self):
         super().__init__()
@@ -180,7 +180,7 @@ class Scan(nn.Module):
         self.start = nn.Parameter(torch.zeros(1, 4))
 
     def forward(self, x):
-        # Eager PyTorch 2.11 sends no gradient through the carried value if its first one needs none.
+        # Eager PyTorch 2.11 passes no gradient through the carried value if the initial value needs none.
         def step(carried, row):
             state = torch.tanh(self.inner(carried) + row)
             return state, state * 2
@@ -212,7 +212,7 @@ class Map(nn.Module):
 
 @torch.library.custom_op("hasten_test::scaled_tanh", mutates_args=(), schema="(Tensor x, float scale) -> Tensor")
 def scaled_tanh(x, scale):
-    """tests/oracle/custom_operators.cpp has the same operator for C++."""
+    """A custom operator. tests/oracle/custom_operators.cpp has the same operator in C++."""
     return torch.tanh(x * scale)
 
 
@@ -235,7 +235,7 @@ scaled_tanh.register_autograd(_backward, setup_context=_save_for_backward)
 
 
 class Custom(nn.Module):
-    """Calls an operator of a library."""
+    """Calls a custom operator of a library."""
 
     def __init__(self):
         super().__init__()
@@ -264,7 +264,7 @@ def language(rows):
     return {"input_ids": ids, "labels": ids.roll(-1, 1)}
 
 
-# Name: model, inputs, options. `programs`: exports one program for training and one for evaluation.
+# Each entry maps a name to the model, its inputs, and options. `programs` exports one program for training and one for evaluation.
 MODELS = {
     "mlp": (Mlp, features(5), {}),
     "cnn": (Cnn, features(2, 4, 4), {}),

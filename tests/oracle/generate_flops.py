@@ -3,9 +3,9 @@
 
     python generate_flops.py
 
-Each case has a computation and the operations that FlopCounterMode counts in the forward and backward passes; some also have
-those of the backward pass of the backward pass. Everything runs on the Meta device: nothing is computed, and recurrent layers
-are split into their products.
+Each case has a computation and the operations that FlopCounterMode counts in the forward and backward passes. Some cases also have
+the operations of the double backward pass. Everything runs on the Meta device, so nothing is computed, and recurrent layers are split
+into their products.
 """
 import json
 import pathlib
@@ -99,7 +99,7 @@ def recurrent_of(case):
 
 
 def attention_of(case):
-    # The operator of GPUs, since the counter does not know the CPU's.
+    # Uses the operator for GPUs, because the counter does not know the CPU operator.
     q, k, v = (leaf(case[name]) for name in "qkv")
     return [q, k, v], lambda: torch.ops.aten._scaled_dot_product_efficient_attention(q, k, v, None, True, 0.0, case["causal"])[0]
 
@@ -139,7 +139,7 @@ def counted(run):
 
 
 def double_backward(case):
-    """Counts the gradients of the sum of all gradients, with respect to the operands and the result's gradient."""
+    """Counts the operations of the double backward pass: the gradients of the sum of all gradients, for the operands and the result's gradient."""
     operands, run = program_of(case)
     result = run()
     needed = [each for each in operands if each.requires_grad]

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes what transformers' generate() gives for the tiny decoders of generate_decoders.py.
+"""Writes the results of transformers' generate() for the tiny decoders of generate_decoders.py.
 
     python generate_generation.py
 
-Writes data/generation/MODEL.json: `prompts`, batches of ids that are padded at the left with their masks, and `cases`, each with its
-options, the sequences, and the scores of a beam search; and data/generation/MODEL.safetensors: for some samplings, the logits of each
-step and the scores that the processors made of them (NAME.logits and NAME.scores, [steps, rows, vocabulary]).
+data/generation/MODEL.json has `prompts`, which are batches of ids with padding at the left and their masks, and `cases`. Each case has its
+options, the sequences, and the scores of a beam search. For some samplings, data/generation/MODEL.safetensors has the logits of each step
+and the scores that the processors computed from them (NAME.logits and NAME.scores, [steps, rows, vocabulary]).
 """
 import json
 import os
@@ -27,12 +27,12 @@ transformers.logging.set_verbosity_error()
 
 DATA = pathlib.Path(__file__).resolve().parent / "data"
 SEED = 31
-# The models, and tokens that their texts contain, as ends.
+# The names of the models.
 MODELS = ["gpt2", "llama3"]
 
 
 def prompts_of(generator):
-    """Returns batches of prompts: of one length, and of several lengths with padding at the left."""
+    """Returns batches of prompts. Some batches have prompts of one length, others of several lengths with padding at the left."""
     batches = []
     for lengths in ([5, 5], [8, 3, 1, 5], [1], [6, 2, 9]):
         rows, longest = [], max(lengths)
@@ -54,7 +54,7 @@ def cases(ends):
     yield dict(max_new_tokens=20, no_repeat_ngram_size=3, repetition_penalty=1.1)
     yield dict(max_new_tokens=20, min_new_tokens=12, eos_token_id=several, pad_token_id=PADDING)
     yield dict(max_length=16, min_length=13, eos_token_id=several)
-    yield dict(max_new_tokens=20, min_length=30, min_new_tokens=2, eos_token_id=several)  # the new tokens take precedence
+    yield dict(max_new_tokens=20, min_length=30, min_new_tokens=2, eos_token_id=several)  # min_new_tokens takes precedence over min_length
     yield dict(eos_token_id=several)  # the default length
     yield dict(max_new_tokens=20, no_repeat_ngram_size=1)
     for early_stopping in (False, True, "never"):
@@ -80,7 +80,7 @@ def cases(ends):
 
 
 def ends_of(model, batches):
-    """Returns three tokens that begin to occur after some steps of a greedy search, so that texts of several lengths end."""
+    """Returns three tokens that occur after some steps of a greedy search. As end tokens they end texts at different lengths."""
     counts = torch.zeros(VOCABULARY)
     for batch in batches:
         ids = torch.tensor(batch["ids"])

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Records torch.amp.GradScaler step by step: data/scaling/grad_scaler.json, which grad_scaler_test.cpp compares.
+"""Records the state of torch.amp.GradScaler after each step in data/scaling/grad_scaler.json. grad_scaler_test.cpp compares it.
 
     python3 tests/oracle/generate_grad_scaler.py
 
-"plain" is a loop in float with two optimizers, one of them with sparse gradients; some losses are so large that their
-gradients overflow, or NaN. "autocast" is a loop in float16 on the CPU with accumulation, clipping and a schedule, whose
-first gradients overflow at the first scales. Needs torch 2.11.
+"plain" is a loop in float with two optimizers, one of which has sparse gradients. Some losses are NaN, or so large that
+their gradients overflow. "autocast" is a loop in float16 on the CPU with accumulation, clipping and a schedule. Its first
+gradients overflow at the initial scales. Needs torch 2.11.
 """
 import json
 import pathlib
@@ -89,7 +89,7 @@ def autocast():
                 loss = nn.functional.mse_loss(net(ids), targets)
             scaler.scale(loss).backward()
         scaler.unscale_(adamw)
-        for parameter in net.parameters():  # the mean over the window, which hasten divides by at its end
+        for parameter in net.parameters():  # the mean over the window; hasten also divides at the end of the window
             parameter.grad /= 2
         nn.utils.clip_grad_norm_(net.parameters(), 5.0)
         before = scaler.get_scale()

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Runs the Hugging Face Trainer on images, and records how Pillow and PyTorch decode and resize some.
 
-    python generate_images.py     # needs pillow and scikit-learn, too
+    python generate_images.py     # also needs pillow and scikit-learn
 
-Writes data/tasks/digits.tsv (scikit-learn's digits: a label and 64 values of 0 to 16 as characters of "0123456789abcdefg"), data/tasks/vit,
-data/tasks/resnet and data/tasks/resnet_basic (the model folder, final.safetensors, expected.json), and data/images (small files, and their
-pixels in expected.safetensors). README.md describes them.
+It writes these files, which README.md describes:
+- data/tasks/digits.tsv: scikit-learn's digits, each with a label and 64 values of 0 to 16 as characters of "0123456789abcdefg"
+- data/tasks/vit, data/tasks/resnet and data/tasks/resnet_basic: the model folder, final.safetensors and expected.json
+- data/images: small files, and their pixels in expected.safetensors
 """
 import io
 import json
@@ -73,7 +74,7 @@ def train(name, model, pixels, labels, processor=None):
         trainer.remove_callback(PrinterCallback)
         output = trainer.train()
         model.save_pretrained(out)
-        shutil.copy(pathlib.Path(out) / "model.safetensors", folder / "final.safetensors")  # with the names of the files
+        shutil.copy(pathlib.Path(out) / "model.safetensors", folder / "final.safetensors")  # has the parameter names that files use
     write_json(folder / "expected.json", dict(arguments=arguments, steps=output.global_step, train_loss=output.training_loss,
                                               log_history=[without_clock(entry) for entry in trainer.state.log_history], versions=versions()))
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
@@ -104,7 +105,7 @@ def picture(height, width, channels):
 
 
 def decoding():
-    """Writes an image for each kind of file, and the pixels that Pillow's convert("RGB") and convert("L") return for them."""
+    """Writes an image of each file type, and the pixels that Pillow's convert("RGB") and convert("L") return for it."""
     shutil.rmtree(IMAGES, ignore_errors=True)
     IMAGES.mkdir(parents=True)
     rgb, height, width = picture(17, 23, 3), 17, 23

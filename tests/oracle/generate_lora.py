@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Records what PEFT's LoRA computes with a small BERT: the logits with an adapter, and ten steps that train it.
+"""Records the results of PEFT's LoRA with small models: the logits with an adapter, and ten steps that train it.
 
     python generate_lora.py            # every case
-    python generate_lora.py --read FOLDER [gpt2]    # prints logits with an adapter that hasten has written
+    python generate_lora.py --read FOLDER [gpt2]    # prints the logits with an adapter that hasten has written
 
-Each case gets data/lora/NAME with the files that PEFT writes for an adapter whose B is not zero, `trained.safetensors`
-(the same file after ten steps), and `expected.safetensors` with the logits before and the losses. See README.md.
+Each case gets data/lora/NAME with the files that PEFT writes for an adapter with non-zero B, `trained.safetensors` (the
+adapter after ten steps), and `expected.safetensors` with the logits before the training and the losses. See README.md.
 """
 import json
 import os
@@ -39,7 +39,7 @@ CASES = {
                      modules_to_save=["classifier"]),
 }
 
-# Decoders, whose base models are those of generate_decoders.py.
+# Decoders, whose base models generate_decoders.py wrote.
 DECODERS = {
     "gpt2": dict(r=4, lora_alpha=8, target_modules=["c_attn", "mlp.c_proj"], fan_in_fan_out=True, task_type="CAUSAL_LM"),
     "llama": dict(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM"),
@@ -57,7 +57,7 @@ def base_model(name=None):
 
 
 def batch_of(name, batches, step):
-    """The rows of a step; those of a decoder are its labels, too, and have ids of its vocabulary."""
+    """Returns the rows of a step. For a decoder, the ids fit its vocabulary and are also the labels."""
     batch = {key: tensor[step] for key, tensor in batches.items()}
     if name in DECODERS:
         batch["input_ids"] = batch["input_ids"] % DECODER_IDS
@@ -97,13 +97,13 @@ def generate(name):
     shutil.copy("/tmp/peft-trained/adapter_model.safetensors", folder / "trained.safetensors")
     shutil.rmtree("/tmp/peft-trained")
     config = json.loads((folder / "adapter_config.json").read_text())
-    config["base_model_name_or_path"] = None  # the place of a file on this machine
+    config["base_model_name_or_path"] = None  # a path on this machine
     (folder / "adapter_config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
     print(name, sum(p.numel() for p in trained), [round(float(x), 4) for x in losses])
 
 
 def read(folder, name):
-    """Prints what PEFT computes with an adapter that hasten has written, for a base model of these cases."""
+    """Prints the logits that PEFT computes with an adapter that hasten has written, on a base model of these cases."""
     batches = load_file(DATA / "base" / "batches.safetensors")
     model = PeftModel.from_pretrained(base_model(name), folder).eval()
     with torch.no_grad():

@@ -3,7 +3,7 @@
 
     python generate_metrics.py          # scikit-learn, scipy, numpy
 
-Each classification has logits [rows, classes] and labels, each regression predictions and labels. Some cases have
+Each classification has logits [rows, classes] and labels. Each regression has predictions and labels. Some cases have
 equal scores, classes without labels, and labels of -100, which are ignored.
 """
 import json
@@ -23,7 +23,7 @@ AVERAGES = ("binary", "micro", "macro", "weighted")
 
 
 def number(value):
-    """JSON has no NaN."""
+    """Returns the value, or None for a NaN, which JSON does not have."""
     return None if math.isnan(value) else float(value)
 
 

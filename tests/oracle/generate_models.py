@@ -2,7 +2,7 @@
 """Writes tiny BERT models with the inputs, outputs and gradients that transformers computes.
 
     python generate_models.py                  # every model
-    python generate_models.py minilm           # the hidden states of the packaged sentence encoder only
+    python generate_models.py minilm           # only the hidden states of the packaged sentence encoder
 
 Each model gets a folder data/models/NAME: config.json and the weights as `save_pretrained` writes them,
 and expected.safetensors with the inputs and outputs. See README.md.
@@ -29,7 +29,7 @@ transformers.logging.disable_progress_bar()
 DATA = pathlib.Path(__file__).resolve().parent / "data"
 VOCABULARY, ROWS, LENGTH = 61, 3, 10
 
-# `config`: differences from the tiny config below. `positions`: also pass position_ids.
+# `config`: differences from the tiny config below. `positions`: the inputs include position_ids.
 # `shard`: the size limit of a weight file.
 MODELS = {
     "bert": dict(kind=BertModel),
@@ -70,7 +70,7 @@ def stir(model, generator):
 
 
 def inputs_for(generator, positions):
-    """Returns a full, a half and a quarter row with right padding, and segments that change within a row."""
+    """Returns rows of full, half and quarter length with padding at the right, and segments that change within a row."""
     ids = torch.randint(5, VOCABULARY, (ROWS, LENGTH), generator=generator)
     lengths = torch.tensor([LENGTH, LENGTH // 2, LENGTH // 4])
     mask = (torch.arange(LENGTH) < lengths[:, None]).long()
@@ -92,7 +92,7 @@ def labels_for(kind, config, mask, generator):
     classes = VOCABULARY if kind is BertForMaskedLM else config.num_labels
     labels = torch.randint(0, classes, mask.shape, generator=generator)
     chosen = torch.rand(mask.shape, generator=generator) < 0.5
-    chosen[0, 0] = True                         # at least one label
+    chosen[0, 0] = True                         # ensures at least one label
     return torch.where(chosen & mask.bool(), labels, torch.full_like(labels, -100))
 
 
@@ -111,7 +111,7 @@ def write_model(name, kind, config=None, options=None, positions=False, shard="5
     expected = {f"input.{key}": value for key, value in inputs.items()}
     if kind is BertModel:
         outputs = model(**inputs)
-        # This model has no loss. A sum of all outputs with random weights, which the file has too, gives the gradients.
+        # This model has no loss. The gradients come from a sum of all outputs with random weights, which are also in the file.
         loss = 0.0
         for key in ("last_hidden_state", "pooler_output"):
             if outputs.get(key) is None:

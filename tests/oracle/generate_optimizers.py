@@ -3,9 +3,10 @@
 
     python generate_optimizers.py
 
-cases.json has the initial weights, the rows of each step, and the options of both groups of each case by the names of
-hasten's options. weights.safetensors has the weights after each step, [steps, weights], by case. The first group has the
-matrices, the second the biases and a parameter that never has a gradient. The first bias has no gradient in steps 4 and 8.
+cases.json has the initial weights, the rows of each step, and for each case the options of both groups under hasten's
+option names. weights.safetensors has the weights of each case after each step, [steps, weights]. The first group has the
+matrices. The second group has the biases and a parameter that never has a gradient. The first bias has no gradient in
+steps 4 and 8.
 Needs lion-pytorch 0.2.5, schedulefree 1.4.1, torch-optimi 0.3.3, timm 1.0.31 and bitsandbytes 0.50.2.
 """
 import json
@@ -25,12 +26,12 @@ from transformers.optimization import Adafactor
 
 FOLDER = pathlib.Path(__file__).resolve().parent / "data" / "optimizers"
 STEPS, ROWS = 20, 8
-SKIPPED = (3, 7)  # of the first bias, counted from 0
+SKIPPED = (3, 7)  # steps in which the first bias has no gradient, counted from 0
 ODD_BETAS = dict(betas=[0.8, 0.95])
 
 
 class OneByOne:
-    """bitsandbytes' reference changes alpha and beta3 of a group at each parameter: runs it for one parameter at a time."""
+    """Runs bitsandbytes' reference for one parameter at a time, because it changes alpha and beta3 of a group at each parameter."""
 
     def __init__(self, groups):
         self.all = [_ReferenceAdEMAMix([dict(group, params=[p])]) for group in groups for p in group["params"]]
@@ -64,7 +65,7 @@ def flattened(make):
     return lambda groups: make([{**{k: v for k, v in group.items() if k != "averaging"}, **group.get("averaging", {})} for group in groups])
 
 
-# Each case: how to make it, hasten's name, and the options of the two groups.
+# Each case has the function that makes the optimizer, hasten's name for it, and the options of the two groups.
 CASES = {
     "adamax": (torch.optim.Adamax, "Adamax", {}, {}),
     "adamax_odd": (torch.optim.Adamax, "Adamax", dict(lr=0.03, weight_decay=0.1, eps=1e-4, **ODD_BETAS), dict(maximize=True)),
@@ -106,7 +107,7 @@ CASES = {
 
 
 def numbers(tensor):
-    """Returns the numbers with only the digits that a float needs."""
+    """Returns the numbers, rounded to the digits that a float needs."""
     return [float(f"{x:.9g}") for x in tensor.flatten().tolist()]
 
 

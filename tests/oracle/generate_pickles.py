@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes files of torch.save with PyTorch 2.11, Accelerate 1.15 and transformers 5.23, and what Python computes from them.
+"""Writes files of torch.save with PyTorch 2.11, Accelerate 1.15 and transformers 5.23, and the results that Python computes from them.
 
     python generate_pickles.py
 
-data/pickles gets weights of many forms (zoo.bin and zoo.safetensors with the same tensors), the checkpoint of an Accelerator
-and of a Trainer in the middle of a run, and the batches and weights of the rest of each run. See README.md.
+data/pickles gets weights in many forms (zoo.bin and zoo.safetensors have the same tensors), a checkpoint of an Accelerator and one
+of a Trainer in the middle of a run, and the batches and weights of the rest of each run. See README.md.
 """
 import os
 import pathlib
@@ -47,7 +47,7 @@ def groups(model):
 
 
 def continue_run(model, optimizer, scheduler, name):
-    """Makes the other steps of a run, and keeps its batches and weights."""
+    """Runs the remaining steps of a run, and stores its batches and weights."""
     x, y = batches(11)
     rates = []
     for step in range(AFTER):
@@ -140,7 +140,7 @@ def zoo():
 
 
 def other_optimizers():
-    """The state of other optimizers after two steps, and the weights after two more."""
+    """Writes the states of other optimizers after two steps, and the weights after two more steps."""
     for name, make in {"sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01),
                        "rmsprop": lambda p: torch.optim.RMSprop(p, lr=0.01, centered=True, momentum=0.5),
                        "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.05, lr_decay=0.01),

@@ -3,8 +3,8 @@
 
     python generate_power_sgd.py
 
-The file has the initial weights, the rows of each step and process, and for each case its options (with PowerSGDState's
-names) and the weights after the last step. SGD, learning rate 0.1, mean squared error.
+The file has the initial weights, the rows of each step and process, and for each case its options (under PowerSGDState's
+names) and the weights after the last step. The runs use SGD with learning rate 0.1 and the mean squared error.
 """
 import json
 import os
@@ -36,13 +36,13 @@ CASES = {
 HOOKS = {"power_sgd": powerSGD_hook.powerSGD_hook, "batched_power_sgd": powerSGD_hook.batched_powerSGD_hook}
 WRAPPERS = {"fp16": default_hooks.fp16_compress_wrapper, "bf16": default_hooks.bf16_compress_wrapper}
 
-# torch 2.11's batched hook passes a matrix to a function that asserts a batch of matrices: passes a batch of one.
+# torch 2.11's batched hook passes a single matrix to a function that requires a batch of matrices. This wrapper makes a batch of one matrix.
 orthogonalize = powerSGD_hook._orthogonalize
 powerSGD_hook._orthogonalize = lambda matrices, epsilon=0: orthogonalize(matrices if matrices.dim() == 3 else matrices.unsqueeze(0), epsilon)
 
 
 def numbers(tensor):
-    """Returns the numbers with only the digits that a float needs."""
+    """Returns the numbers, rounded to the digits that a float needs."""
     return [float(f"{x:.9g}") for x in tensor.flatten().tolist()]
 
 
@@ -76,7 +76,7 @@ def train(rank, store, out):
         results[name] = dict(options=case, final=[numbers(p) for p in net.parameters()])
     if rank == 0:
         pathlib.Path(out).write_text(json.dumps(results))
-    dist.barrier()  # a process must not end while the other still reads
+    dist.barrier()  # a process must not end while the other one still reads
     dist.destroy_process_group()
 
 

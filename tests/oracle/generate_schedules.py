@@ -3,10 +3,10 @@
 
     python generate_schedules.py
 
-cases.json has the type, the warm-up and the keyword arguments of each case; lrs.safetensors has the learning rates of the two
-groups before each step, [1000, 2] in float64, by case. The base rates are 0.01 and 3e-4, but 0.01 twice for polynomial, whose
-lr_end transformers takes as a share of the optimizer's default rate, and hasten of the group's rate. The schedules that follow a metric
-get the tensor `metric`, one number a step.
+cases.json has the type, the warm-up and the keyword arguments of each case. lrs.safetensors has for each case the learning rates of the
+two groups before each step, [1000, 2] in float64. The base rates are 0.01 and 3e-4. For polynomial they are both 0.01, because transformers
+takes lr_end relative to the optimizer's default rate, and hasten takes it relative to the group's rate. Schedules that follow a metric get
+the tensor `metric` with one number per step.
 """
 import json
 import os
@@ -21,7 +21,7 @@ from transformers import get_scheduler
 FOLDER = pathlib.Path(__file__).resolve().parent / "data" / "schedules"
 STEPS = 1000
 METRIC_TYPES = ("reduce_lr_on_plateau", "greedy")
-# type, warm-up steps, steps of the schedule, keyword arguments
+# Each case has the type, the warm-up steps, the steps of the schedule, and the keyword arguments.
 CASES = {
     "linear": ("linear", 37, 913, {}),
     "cosine": ("cosine", 37, 913, dict(num_cycles=1.7)),
@@ -45,7 +45,7 @@ CASES = {
 
 
 def metric():
-    """A noisy metric that improves, stagnates and gets worse."""
+    """Returns a noisy metric that improves, stagnates and gets worse."""
     generator = torch.Generator().manual_seed(3)
     steps = torch.arange(STEPS, dtype=torch.float64)
     noise = torch.rand(STEPS, generator=generator, dtype=torch.float64)

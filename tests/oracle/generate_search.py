@@ -14,7 +14,7 @@ random.seed(20)
 
 
 def reports():
-    """Values at the first of the steps 0, 5, 10 ..., where some steps are missing, and some values are equal or NaN."""
+    """Returns values for the steps 0, 5, 10 and so on up to a random step. Some steps are missing, and some values are equal or NaN."""
     steps = [step for step in range(0, 5 * random.randint(1, 8), 5) if random.random() < 0.9]
     return {step: random.choice([random.randint(0, 4), random.uniform(0, 4), random.uniform(0, 4), float("nan") if random.random() < 0.2 else 1.5]) for step in steps}
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Runs the Hugging Face Trainer on each task of `hasten train`, and writes the inputs and what it computed.
+"""Runs the Hugging Face Trainer on each task of `hasten train`, and writes the inputs and the results.
 
     python generate_tasks.py
-    python generate_tasks.py --tokenizers     # writes data/tasks/tokenizers.json only
+    python generate_tasks.py --tokenizers     # writes only data/tasks/tokenizers.json
 
 Writes data/tasks/NAME/ for token_classification, masked_lm, regression, causal_lm and causal_lm_lines: the model folder (config.json,
 model.safetensors, and vocab.txt or tokenizer.json), the data files, final.safetensors and expected.json (the log, the final loss, the versions). README.md describes them. data/tasks/tokenizers.json has the rows that Transformers makes with other tokenizers than BERT's.
@@ -60,7 +60,7 @@ def new_folder(name, model):
 
 
 def word(choose):
-    """Returns a word of one, two or three tokens, an unknown one, or a word with punctuation or an upper-case letter in it."""
+    """Returns a word of one, two or three tokens, an unknown word, or a word with punctuation or an upper-case letter."""
     kind = choose.random()
     if kind < 0.05:
         return "zzz"
@@ -97,13 +97,13 @@ def train(model, folder, train_rows, eval_rows, collator, metrics):
 
 
 def counted(prediction):
-    """Returns the predicted classes and the labels where the label counts."""
+    """Returns the predicted classes and the labels at the positions whose labels count."""
     classes, labels = prediction.predictions.argmax(-1), prediction.label_ids
     return classes[labels != -100], labels[labels != -100]
 
 
 def token_metrics(prediction):
-    """Returns the accuracy, and means over the tags that occur of precision, recall and F1, as scikit-learn's macro average."""
+    """Returns the accuracy, and the means of precision, recall and F1 over the tags that occur, like scikit-learn's macro average."""
     classes, labels = counted(prediction)
     scores = []
     for tag in sorted(set(classes) | set(labels)):
@@ -115,7 +115,7 @@ def token_metrics(prediction):
 
 
 def aligned(tokenizer, rows):
-    """Tokenizes and aligns as run_ner.py: the label of a word belongs to its first token."""
+    """Tokenizes and aligns as run_ner.py does: the label of a word belongs to its first token."""
     out = []
     for row in rows:
         encoded = tokenizer(row["tokens"], truncation=True, max_length=LENGTH, is_split_into_words=True, return_token_type_ids=True)
@@ -154,7 +154,7 @@ def masked_metrics(prediction):
 
 
 def masked_lm():
-    """The batches are masked here, because masks are random. docs/data.md compares the masks of hasten with those of transformers."""
+    """Writes batches that are already masked, because masks are random. docs/data.md compares the masks of hasten with those of transformers."""
     choose = random.Random(6)
     set_seed(1234)
     model = BertForMaskedLM(config_of())
@@ -170,7 +170,7 @@ def masked_lm():
                   folder / f"{name}.safetensors")
     rows = [{key: column[i] for key, column in batch.items()} for i in range(len(texts))]
     train(model, folder, rows[:TRAIN_ROWS], rows[TRAIN_ROWS:], default_data_collator, masked_metrics)
-    # Texts joined and cut into rows, as run_mlm.py does without line_by_line.
+    # Joins texts and cuts them into rows, as run_mlm.py does without line_by_line.
     (folder / "corpus.txt").write_text("\n\n".join(texts[:20]) + "\n")
     ids = [token for text in texts[:20] for token in tokenizer(text)["input_ids"]]
     grouped = [ids[at:at + LENGTH] for at in range(0, len(ids) - LENGTH + 1, LENGTH)]
@@ -198,7 +198,7 @@ def regression():
 
 
 def causal_metrics(prediction):
-    """The accuracy and the perplexity of the next tokens."""
+    """Returns the accuracy and the perplexity of the predicted next tokens."""
     logits, labels = torch.from_numpy(prediction.predictions[:, :-1]).double(), torch.from_numpy(prediction.label_ids[:, 1:])
     counts = labels != -100
     loss = torch.nn.functional.cross_entropy(logits[counts], labels[counts])
@@ -216,14 +216,15 @@ def byte_level_tokenizer(texts):
 
 
 def causal_lm(name, one_row_a_text):
-    """Texts joined with the end token and cut into rows, or each a row with the end token."""
+    """Runs the task on texts that are joined with the end token and cut into rows, or on one row per text that ends with the end token."""
     choose = random.Random(8)
     set_seed(1234)
     texts = [" ".join(words(choose, 12)) for _ in range(1000)]
     tokenizer = byte_level_tokenizer(texts)
     model = GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), n_embd=16, n_layer=2, n_head=2, n_positions=32, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
                                        bos_token_id=0, eos_token_id=0))
-    # Without it the Trainer divides a loss by the number of all tokens, though the first one of a row is not predicted; of Llama's it does not.
+    # Without this, the Trainer divides the loss by the number of all tokens, although the first token of a row is not predicted. For Llama it
+    # divides by the number of predicted tokens anyway.
     model.loss_type = "ForCausalLM"
     folder = DATA / name
     shutil.rmtree(folder, ignore_errors=True)
@@ -251,7 +252,7 @@ def special(id, text, **flags):
 
 
 def pair_template(start, end):
-    """Special tokens, which are a text and an id, around one text or two."""
+    """Returns a template that puts special tokens around one or two texts. A special token is a text and an id."""
     piece = lambda token, type: {"SpecialToken": {"id": token[0], "type_id": type}}
     text = lambda name, type: {"Sequence": {"id": name, "type_id": type}}
     return {"type": "TemplateProcessing", "single": [piece(start, 0), text("A", 0), piece(end, 0)],
@@ -260,8 +261,8 @@ def pair_template(start, end):
 
 
 def other_tokenizers():
-    """name: (base, change, names of the special tokens). As those of RoBERTa and of XLM-RoBERTa, a WordPiece that BertTokenizer does not read, and one
-    that adds no special tokens."""
+    """Returns {name: (base, change, names of the special tokens)}: tokenizers like those of RoBERTa and XLM-RoBERTa, a WordPiece tokenizer that
+    BertTokenizer does not read, and a tokenizer that adds no special tokens."""
     sizes = {base: json.loads((DATA.parent / "tokenizers" / f"{base}.json").read_text()) for base in ("gpt2", "unigram", "word_piece", "word_level")}
     sizes = {base: Tokenizer.from_str(json.dumps(each)).get_vocab_size() for base, each in sizes.items()}
     at = sizes["gpt2"]

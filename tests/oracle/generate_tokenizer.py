@@ -34,7 +34,7 @@ SPACES = "".join(map(chr, [0x09, 0x0A, 0x0B, 0x0C, 0x0D, 0x1C, 0x1D, 0x1E, 0x1F,
 MARKS = "".join(map(chr, range(0x300, 0x370)))
 
 TEXTS = [
-    # Nothing, or nearly nothing.
+    # Empty and nearly empty texts.
     "", " ", "   ", "\t", "\n", "\r\n", "\u00a0", "\u200b", "\u200b\u200c\u200d", "\x00", "\ufeff", "\u3000", ".", "a", "\u0301", "##", "##ing", "[", "]", "[]",
     # Plain text.
     "Hello, world!", "hello   world", "  hello world  ", "The quick brown fox jumps over the lazy dog.", "HELLO WORLD", "unaffable", "embeddings tokenization",
@@ -60,29 +60,29 @@ TEXTS = [
     "\u0928\u092e\u0938\u094d\u0924\u0947 \u0926\u0941\u0928\u093f\u092f\u093e \u0915\u094d\u0937 \u0958", "\u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35\u0e0a\u0e32\u0e27\u0e42\u0e25\u0e01 \u0e33", "\u1019\u103c\u1014\u103a\u1019\u102c", "\u0f56\u0f7c\u0f51\u0f0b\u0f61\u0f72\u0f42 \u0f43\u0f4d", "\u0b95\u0bca \u0bca \u0d4a \u0dda \u17a2",
     "\u4f60\u597d\u4e16\u754c", "\u6211\u7231\u5317\u4eac\u5929\u5b89\u95e8\u3002", "abc\u4e2d\u6587def", "\u4e2d a\u6587b \u56fd", "\u3400\u4dbf\u9fff\ua000", "\U00020000\U0002a6df\U0002b740\U0002f800\U0002fa1d\U00030000\U000323af", "\uf900\ufa0e\ufa2d\ufaff", "\u2e80\u2f00\u3005\u3007\u3021\u3192\u31c0",
     "\u3053\u3093\u306b\u3061\u306f\u4e16\u754c", "\u30ab\u30bf\u30ab\u30ca \uff76\uff9e\uff77\uff9e \u30d1\u30cf\u309a \u304c\u304b\u3099 \u309b\u309c \u30fc", "\u3042\u4e9c\u30a2", "\uc548\ub155\ud558\uc138\uc694 \uc138\uacc4", "\u1112\u1161\u11ab\u1100\u1173\u11af \ud55c\uae00", "\u3131\u314f \uffa1\uffc2", "\uac00\ud7a3 \uac01 \ud788",
-    # Pictures.
+    # Emoji and other pictures.
     "\U0001f600 \U0001f602\U0001f602 :-) \u2764\ufe0f \u2764", "\U0001f468\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466 \U0001f44b\U0001f3fd \U0001f3f3\ufe0f\u200d\U0001f308", "\U0001f1eb\U0001f1f7\U0001f1e9\U0001f1ea 1\ufe0f\u20e3 #\ufe0f\u20e3", "hi\U0001f600there", "\u2600\u2601\u260e\u2713\u2192\u21d2\u2200\u2203\u2211\u221a\u221e\u2260\u226e\u2264",
     "\u00a9\u00ae\u2122 \u00a7\u00b6\u2020\u2021 \u2030 \u00b0C \u00b5m \u03bcm \u2103",
     # Punctuation: ASCII symbols count as punctuation, most Unicode symbols do not.
     string.punctuation, " ".join(string.punctuation), "a" + "a".join(string.punctuation) + "a", "$+<=>^`|~", "a$b+c<d=e>f^g`h|i~j", "...!!!???---___***", "!" * 300, "?!" * 100, "((([[[{{{}}}]]])))",
     "\u201cquoted\u201d \u2018single\u2019 \u00abguillemets\u00bb \u2039x\u203a \u2026 \u2022 \u00b7 \u00bf\u00a1 \u203d", "\u3001\u3002\u300c\u300d\u300e\u300f\u3010\u3011\u301c\u30fb\uff01\uff1f\uff0c", "\u060c\u061b\u061f\u066a\u0964\u0965 \u05be\u05f3\u05f4 \u1362", "\u20ac\u00a3\u00a5\u00a2\u20b9\u20bf\ufdfc", "\u02c6\u02dc \u00b4 \u00a8 \u00af \u00b8 \u02d8", "\u2212 \u00d7 \u00f7 \u00ac \u2044 \u2052",
     "\u037e \u0387 \u1fef \u2329x\u232a \u3008x\u3009", "a\u2e3ab \u2e52 \u2e5d \U00010100 \U0001da8b",
-    # Spaces of all kinds, and things that look like spaces and are not.
+    # Spaces of all kinds, and characters that look like spaces but are not.
     "a" + "a".join(SPACES) + "a", SPACES, "new\nline\r\ncarriage\rtab\ttab", "a\u00a0b\u202fc\u2007d", "zero\u200bwidth\u200cnon\u200djoiner\ufeffbom\u2060word", "soft\u00adhyphen", "a\u034fb \u115f\u1160 \u3164 \uffa0 \u2800", "a\u2028b\u2029c\u0085d", "\u180e\u061c\u200e\u200f",
     # Controls, replacement character, private use, unassigned, noncharacters, tags, variation selectors.
     "a\x00b", "\x00\x00\x00", "a\ufffdb", "\ufffd", "".join(map(chr, range(32))), "a" + "a".join(map(chr, range(32))) + "a", "a" + "a".join(map(chr, range(0x7F, 0xA1))) + "a", "a\x7fb\x80c\x9fd", "x\ue000y\uf8ffz", "\U000f0000\U0010fffd", "a\U000f0000b", "a\U00100000b",
     "a\u0378b\u0379c\u0530d", "a\ufdd0b\ufffec\uffffd", "a\U0001fffeb\U0010ffffc", "a\U000e0001b\U000e0020c\U000e007fd", "a\ufe0fb\ufe00c\U000e0100d", "a\U0003ffffb\U00040000c\U000dffffd", "a\U000323b0b", "\u0380\u0381\u038b",
-    # Direction.
+    # Text direction.
     "abc \u202eabc\u202c \u2066x\u2069 \u202ax\u202b", "\u05d0bc\u05d1",
     # Combining marks that the tokenizer's tables may not have: recent blocks, and spacing marks with a combining class.
     "a\u0898b a\u08e3b a\u1ac1b a\u1dfab a\u20f0b a\ua9e5b", "a\U00010d24b a\U00010f46b a\U00011070b a\U0001e130b a\U0001e2ecb a\U0001e8d0b", "a\U0001d165b\U0001d16d\U0001d165c", "\U0001d15e \U0001d1bb", "a\u302eb\u302f", "a\u0903b\u093e\u0d57", "a\u20ddb\u20e3 \u0488\u0489",
     "\u0958\u095f \u09dc \u0a33 \u0b5c \ufb1d \ufb2a \ufb4e \u2adc", "\u1100\u1161 \u1100\u1161\u11a8 \u11a8\u1161",
     # Special tokens in the text. Only the exact spelling counts, and it counts inside a word.
     "[CLS] hello [SEP]", "[MASK]", "[mask]", "[Mask]", "[CLS]x", "x[SEP]y", "[PAD][PAD]", "[UNK]", "the [MASK] sat on the [MASK].", "[ CLS ]", "[CLS", "CLS]", "[[CLS]]", "[CLS][SEP]", "[SEP] [SEP]", "[unused0] [unused1]", "[MASK]\u0301", "a[MASK]b[mask]c", "[\u200bMASK]", "[MA\u0000SK]", "[M\u0301ASK]", "\u00a0[MASK]\u00a0", "[UNK]ing ##ing [UNK]",
-    # Long words: beyond 100 characters a word is unknown, and the characters are counted after normalizing.
+    # Long words: a word of more than 100 characters is unknown, and the characters are counted after normalizing.
     "a" * 99, "a" * 100, "a" * 101, "a" * 10000, "b " + "a" * 100 + " b", "b " + "a" * 101 + " b", "\u00e9" * 100, "\u00e9" * 101, "e\u0301" * 100, "e\u0301" * 101, "\u03b1" * 100, "\u03b1" * 101, "\u3042" * 100, "\u3042" * 101, "\U00010400" * 100, "\U00010400" * 101,
     "\uac00" * 34, "\uac00" * 50, "\uac00" * 51, "\u0130" * 100, "\u4e00" * 150, "a" * 100 + "." + "a" * 101 + "!", "\x00" * 50 + "a" * 100, "\u200b".join("a" * 101), "0123456789" * 10, "0123456789" * 10 + "0", "the" * 40, "word " * 400,
-    # Words whose pieces run out half-way, and words found only as a whole.
+    # Words of which only the beginning has pieces in the vocabulary, and words that are found only as a whole.
     "playing played plays unplayable", "xyzzyq qqqqqq zzzz", "\u00e7a \u00ff", "hello\u6f22hello", "\u2581hello", "##hello", "a##b", "hel\u200dlo", "a\u0660", "\u20acuro",
 ]
 
@@ -137,7 +137,7 @@ def one(tokenizer, text, pair=None, options=None):
         row["options"] = options
     try:
         row.update(answer(tokenizer.encode(text, pair, add_special_tokens=options.get("add_special_tokens", True))))
-    except Exception as problem:                   # records that the library refuses, not its message
+    except Exception as problem:                   # records that the library refuses the text, but not its message
         row["error"] = str(problem).splitlines()[0]
     tokenizer.no_truncation()
     tokenizer.no_padding()
@@ -166,7 +166,7 @@ def padding_cases(tokenizer):
 
 
 def batch_cases(tokenizer):
-    """Returns batches with padding to their longest row."""
+    """Returns batches that are padded to their longest row."""
     texts = [SHORT, "", "hello", LONG, "[MASK]"]
     pairs = [(SHORT, LONG), ("hello", ""), ("a", "b")]
     for rows, options in itertools.product([texts, pairs], [dict(padding={}), dict(padding=dict(pad_to_multiple_of=8)), dict(padding=dict(direction="left")),
@@ -182,7 +182,7 @@ def batch_cases(tokenizer):
 
 
 def stored_settings_cases():
-    """Returns results with the settings of the file, which truncates and pads to 128."""
+    """Returns results with the settings in the tokenizer's file, which truncates and pads to 128 tokens."""
     tokenizer = Tokenizer.from_file(str(get_model_path() / "tokenizer.json"))
     for text, pair in [("hello world", None), ("word " * 200, None), (SHORT, LONG), ("word " * 100, "other " * 100)]:
         row = dict(text=text)
@@ -192,8 +192,8 @@ def stored_settings_cases():
 
 
 def random_text(generator):
-    """Unknown characters make a whole word unknown and so hide what happened to them. Half of the words therefore hold one
-    foreign character between letters that the vocabulary knows: removed, split off, mapped or kept, each answers differently."""
+    """Returns a random text. An unknown character makes the whole word unknown, which hides how the tokenizer handled it. More than half of the
+    words therefore have one random character between two ASCII letters. The result then shows whether it was removed, split off, mapped or kept."""
     def pick(items):
         return items[int(generator.random() * len(items))]
 
@@ -223,7 +223,7 @@ def pieces_after(normalizer, splitter, character):
 
 
 def describe(character, words):
-    """Returns what happens to a character between two letters, in a word or two."""
+    """Returns a short description of what happens to a character between two letters."""
     def code(text):
         return " ".join(f"{ord(c):04X}" for c in text)
 

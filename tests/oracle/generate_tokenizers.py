@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Trains small tokenizers of every kind and writes what Hugging Face's tokenizers makes of many texts.
+"""Trains small tokenizers of every kind and writes the results of Hugging Face's tokenizers for many texts.
 
     python generate_tokenizers.py              # writes data/tokenizers/
-    python generate_tokenizers.py --words      # writes data/tokenizers/words.json only
-    python generate_tokenizers.py --compare PROGRAM [NAME ...]   # shows the first differences to a program (see text_stream.cpp)
+    python generate_tokenizers.py --words      # writes only data/tokenizers/words.json
+    python generate_tokenizers.py --compare PROGRAM [NAME ...]   # shows the first differences from a program (see text_stream.cpp)
 
-data/tokenizers/NAME.json        the tokenizers that others vary
-data/tokenizers/cases.json       the variants, the pieces of hostile texts, and checksums of the results for each block of texts
-data/tokenizers/words.json       checksums of the variants' results for lists of words, for some texts, and for pairs that are cut
+data/tokenizers/NAME.json        the base tokenizers, from which the variants are made
+data/tokenizers/cases.json       the variants, the pieces of difficult texts, and checksums of the results for each block of texts
+data/tokenizers/words.json       checksums of the variants' results for lists of words, for some texts, and for truncated pairs
 
 See README.md for the formats.
 """
@@ -56,7 +56,7 @@ SNIPPETS = [
 
 
 class Random:
-    """splitmix64, which the C++ test has too."""
+    """The generator splitmix64, which the C++ test also has."""
 
     def __init__(self, seed):
         self.state = seed
@@ -118,7 +118,7 @@ def words_of_corpus():
 
 
 def texts_of(kind, block, words):
-    """The texts of one block. Each block has its own seed, so that a test can run some of them."""
+    """Returns the texts of one block. Each block has its own seed, so that a test can run only some blocks."""
     random = Random(block * 2 + (kind == "hostile"))
     return [hostile(random) if kind == "hostile" else ordinary(random, words) for _ in range(BLOCK)]
 
@@ -138,7 +138,7 @@ def checksum(tokenizer, texts):
 
 
 def charsmap(pairs):
-    """A map of SentencePiece: a double array of the keys, and the replacements. Darts' layout, with free places found one by one."""
+    """Returns a SentencePiece map: a double array of the keys in Darts' layout, and the replacements. It searches for free places one by one."""
     replacements, offsets = b"", {}
     for new in pairs.values():
         if new not in offsets:
@@ -234,7 +234,7 @@ def template(name, id):
 
 
 def merged(base, change):
-    """Replaces keys of an object; those of "model" one by one."""
+    """Returns a copy of `base` with the keys of `change`. Inside "model" it replaces single keys."""
     out = {**base, **change}
     if "model" in change:
         out["model"] = {**base["model"], **change["model"]}
@@ -269,7 +269,7 @@ def replace(pattern, content, kind="Regex"):
 
 
 def variants(sizes):
-    """name: (base, change). `sizes` has the number of tokens of each base."""
+    """Returns {name: (base, change)}. `sizes` has the number of tokens of each base."""
     flags = lambda at: {"added_tokens": [
         token(at, "<one>", special=False), token(at + 1, "two", special=False, normalized=True), token(at + 2, " three", special=False, normalized=True, single_word=True),
         token(at + 3, "<mask>", lstrip=True), token(at + 4, "Two", rstrip=True, special=False), token(at + 5, "one", single_word=True), token(at + 6, "the", lstrip=True, rstrip=True, normalized=True)]}
@@ -334,7 +334,7 @@ def write():
         sums = {kind: [checksum(tokenizer, block) for block in texts[kind][:blocks_of(name)]] for kind in texts}
         some = [{"text": text, "ids": tokenizer.encode(text).ids, "offsets": tokenizer.encode(text).offsets, "decoded": tokenizer.decode(tokenizer.encode(text).ids, skip_special_tokens=False)}
                 for text in texts["hostile"][0][:3]]
-        if "added_tokens" in change:  # with the ids that tokenizers gives them
+        if "added_tokens" in change:  # with the ids that the tokenizers library assigns
             change = {**change, "added_tokens": json.loads(tokenizer.to_str())["added_tokens"]}
         cases["variants"][name] = {"base": base, "change": change, "checksums": sums, "cases": some}
         print(name, flush=True)
@@ -343,7 +343,7 @@ def write():
 
 
 def word_list(random, words):
-    """A text that is split into words, of which some are no words at all."""
+    """Returns a text that is already split into words. Some of them are not real words."""
     return [words[random.below(len(words))] if random.below(3) == 0 else hostile(random) for _ in range(random.below(8))]
 
 
@@ -355,7 +355,7 @@ def result_of_words(encoding):
 
 
 def checksum_of_lists(tokenizer, words):
-    """Every second list is cut to CUT tokens, on the right or on the left."""
+    """Returns the checksum of the results for lists of words. Every second list is truncated to CUT tokens, on the right or on the left."""
     value = 0
     for i in range(LISTS):
         if i % 2 == 0:
@@ -371,7 +371,8 @@ STRATEGIES = ["longest_first", "only_first", "only_second"]
 
 
 def checksum_of_pairs(tokenizer, texts):
-    """Each pair is cut in one of three ways on one of two sides. A pair that cannot be cut has the result "error"."""
+    """Returns the checksum of the results for pairs. Each pair is truncated with one of three strategies, on one of two sides. If that fails, the
+    result is "error"."""
     value = 0
     for i in range(LISTS):
         tokenizer.enable_truncation(CUT + i % 11, strategy=STRATEGIES[i % 3], direction=["right", "left"][i % 2])

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes the weights of small modules with safetensors' save_model and save_file, and what the modules compute, to data/weights/.
+"""Writes the weights of small modules with safetensors' save_model and save_file, and the outputs of the modules, to data/weights/.
 
     python generate_weights.py
-    python generate_weights.py --read FOLDER     instead compares the files that weights_test.cpp wrote with Python's modules
+    python generate_weights.py --read FOLDER     compares the files that weights_test.cpp wrote with the Python modules instead
 
 weights_test.cpp has the same modules in C++. NAME.safetensors has the weights, expected.safetensors the inputs and outputs.
 """
@@ -20,7 +20,7 @@ FOLDER = pathlib.Path(__file__).resolve().parent / "data" / "weights"
 
 
 class Text(nn.Module):
-    """Tied embeddings, an LSTM, a list of layers, a parameter and two buffers of its own."""
+    """Has tied embeddings, an LSTM, a list of layers, and its own parameter and two buffers."""
 
     def __init__(self):
         super().__init__()
@@ -43,7 +43,7 @@ class Text(nn.Module):
 
 
 class Vision(nn.Module):
-    """A norm with running statistics, and a Sequential."""
+    """Has a norm with running statistics, and a Sequential."""
 
     def __init__(self):
         super().__init__()
@@ -60,7 +60,7 @@ def generate():
     torch.manual_seed(5)
     text, vision = Text(), Vision()
     ids, image = torch.randint(0, 11, (2, 7)), torch.randn(3, 3, 4, 4)
-    for _ in range(3):  # running statistics
+    for _ in range(3):  # updates the running statistics
         vision(torch.randn(8, 3, 4, 4) + 0.5)
     text.eval()
     vision.eval()

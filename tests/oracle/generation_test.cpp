@@ -1,4 +1,4 @@
-// Compares generation with transformers' generate(): sequences token for token, the scores of
+// Compares generation with transformers' generate(): every token of the sequences, the scores of
 // beams, and the processed scores of samplings (tests/oracle/generate_generation.py).
 #include "hasten/models/generation.h"
 

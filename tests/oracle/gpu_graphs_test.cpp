@@ -1,8 +1,9 @@
-// Runs whose steps a graph repeats have the weights of runs without, to the bit, for models of each family. On
-// a GPU (tested::device()) the graphs are CUDA's, and on the CPU those of unit/device/operator_graphs.h. It is
-// here because the kit for GPUs has the oracles' program, which needs CUBLAS_WORKSPACE_CONFIG=:4096:8. Models
-// of texts run on a GPU only: on the CPU their embeddings and attention compute on the host between operators,
-// which that recorder does not see.
+// Runs whose steps are replayed from a graph get exactly the weights of runs without graphs, for
+// models of each family. On a GPU (tested::device()) these are CUDA graphs, and on the CPU they are
+// the graphs of unit/device/operator_graphs.h. The test is in this folder because the kit for GPUs
+// contains the program oracle_tests. It needs CUBLAS_WORKSPACE_CONFIG=:4096:8. Text models run only
+// on a GPU: on the CPU their embeddings and attention compute on the host between operators, which
+// the recorder does not see.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -29,13 +30,13 @@ namespace {
 
 constexpr std::int64_t kSteps = 24;
 
-// Makes the CPU a device with graphs if no GPU is tested.
+// Makes the CPU a device with graphs if the test does not run on a GPU.
 class Graphs {
  public:
   Graphs() {
     if (tested::device().is_cpu()) replacement_.emplace(device_);
   }
-  // The graphs that were recorded on the CPU; unknown on a GPU.
+  // Returns the number of graphs recorded on the CPU, or nothing on a GPU.
   std::optional<std::int64_t> recordings() const {
     return replacement_ ? std::make_optional(device_.counts.recordings) : std::nullopt;
   }
@@ -103,7 +104,7 @@ void check_equal(const Result& a, const Result& b) {
   for (std::size_t i = 0; i < a.weights.size(); ++i) CHECK(at::equal(a.weights[i], b.weights[i]));
 }
 
-// `make` returns a new model with the same weights on each call.
+// `make` returns a new model with the same initial weights on each call.
 template <class Make>
 void check_graphs(const Make& make, const ColumnDataset& data) {
   const Folder folder;
@@ -211,7 +212,7 @@ TEST_CASE("gpu graphs: an evaluation and a checkpoint between the steps") {
 
 namespace {
 
-// Reads a number in each step, so that no graph can repeat it.
+// Reads a number from the device in each step, so that no graph can replay the step.
 struct Reader : torch::nn::Module {
   Reader() { register_module("head", head); }
   ModelOutput forward(const TensorDict& batch) {

@@ -1,6 +1,7 @@
-// The operators that only a GPU has kernels for against the same computed with LibTorch's operators:
-// results, gradients, and gradients of gradients. On a GPU (tested::device()) its kernels run, and on the
-// CPU the same code in the grid emulator. It is here because the kit for GPUs has the oracles' program.
+// Compares operators that have kernels only for GPUs with the same computation in LibTorch's
+// operators: results, gradients, and gradients of gradients. On a GPU (tested::device()) its
+// kernels run, and on the CPU the same code runs in the grid emulator. The test is in this folder
+// because the kit for GPUs contains the program oracle_tests.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -43,7 +44,7 @@ class Kernels {
   std::optional<EmulatedRowKernels> emulated_;
 };
 
-// The rounding of a number of the type, relative to its size.
+// Returns the rounding error of a number of the type, relative to its size.
 double rounding(at::ScalarType type) {
   if (type == at::kFloat) return 1e-5;
   return type == at::kBFloat16 ? 1.0 / 128 : 1.0 / 1024;
@@ -61,7 +62,7 @@ void check_near(const Tensor& got, const Tensor& expected, double limit) {
 Tensor on_device(const Tensor& values) { return values.to(tested::device()); }
 Tensor leaf(const Tensor& values) { return on_device(values).detach().clone().requires_grad_(); }
 
-// Which elements dropout keeps, times its scale.
+// Returns dropout's scale for the elements that it keeps, and 0 for the others.
 Tensor factors(at::IntArrayRef sizes, const ops::DropoutState& dropout) {
   return on_device(ops::apply_dropout(at::ones(sizes), dropout));
 }
@@ -73,8 +74,8 @@ struct PreNorm {
   double p;
 };
 
-// Widths for one warp and for several, with full packs and without, up to rows that need most registers of
-// a thread, and many rows.
+// Returns cases with widths for one warp and for several, with full packs and without, with rows
+// that need most of a thread's registers, and with many rows.
 std::vector<PreNorm> pre_norms() {
   std::vector<PreNorm> all;
   const std::vector<std::vector<std::int64_t>> shapes = {
@@ -86,11 +87,11 @@ std::vector<PreNorm> pre_norms() {
     all.push_back({type, {70, 36}, true, true, 0.0});
     all.push_back({type, {6, 40}, false, false, 1.0});
   }
-  all.push_back({at::kFloat, {9000, 4}, true, false, 0.1});  // a warp for a row
+  all.push_back({at::kFloat, {9000, 4}, true, false, 0.1});  // one warp per row
   return all;
 }
 
-// The same with LibTorch's operators, in float.
+// Computes the same with LibTorch's operators, in float.
 ops::NormedStream composed(const Tensor& x, const Tensor& bias, const Tensor& residual,
                            const Tensor& gamma, const Tensor& beta, const Tensor& kept) {
   const Tensor wide = x.to(at::kFloat), biased = bias.defined() ? wide + bias : wide;
@@ -139,7 +140,8 @@ TEST_CASE("GPU operators: dropout_add_pre_norm and its gradients equal LibTorch'
       for (std::size_t i = 0; i < a.size(); ++i) {
         CAPTURE(i);
         CHECK((a[i].scalar_type() == inputs[i].scalar_type()));
-        // Sums over rows have more roundings. A row of few numbers amplifies those of its deviation.
+        // Sums over rows have more rounding errors. The normalization of a short row amplifies the
+        // rounding errors of its deviation.
         check_near(a[i], b[i], (n < 4 ? 50 : i < 2 ? 8 : 32) * (i == 0 ? limit : 2e-6 * 4));
       }
     }
@@ -209,7 +211,7 @@ TEST_CASE("GPU operators: softmax_dropout and its gradient equal LibTorch's") {
           Tensor mask;
           if (has_mask) {
             mask = at::zeros({s.batch, s.keys});
-            // All keys of the first row are masked, and the last ones of the others.
+            // All keys of the first row are masked, and so are the last keys of the other rows.
             mask[0].fill_(-std::numeric_limits<float>::infinity());
             mask.narrow(1, s.keys - s.keys / 3, s.keys / 3)
                 .fill_(-std::numeric_limits<float>::infinity());
@@ -279,7 +281,8 @@ TEST_CASE(
 TEST_CASE("GPU operators: the gradient of an embedding table equals LibTorch's") {
   torch::manual_seed(5);
   const Kernels kernels;
-  // Ids that are in one chunk of tokens, in two, and in many, and tables of few and of many rows.
+  // Tests ids that occur in one chunk of tokens, in two, and in many, and tables with few and with
+  // many rows.
   for (const std::int64_t tokens : {1, 7, 32, 33, 64, 300, 1000}) {
     for (const std::int64_t rows : {1, 2, 40, 700}) {
       for (const std::int64_t columns : {1, 36, 130}) {
@@ -343,7 +346,7 @@ namespace {
 
 struct LinearCase {
   at::ScalarType type;
-  std::vector<std::int64_t> sizes;  // of x
+  std::vector<std::int64_t> sizes;  // the shape of x
   std::int64_t out;
   bool has_bias, transposed;
 };
@@ -358,12 +361,12 @@ std::vector<LinearCase> linear_cases() {
           all.push_back({type, sizes, 24, has_bias, transposed});
       }
     }
-    all.push_back({type, {4100, 16}, 1024, true, false});  // a kernel sums for the bias
+    all.push_back({type, {4100, 16}, 1024, true, false});  // a kernel computes the bias gradient
   }
   return all;
 }
 
-// Autocast to a type of 16 bits, or nothing for float.
+// Returns autocast to a type of 16 bits. For float the guard changes nothing.
 AutocastGuard autocast_to(at::ScalarType type) {
   const Precision precision = type == at::kFloat  ? Precision::no
                               : type == at::kHalf ? Precision::fp16
@@ -373,7 +376,8 @@ AutocastGuard autocast_to(at::ScalarType type) {
 
 }  // namespace
 
-// The gradients of parameters must not be rounded to 16 bits, so they are near those of exact products.
+// The gradients of parameters must not be rounded to 16 bits, so they are compared with the
+// gradients of exact products.
 TEST_CASE("GPU operators: linear and its gradients equal those of exact products") {
   torch::manual_seed(8);
   const Kernels kernels;
@@ -408,7 +412,8 @@ TEST_CASE("GPU operators: linear and its gradients equal those of exact products
     check_near(got[0].reshape({-1, in}), dy.mm(w), 4 * rounding(c.type));
     for (std::size_t i = 0; i < got.size(); ++i)
       CHECK((got[i].scalar_type() == inputs[i].scalar_type()));
-    // Sums of many numbers have more roundings, whose size is that of the largest sums.
+    // Sums of many numbers have more rounding errors. Their size depends on the size of the largest
+    // sums.
     const double limit = 2e-5 + 2e-6 * std::sqrt(static_cast<double>(rows.size(0)));
     check_near(got[1], c.transposed ? dw.t() : dw, limit);
     if (c.has_bias) check_near(got[2], dy.sum(0), limit);
@@ -442,7 +447,8 @@ TEST_CASE("GPU operators: linear with frozen parts, shared weights, and 16-bit p
   CHECK((gradients(apply(x, small), {small})[0].scalar_type() == at::kBFloat16));
 }
 
-// ops::linear computes with the weight alone and calls the adapter itself; the backward pass must not.
+// ops::linear computes with the weight alone and calls the adapter itself. The backward pass must
+// not call the adapter.
 TEST_CASE("GPU operators: linear and its gradients do not call the adapter of a weight") {
   torch::manual_seed(13);
   struct Unwanted : ops::WeightAdapter {
@@ -516,7 +522,7 @@ TEST_CASE("GPU operators: linear_cross_entropy adds the gradients of many rows")
   const bool on_cpu = tested::device().is_cpu();
   const std::int64_t rows = on_cpu ? 300 : 6000, classes = on_cpu ? 1000 : 50304;
   for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
-    if (on_cpu && type == at::kHalf) continue;  // the CPU has no kernel for it
+    if (on_cpu && type == at::kHalf) continue;  // the CPU has no kernel for this type
     CAPTURE(type);
     const Tensor hidden = leaf((at::randn({rows, 16}) * 0.5).to(type)),
                  weight = leaf((at::randn({classes, 16}) * 0.5).to(type)),
@@ -534,7 +540,7 @@ TEST_CASE("GPU operators: linear_cross_entropy adds the gradients of many rows")
 }
 
 TEST_CASE("GPU operators: an id outside of the table is refused") {
-  // On a GPU the check ends the use of the GPU.
+  // On a GPU a failed check makes the GPU unusable for this process.
   if (!tested::device().is_cpu()) return;
   const Kernels kernels;
   CHECK_THROWS_AS(ops::embedding_gradient(at::zeros({2, 4}), at::full({2}, 3, at::kLong), 3, -1),

@@ -1,4 +1,4 @@
-// Compares scaled losses with torch.amp.GradScaler, step by step (generate_grad_scaler.py).
+// Compares loss scaling with torch.amp.GradScaler, step by step (generate_grad_scaler.py).
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -135,7 +135,8 @@ TEST_CASE("grad scaler: an Accelerator with fp16 trains as a loop of PyTorch wit
     const Json& expected = run.at("steps")[static_cast<std::size_t>(step)];
     CHECK(optimizer.step_was_skipped() == expected.at("skipped").get<bool>());
     CHECK(accelerator.optimizer_step_was_skipped() == optimizer.step_was_skipped());
-    // LinearLR: from 1 to 0.1 of the rate in 20 steps that were made.
+    // As LinearLR does, lowers the rate from 1 to 0.1 of its value within 20 steps that were not
+    // skipped.
     skipped += optimizer.step_was_skipped();
     CHECK(optimizer.steps() == ++step - skipped);
     const double rate = 0.05 * (1 - 0.9 * static_cast<double>(optimizer.steps()) / 20);

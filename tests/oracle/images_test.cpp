@@ -1,4 +1,4 @@
-// Compares image classification with the Hugging Face Trainer from the files to the last weights,
+// Compares image classification with the Hugging Face Trainer, from the files to the final weights,
 // and decoding and resizing with Pillow and PyTorch (tests/oracle/generate_images.py).
 #include "hasten/data/images.h"
 
@@ -26,7 +26,7 @@ bool can_decode() {
   }
 }
 
-// Trains on images that are written to files first.
+// Writes images to files, and trains on them.
 void check_digits(const std::string& name, const RunComparison& comparison = {}) {
   if (!can_decode()) return;
   const TemporaryDirectory scratch;
@@ -53,8 +53,8 @@ TEST_CASE("images: a ResNet of bottleneck layers equals the Hugging Face Trainer
 }
 
 TEST_CASE("images: a ResNet of basic layers equals the Hugging Face Trainer's") {
-  // On a CPU without AVX-512 a convolution rounds differently, and after nine steps an input of a
-  // rectifier has the other sign, which adds or removes its gradient.
+  // On a CPU without AVX-512 a convolution rounds differently. After nine steps an input of a
+  // rectifier has the opposite sign, which adds or removes its gradient.
   check_digits("resnet_basic", {.exact_entries = 8});
 }
 
@@ -69,7 +69,7 @@ TEST_CASE("images: files of each kind have Pillow's pixels") {
     CAPTURE(name);
     const at::Tensor read =
         read_image(kData / "images" / file, {.channels = kind == "rgb" ? 3 : 1});
-    // Versions of libjpeg-turbo differ by 1 where they enlarge the colours of 4:2:0.
+    // Versions of libjpeg-turbo differ by 1 when they upsample the colours of 4:2:0.
     CHECK(largest_difference(read, pixels) <= (file.ends_with(".png") ? 0 : 1));
     ++compared;
   }
@@ -87,7 +87,7 @@ TEST_CASE("images: resizing equals PyTorch's and, within 1, Pillow's") {
     CAPTURE(name);
     const at::Tensor resized =
         resize_image(image, pixels.size(1), pixels.size(2), name.find("bicubic") == 0);
-    // LibTorch computes with AVX2 where the CPU has it, which may round differently.
+    // LibTorch uses AVX2 if the CPU has it, which may round differently.
     CHECK(largest_difference(resized, pixels) <= 1);
     ++compared;
   }

@@ -1,4 +1,4 @@
-// Compares adapters with those of PEFT (tests/oracle/generate_lora.py).
+// Compares adapters with the adapters of PEFT (tests/oracle/generate_lora.py).
 #include "hasten/models/lora.h"
 
 #include <doctest/doctest.h>
@@ -23,7 +23,7 @@ const fs::path kData = HASTEN_TEST_DATA "/oracle/data";
 
 bool is_decoder(const std::string& name) { return name == "gpt2" || name == "llama"; }
 
-// The rows of a step; those of a decoder are its labels, too, and have ids of its vocabulary.
+// Returns the rows of a step. For a decoder, the ids fit its vocabulary and are also the labels.
 TensorDict batch_of(const std::string& name, const TensorDict& batches, std::int64_t step) {
   TensorDict batch;
   for (const auto& [column, tensor] : batches) batch[column] = tensor[step];
@@ -40,7 +40,7 @@ double difference(const at::Tensor& a, const at::Tensor& b) {
 std::shared_ptr<PreTrainedModel> base_model(const std::string& name) {
   if (is_decoder(name)) {
     auto model = load_model((kData / "decoders" / name).string(), {.task = Task::causal_lm}).model;
-    // The loss of training, in parts and without padding.
+    // Computes the loss as in training: in parts and without padding.
     CHECK(model->set_loss_only(true));
     return model;
   }
@@ -49,7 +49,8 @@ std::shared_ptr<PreTrainedModel> base_model(const std::string& name) {
       .model;
 }
 
-// The file without the copies that PEFT's model holds of what it trains whole.
+// Returns the tensors of the file without the copies that PEFT's model holds of the modules that it
+// trains whole.
 TensorDict adapter_in(const fs::path& file) {
   TensorDict tensors = load_safetensors(file);
   std::erase_if(tensors, [](const auto& item) {

@@ -1,4 +1,4 @@
-// Metrics, against scikit-learn and SciPy (generate_metrics.py).
+// Compares metrics with scikit-learn and SciPy (generate_metrics.py).
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 

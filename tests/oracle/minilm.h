@@ -1,5 +1,6 @@
-// Finds the packaged MiniLM-L6: HASTEN_MINILM, else the cache of tools/fetch_minilm.sh. Without it,
-// minilm_folder() marks the test as skipped and returns nothing.
+// Finds the packaged MiniLM-L6: in the folder HASTEN_MINILM, or else in the cache of
+// tools/fetch_minilm.sh. If it is missing, minilm_folder() marks the test as skipped and returns
+// nothing.
 #pragma once
 
 #include <cstdlib>

@@ -1,6 +1,6 @@
-// Compares outputs, losses and gradients with those of transformers' BERT classes
-// (tests/oracle/generate_models.py). The first case runs on tested::device(); the others, of MiniLM
-// and of files, run on the CPU only.
+// Compares outputs, losses and gradients with transformers' BERT classes
+// (tests/oracle/generate_models.py). The first case runs on tested::device(); the cases about
+// MiniLM and about files run only on the CPU.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -75,7 +75,7 @@ TEST_CASE("models: outputs, losses and gradients equal those of transformers' cl
     for (const auto& [name, tensor] : expected) {
       if (starts_with(name, "output.") && outputs.count(name.substr(7))) {
         const at::Tensor& output = outputs.at(name.substr(7));
-        // A text classifier that removes padding has no hidden states of the padding.
+        // A text classifier that removes padding has no hidden states for the padding.
         if (name == "output.last_hidden_state" && !output.defined() &&
             which.task == Task::text_classification)
           continue;
@@ -115,8 +115,9 @@ TEST_CASE("models: MiniLM's hidden states of tokens differ by at most 3e-5 from 
   const at::Tensor attended = expected.at("attention_mask").unsqueeze(-1).to(at::kFloat);
   const at::Tensor difference = (out.last_hidden_state - expected.at("last_hidden_state")).abs();
   CHECK((difference * attended).max().item<double>() <= 3e-5);
-  // At padding positions, which nothing reads, transformers itself differs by 7e-5 from the model
-  // in double, and LibTorch's kernels for a CPU without AVX2 by 1.1e-4 from transformers.
+  // Nothing reads the outputs at padding positions. There, transformers differs by 7e-5 from the
+  // model in double, and LibTorch's kernels for a CPU without AVX2 differ by 1.1e-4 from
+  // transformers.
   CHECK(difference.max().item<double>() <= 2e-4);
 }
 

@@ -1,4 +1,4 @@
-// Compares a tensor with the one that Python has recorded.
+// Compares a tensor with the one that Python recorded.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -10,8 +10,8 @@
 
 namespace hasten::oracle {
 
-// The tolerance is relative to 1 plus the largest number. It is for other processors: on one like
-// that of the data many tensors are equal.
+// The tolerance is relative to 1 plus the largest number. It is needed for other processors: on a
+// processor like the one that recorded the data, many tensors are equal.
 inline void check_near(const std::string& what, const at::Tensor& tensor,
                        const at::Tensor& expected, double relative) {
   CAPTURE(what);

@@ -26,7 +26,7 @@ const std::filesystem::path kData = HASTEN_TEST_DATA "/oracle/data/exported";
 
 }  // namespace
 
-// In this order: a library stays loaded to the end of the process.
+// The order of the checks matters, because a library stays loaded until the process ends.
 TEST_CASE("exported: an operator of a library is refused, loaded, and trained") {
   CHECK(code_of([] { load_exported(kData / "custom.pt2"); }) == "exported.operator");
   CHECK(code_of([] { load_operator_library("missing.so"); }) == "io.not-found");
@@ -40,7 +40,7 @@ TEST_CASE("exported: an operator of a library is refused, loaded, and trained") 
   if (library == nullptr) return skip_test("HASTEN_TEST_OPERATORS names no library of operators");
   CHECK(load_operator_library(library) == std::vector<std::string>{"hasten_test"});
   CHECK(load_operator_library(library) == std::vector<std::string>{"hasten_test"});
-  // A file may not call it unless the caller allows it.
+  // A file may not call a loaded operator unless the caller allows it.
   CHECK(code_of([] { load_exported(kData / "custom.pt2"); }) == "exported.operator");
   CHECK(inspect_exported(kData / "custom.pt2").refusal_code == "exported.operator");
   CHECK(inspect_exported(kData / "custom.pt2", {.libraries = {library}}).refusal == "");

@@ -1,5 +1,5 @@
-// AdamW8bit and Lion8bit have the bits of the published algorithm in numpy, and are near
-// bitsandbytes' optimizers (generate_8bit_optimizers.py).
+// AdamW8bit and Lion8bit give the same bits as the published algorithm in numpy, and nearly the
+// weights of bitsandbytes' optimizers (generate_8bit_optimizers.py).
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -88,7 +88,7 @@ TEST_CASE("oracle: 8-bit optimizers have the bits of the published algorithm at 
     REQUIRE(weights.detach().to(at::kFloat).equal(oracle.at(test.name + ".weights")));
     const auto other = oracle.find(test.name + ".bitsandbytes");
     if (other == oracle.end()) continue;
-    // bitsandbytes' CPU build gives small numbers of a moment other codes (generator).
+    // bitsandbytes' CPU build encodes small numbers of a moment differently (see the generator).
     const at::Tensor error = (weights.detach() - other->second).abs();
     CHECK(error.gt(1e-6).sum().item<std::int64_t>() <= (test.name == "adamw_even" ? 60 : 0));
     CHECK(error.mean().item<double>() < 1e-4);

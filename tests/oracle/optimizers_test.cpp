@@ -1,4 +1,5 @@
-// Compares each optimizer with the Python library's, step by step (generate_optimizers.py).
+// Compares each optimizer with the Python library's optimizer, step by step
+// (generate_optimizers.py).
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -234,7 +235,7 @@ std::unique_ptr<StatefulOptimizer> reloaded(const StatefulOptimizer& optimizer, 
   torch::serialize::OutputArchive out;
   optimizer.save(out);
   out.save_to(bytes);
-  // Options come from the archive.
+  // The groups get no options, because the archive has them.
   Json groups = test.at("groups");
   for (Json& group : groups) group = Json::object();
   auto again = kMakers.at(test.at("optimizer"))(model, groups);

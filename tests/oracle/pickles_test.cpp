@@ -1,5 +1,5 @@
-// Checkpoints of Accelerate and of the Hugging Face Trainer: their weights, optimizer and schedule
-// are loaded, and the run continues with Python's numbers.
+// Loads the weights, the optimizer and the schedule from checkpoints of Accelerate and of the
+// Hugging Face Trainer, and continues the runs with Python's numbers.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -39,7 +39,7 @@ struct NetImpl : nn::Module {
 };
 TORCH_MODULE(Net);
 
-// The groups of generate_pickles.py, with other options, which the file replaces.
+// The groups of generate_pickles.py. They have the default options, which the file replaces.
 std::vector<optim::OptimizerParamGroup> groups_of(Net net) {
   std::vector<at::Tensor> decayed, others;
   for (const auto& item : net->named_parameters()) {
@@ -92,7 +92,7 @@ void check_run(const ImportedRun& run, bool stops_in_between) {
     largest = std::max(largest, difference.abs().max().item<double>());
   }
   if (stops_in_between) {
-    CHECK(largest > kClose);  // the comparison sees a step that is missing
+    CHECK(largest > kClose);  // the comparison detects a missing step
   } else {
     CHECK(largest <= kClose);
   }
@@ -100,7 +100,7 @@ void check_run(const ImportedRun& run, bool stops_in_between) {
 
 constexpr ImportedRun kAccelerate{"accelerate", "bin", 3e-3, 3}, kTrainer{"trainer", "pt", 4e-3, 2};
 
-// Two more steps after those of the file, as in generate_pickles.py.
+// Continues the file's run for two steps, as generate_pickles.py does.
 template <class Optimizer, class Options>
 void check_optimizer(const char* name, const Options& options) {
   CAPTURE(name);
@@ -149,7 +149,7 @@ TEST_CASE("pickles: a state that does not fit changes nothing") {
   optim::Adam adam(groups_of(net), optim::AdamOptions(1e-3));
   CHECK(code(adam, file) == "checkpoint.optimizer-kind");
   CHECK(adamw.state().empty());
-  // The same groups with parameters of other shapes.
+  // The file does not fit the same groups if their parameters have different shapes.
   load_pytorch_optimizer(file, adamw, kAllowed);
   const std::size_t states = adamw.state().size();
   CHECK(states == 6);

@@ -81,8 +81,8 @@ TEST_CASE("PowerSGD: the weights equal those of torch's hooks, with every option
       std::vector<at::Tensor> expected;
       for (std::size_t i = 0; i < net->parameters().size(); ++i)
         expected.push_back(tensor_of(test.at("final")[i], net->parameters()[i].sizes()));
-      // In bfloat16 hasten divides before it rounds, and torch after. Products of another LibTorch
-      // version round differently from the recorded ones.
+      // In bfloat16, hasten divides before it rounds, and torch divides after it rounds. Another
+      // LibTorch version rounds products differently from the recorded ones.
       const double rounded = TORCH_VERSION_MINOR == 11 ? 2e-3 : 5e-2;
       require_close(net->parameters(), expected, name,
                     test.at("options").contains("wrapper") ? rounded : 1e-5);

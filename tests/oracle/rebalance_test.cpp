@@ -1,4 +1,4 @@
-// Batches of equal cost, against transformers' BatchRebalanceSampler (generate_rebalance.py).
+// Compares batches of equal cost with transformers' BatchRebalanceSampler (generate_rebalance.py).
 #include "hasten/data/rebalance.h"
 
 #include <doctest/doctest.h>

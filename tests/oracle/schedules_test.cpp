@@ -1,4 +1,4 @@
-// Compares each schedule with that of transformers for 1,000 steps (generate_schedules.py).
+// Compares each schedule with transformers' schedule for 1,000 steps (generate_schedules.py).
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 

@@ -1,4 +1,4 @@
-// The median pruner decides as Optuna's.
+// The median pruner makes the same decisions as Optuna's.
 #include <doctest/doctest.h>
 
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// Trains a task of `hasten train` from its files, and compares the run with the recorded one of the
-// Hugging Face Trainer in the folder of its model.
+// Trains a task of `hasten train` from its files, and compares the run with the Hugging Face
+// Trainer's run that is recorded in the folder of the model.
 #pragma once
 
 #include <limits>
@@ -13,19 +13,19 @@ namespace hasten::oracle {
 
 inline constexpr Tolerance kTaskTolerance{.loss = 3e-5, .norm = 1e-4, .weights = 3e-5};
 inline constexpr Tolerance kRoughTolerance{.loss = 3e-3, .norm = 0.2, .weights = 3e-3};
-// The metrics of an evaluation; the rest of an entry is compared by check_entry.
+// Compares the metrics of an evaluation; check_entry compares the rest of an entry.
 inline void check_scores(const json& expected, const LogEntry& entry) {
   for (const auto& [key, value] : expected.items()) {
     if (key.rfind("eval_", 0) != 0 || key == "eval_loss" || value.is_null()) continue;
     CAPTURE(key);
     REQUIRE(entry.count(key) == 1);
-    // The logits differ by their rounding, and a perplexity of 30 by 30 times as much.
+    // The logits differ by rounding errors. A perplexity of 30 multiplies them by 30.
     CHECK(entry.at(key) == doctest::Approx(value.get<double>()).epsilon(3e-5));
   }
 }
 
 struct RunComparison {
-  // The metrics of the recorded run, if they differ from those of the task.
+  // The metrics of the recorded run, if they differ from the task's metrics.
   std::shared_ptr<EvalMetric> metrics = nullptr;
   // The entries of the log that are compared with kTaskTolerance; the rest and the weights are
   // compared with kRoughTolerance.

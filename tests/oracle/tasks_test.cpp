@@ -1,4 +1,4 @@
-// Compares runs of the tasks of `hasten train` with those of the Hugging Face Trainer, from the
+// Compares runs of the tasks of `hasten train` with runs of the Hugging Face Trainer, from the
 // files to the last weights (tests/oracle/generate_tasks.py).
 #include "hasten/base/files.h"
 #include "hasten/metrics/classification.h"
@@ -35,7 +35,7 @@ std::vector<std::vector<std::int64_t>> rows_in(const TrainerDataset& dataset, co
   return rows;
 }
 
-// Compares the ids and the labels of the first rows, which a script has recorded as pairs.
+// Compares the ids and the labels of the first rows, which a script recorded as pairs.
 void check_first_rows(const TrainerDataset& dataset, const json& expected) {
   const auto ids = rows_in(dataset, "input_ids"), labels = rows_in(dataset, "labels");
   REQUIRE(ids.size() >= expected.size());
@@ -94,7 +94,7 @@ void check_tags(const OtherTokenizer& tokenizer, const json& expected) {
   check_first_rows(train, expected);
 }
 
-// With the probability 1, every token is masked but the special ones.
+// With probability 1, every token except the special ones is masked.
 void check_masks(const OtherTokenizer& tokenizer, const json& expected) {
   const TrainerDataset train =
       tokenizer.rows(TrainTask::masked_lm, tokenizer.texts(),
@@ -113,7 +113,7 @@ void check_masks(const OtherTokenizer& tokenizer, const json& expected) {
   }
 }
 
-// Tokens of one word are masked together, and neighbouring words not always.
+// Tokens of one word are masked together, but tokens of neighbouring words not always.
 void check_whole_words(const OtherTokenizer& tokenizer, const json& expected) {
   const TrainerDataset train =
       tokenizer.rows(TrainTask::masked_lm, tokenizer.texts(), [](TrainOptions& options) {
@@ -149,7 +149,7 @@ TEST_CASE("tasks: token classification equals the Hugging Face Trainer's") {
       options_for(TrainTask::token_classification, "token_classification", ".jsonl");
   options.text_column = "tokens";
   options.label_column = "tags";
-  // The recorded scores are those of tags; oracle/entities compares the scores of entities.
+  // The recorded scores are computed from tags; oracle/entities compares the scores of entities.
   const auto classes = static_cast<std::int64_t>(
       json::parse(read_file(fs::path(options.model) / "config.json")).at("id2label").size());
   const auto model = check_run(
@@ -160,7 +160,7 @@ TEST_CASE("tasks: token classification equals the Hugging Face Trainer's") {
   CHECK(config.at("architectures") == json::array({"BertForTokenClassification"}));
   CHECK(config.at("id2label").at("1") == "B-PER");
 
-  // The ids and labels are those of run_ner.py, also where a word has no token or is cut off.
+  // The ids and labels equal those of run_ner.py, even if a word has no token or is cut off.
   const json expected = json::parse(read_file(kData / "tasks/token_classification/encoded.json"));
   const TrainerDataset train = read_task_data(options)->train(*model);
   check_first_rows(train, expected);
@@ -171,7 +171,7 @@ TEST_CASE("tasks: masked language modelling equals the Hugging Face Trainer's") 
   const auto model = check_run(options);
   CHECK(json::parse(model->config_json()).at("architectures") == json::array({"BertForMaskedLM"}));
 
-  // Without line_by_line texts are joined and cut as by run_mlm.py; the masks hide some of the ids.
+  // Without line_by_line, texts are joined and cut as in run_mlm.py; the masks hide some ids.
   options.data = (kData / "tasks/masked_lm/corpus.txt").string();
   options.eval_data.clear();
   const json expected = json::parse(read_file(kData / "tasks/masked_lm/grouped.json"));

@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 
 const fs::path data = fs::path(HASTEN_TEST_DATA) / "oracle/data/tokenizer";
 
-// Only for tests that return without minilm_folder().
+// Only tests that return if minilm_folder() is empty may call this.
 const BertTokenizer& packaged() {
   static const auto tokenizer =
       BertTokenizer::from_json(minilm_folder().value() / "tokenizer.json");

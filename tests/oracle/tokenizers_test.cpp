@@ -1,6 +1,7 @@
-// Compares Tokenizer with Hugging Face's tokenizers 0.23.3 (generate_tokenizers.py): ids, offsets
-// and decoded texts of 100,000 hostile and 100,000 ordinary texts for a tokenizer of each kind, and
-// of some thousand for variants of them; and words, lists of words, and pairs that are cut.
+// Compares Tokenizer with Hugging Face's tokenizers 0.23.3 (generate_tokenizers.py). Compares ids,
+// offsets and decoded texts of 100,000 hostile and 100,000 ordinary texts for a tokenizer of each
+// kind, and of a few thousand texts for variants of these tokenizers. Also compares words, lists of
+// words, and pairs that are cut.
 #include <doctest/doctest.h>
 #include <unistd.h>
 
@@ -212,7 +213,7 @@ void add_words_of(const Encoding& row, std::string& out) {
   add_all(row.special_tokens_mask);
 }
 
-// Every second list is cut, on the right or on the left.
+// Every second list is cut, in turn on the right and on the left.
 std::string results_of_lists(const Tokenizer& tokenizer) {
   std::string results;
   for (std::uint64_t i = 0; i < word_cases()["count"].get<std::uint64_t>(); ++i) {
@@ -315,7 +316,7 @@ TEST_CASE("tokenizers: words, and pairs that are cut, equal Hugging Face's") {
   }
 }
 
-// oracle/tokenizers_all runs it (tests/CMakeLists.txt).
+// The test oracle/tokenizers_all runs this case (tests/CMakeLists.txt).
 TEST_CASE("tokenizers: those of all blocks equal Hugging Face's" * doctest::skip()) {
   check_blocks(1);
 }

@@ -21,7 +21,7 @@ class ResidualBlocks(nn.Sequential):
 
 
 class Features(nn.Module):
-    """The two resolutions that a network for segmentation reads."""
+    """Returns the two resolutions that a network for segmentation reads."""
 
     def __init__(self):
         super().__init__()
@@ -60,7 +60,7 @@ MODELS = {
         num_classes=CLASSES, width_mult=0.25, inverted_residual_setting=[[1, 8, 1, 1], [2, 16, 2, 2]])),
     "torchvision_resnet": named("torchvision.ResNet", ResidualBlocks),
     "torchvision_shufflenet_v2": named("torchvision.ShuffleNetV2", lambda: shufflenetv2.ShuffleNetV2(
-        [2, 1, 1], [8, 8, 16, 16, 24], num_classes=CLASSES), pixels=64),  # it halves the image five times
+        [2, 1, 1], [8, 8, 16, 16, 24], num_classes=CLASSES), pixels=64),  # this model halves the image five times
     "torchvision_vit": named("torchvision.VisionTransformer", lambda: vision_transformer.VisionTransformer(
         image_size=PIXELS, patch_size=4, num_layers=1, num_heads=2, hidden_dim=16, mlp_dim=24, dropout=0.1, num_classes=CLASSES)),
 }

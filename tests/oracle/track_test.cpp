@@ -1,4 +1,4 @@
-// Histograms and an event file, against torch.utils.tensorboard (generate_events.py).
+// Compares histograms and an event file with torch.utils.tensorboard (generate_events.py).
 #include <doctest/doctest.h>
 
 #include <cmath>

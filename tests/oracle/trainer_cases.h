@@ -65,8 +65,8 @@ inline void check_entry(const json& expected, const LogEntry& entry, const Toler
   }
 }
 
-// The gradients of the keys' biases are 0 apart from rounding. The steps of `scale_free` optimizers
-// hardly depend on the size of a gradient, so these biases are left out.
+// The gradients of the keys' biases are 0 apart from rounding errors. The steps of a `scale_free`
+// optimizer hardly depend on the size of a gradient, so these biases are left out for it.
 inline void check_weights(const PreTrainedModel& model, const fs::path& file, double tolerance,
                           bool scale_free = false) {
   const TensorDict expected = load_safetensors(file);
@@ -155,7 +155,8 @@ inline void run_case(const fs::path& file, const CaseOptions& options = {}) {
         args.optim == OptimizerName::lion_32bit || args.optim == OptimizerName::adafactor);
 }
 
-// Returns the cases of the Trainer. In the others micro-batches have equal weights.
+// Returns the cases that the Trainer can repeat. In the other cases ("_mean"), micro-batches have
+// equal weights.
 inline std::vector<fs::path> cases() {
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(kData)) {

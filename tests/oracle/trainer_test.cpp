@@ -1,4 +1,4 @@
-// Compares log entries and weights of the Trainer's runs with those of the Hugging Face Trainer
+// Compares the log entries and weights of Trainer runs with runs of the Hugging Face Trainer
 // (tests/oracle/generate.py).
 #include "hasten/optim/adamw.h"
 #include "oracle/trainer_cases.h"

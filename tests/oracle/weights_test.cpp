@@ -22,7 +22,7 @@ namespace {
 const fs::path kOracle = fs::path(HASTEN_TEST_DATA) / "oracle";
 const fs::path kWeights = kOracle / "data/weights";
 
-// The output matrix is the table itself.
+// A decoder that uses the embedding table as its output matrix.
 struct DecoderImpl : nn::Module {
   explicit DecoderImpl(const at::Tensor& table) { weight = register_parameter("weight", table); }
   at::Tensor weight;
@@ -89,7 +89,7 @@ TEST_CASE("weights: tied weights and buffers that are not persistent load from P
   CHECK(text.decoder->weight.is_same(text.embedding->weight));
   check_output(text, "text");
 
-  Text untied;  // is in a file that has both names, with a prefix
+  Text untied;  // its file has both names, with a prefix
   load_weights(untied, kWeights / "text_untied.safetensors",
                {.rename = {replace_prefix("module.", "")}, .non_persistent = {"positions"}});
   check_output(untied, "text");

@@ -19,7 +19,7 @@ check_fetches_nothing() {
   ! grep -E '(src|href)=|https?://' "$1" | grep -v 'www.w3.org/2000/svg' || fail "$1: the page fetches something"
 }
 
-# render PAGE WIDTH SCHEME: writes the page's elements after its script has run to the file dom. SCHEME 0 is dark.
+# render PAGE WIDTH SCHEME: runs the page's script and then writes the page's elements to the file dom. SCHEME 0 is dark.
 render() {
   "$browser" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$folder/profile" --enable-logging=stderr \
     --window-size="$2",2000 --blink-settings=preferredColorScheme="$3" --virtual-time-budget=3000 --dump-dom "file://$folder/$1" >dom 2>log

@@ -19,7 +19,7 @@ check_fetches_nothing plot.html
 for width in 1200 390; do
   for scheme in 0 1; do
     render plot.html $width $scheme
-    # A value that is null splits a loss into a line of two points and one point.
+    # A null value splits a loss into a line of two points and a single point.
     [ "$(grep -o '<polyline' dom | wc -l)" -eq 4 ] || fail "$width: not a line for each run and curve"
     [ "$(grep -o '<circle' dom | wc -l)" -eq 2 ] || fail "$width: no point after the missing value"
     for heading in train/loss eval/loss; do

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# tpu.sh HASTEN ENGINE-FOLDER: the page of a prediction for TPUs, with a CPU engine's compiler instead of libtpu's.
+# tpu.sh HASTEN ENGINE-FOLDER: checks the page of a prediction for TPUs, with a CPU engine's compiler instead of libtpu's.
 set -euo pipefail
 hasten=$(readlink -f "$1") model=$(readlink -f "$(dirname "$0")/../oracle/data/models/sequence_single_label")
 export PYTHONPATH=$2 HASTEN_DRY_TPU_COMPILER=$2/lammps_jax_pjrt_cpu/pjrt_c_api_cpu_plugin.so
 . "$(dirname "$(readlink -f "$0")")/browser.sh"
 
-# Two changes: one row cannot be halved, and the optimizer is SGD already.
+# Only two changes remain to compare, because one row cannot be halved and the optimizer is already SGD.
 "$hasten" estimate --tpu v5e:2x2 "$model" --batch 1 --seq 32 --optim sgd --attn_implementation eager --html good.html >good.txt 2>log || fail "$(cat log)"
 grep -q '^What if: ' good.txt || fail "the text has no comparison"
-# The fused attention of TPUs does not compile with this engine, with any change.
+# This engine cannot compile the fused attention of TPUs, whichever change is made.
 "$hasten" estimate --tpu v5e:2x2 "$model" --batch 1 --seq 16 --mode inference --html bad.html >bad.txt 2>log && fail "a program that does not compile is not an error"
 check_fetches_nothing good.html
 for width in 1200 390; do

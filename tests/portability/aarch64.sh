@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# aarch64.sh CXX QEMU DOCTEST-FOLDER: builds the kernels' tests and the stand-ins for CUDA's libraries (src/tpu/module/cuda_names.py) for
-# aarch64 and runs them in qemu. Neither needs a LibTorch for aarch64.
+# aarch64.sh CXX QEMU DOCTEST-FOLDER: builds the kernels' tests and the replacements for CUDA's libraries (src/tpu/module/cuda_names.py)
+# for aarch64 and runs them in qemu. Neither needs a LibTorch for aarch64.
 set -euo pipefail
 cxx=$1 qemu=$2 doctest=$3
 source=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
-# The folder of doctest can be /usr/include, whose other headers belong to this machine.
+# The folder of doctest can be /usr/include, but its other headers are for this machine's processor.
 mkdir include && ln -s "$doctest/doctest" include/doctest
 compile() { "$cxx" -std=c++20 -Wall -Wextra -Werror -isystem include -I"$source/src" -I"$source/include" "$@"; }
 
 kernels() { compile -O3 -fno-math-errno -fno-trapping-math -fopenmp-simd -DHASTEN_ISA=baseline "$@"; }
 kernels -c "$source/src/ops/kernels/table.cpp"
-# Their results have the same bits everywhere (src/ops/kernels/CMakeLists.txt).
+# The results of these kernels have the same bits everywhere (src/ops/kernels/CMakeLists.txt).
 kernels -ffp-contract=off -c "$source/src/ops/kernels/rounded_adamw.cpp" "$source/src/ops/kernels/block_moments.cpp"
 compile -O0 -c "$source/tests/main.cpp" "$source/tests/portability/kernels_test.cpp" "$source/src/ops/kernels.cpp" "$source/src/base/error.cpp"
 "$cxx" -static ./*.o -o kernels_tests

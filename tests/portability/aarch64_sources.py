@@ -3,8 +3,8 @@
 
     aarch64_sources.py CXX BUILD-FOLDER [PATTERN]        PATTERN: a regular expression for the files, relative to the project
 
-The commands are those of compile_commands.json with the cross compiler, and with a header instead of the precompiled one. Headers that
-the cross compiler does not have are those of this machine; OpenSSL's and Python's do not differ where hasten uses them.
+The commands come from compile_commands.json, but use the cross compiler, and a header instead of the precompiled header. If the cross
+compiler lacks a header, this machine's header is used; the parts of OpenSSL and Python that hasten uses do not differ.
 """
 import json
 import os
@@ -31,7 +31,7 @@ def command(entry, compiler, here):
         elif not DROPPED_OPTIONS.match(word) and word != "-c":
             kept.append(word)
     native = "/usr/include/" + subprocess.run(["g++", "-print-multiarch"], capture_output=True, text=True).stdout.strip()
-    if any("cmake_pch" in word for word in words):  # the content of every precompiled header
+    if any("cmake_pch" in word for word in words):  # every precompiled header contains only this header
         kept += ["-include", "torch/torch.h"]
     return [compiler, "-fsyntax-only", *kept, "-idirafter", str(here), "-idirafter", native, "-idirafter", "/usr/include"]
 
@@ -42,7 +42,7 @@ def main(compiler, build, pattern=""):
         file = os.path.relpath(entry["file"], ROOT)
         unity = re.search(r"/(src|cli)/.*CMakeFiles/.*unity_\d+_cxx\.cxx$", entry["file"])
         is_source = unity or file.startswith(SOURCES)
-        # Each file once. The kernels for other instruction sets do not apply to this processor.
+        # Checks each file once. The kernels for other instruction sets do not apply to this processor.
         if is_source and "cmake_pch" not in entry["file"] and "-mprefer" not in entry["command"] and "-march" not in entry["command"] \
                 and re.search(pattern, file) and file not in seen:
             seen.add(file)
@@ -50,7 +50,7 @@ def main(compiler, build, pattern=""):
     if not entries:
         sys.exit("no sources found in compile_commands.json")
     with tempfile.TemporaryDirectory() as here:
-        # Python's pyconfig.h includes one named after the processor.
+        # Python's pyconfig.h includes a header that is named after the processor.
         for folder in Path("/usr/include").glob("*-linux-gnu/python3*"):
             Path(here, "aarch64-linux-gnu").mkdir(exist_ok=True)
             Path(here, "aarch64-linux-gnu", folder.name).symlink_to(folder)

@@ -55,7 +55,7 @@ const RowKernels<bf16>& row_kernels<bf16>() {
   return kernels().b16;
 }
 
-// Half a unit in the last place of the type plus the error of the sums.
+// The allowed error: half a unit in the last place of the type plus the error of the sums.
 template <class T>
 constexpr double kError = std::is_same_v<T, float> ? 4e-6 : 5e-3;
 
@@ -122,7 +122,7 @@ TEST_CASE("kernels: HASTEN_CPU_KERNELS chooses the instruction set") {
 }
 
 TEST_CASE("kernels: dropout uses Philox and is the same on every processor") {
-  // The test vectors of Philox's authors.
+  // These test vectors come from Philox's authors.
   const std::array<std::uint32_t, 4> nothing = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
                                      pi = {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1};
   REQUIRE(philox({0, 0, 0, 0}, 0) == nothing);
@@ -214,7 +214,7 @@ TEST_CASE_TEMPLATE("kernels: the norm of dropout(x + bias) + residual", T, float
                                beta[at(0, c, columns)]);
       }
       check_near(z, expected_z);
-      // A row of one or two elements can have a small deviation, which it is divided by.
+      // A row is divided by its deviation, which can be small if the row has one or two elements.
       check_near(y, expected_y, columns <= 2 ? 10 : 1);
 
       const auto dy = numbers.many<T>(kRows * columns);

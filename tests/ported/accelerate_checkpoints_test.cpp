@@ -65,8 +65,8 @@ auto shuffled(std::int64_t rows) {
   return make_loader(regression_rows(rows), {.batch_size = 16, .shuffle = true, .seed = 42});
 }
 
-// Prepares all objects and calls `body` with a function, which trains some epochs and returns a
-// random number for each.
+// Prepares all objects and calls `body` with a function that trains some epochs and returns a
+// random number for each epoch.
 template <class Body>
 void with_prepared(Run& run, const Body& body) {
   auto raw_train = shuffled(64), raw_valid = shuffled(16);
@@ -94,8 +94,9 @@ std::vector<double> joined(std::vector<double> first, const std::vector<double>&
   return first;
 }
 
-// Trains three epochs, and then one that stops after the second and continues. `save` returns the
-// folder, and `load` loads it.
+// Trains a run of three epochs, and then a second run that starts from the first run's initial
+// state, saves and loads a checkpoint after two epochs, and continues. `save` returns the folder of
+// a checkpoint, and `load_first` loads the initial one.
 template <class Save, class LoadFirst>
 void check_resumes(const ProjectConfiguration& project, const Save& save,
                    const LoadFirst& load_first) {
@@ -190,7 +191,7 @@ TEST_CASE("checkpoints of a project: load_state restores the schedule") {
     CHECK(later != rate);
     run.accelerator.load_state(folder.path() / "checkpoints" / "checkpoint_0");
     CHECK(run.rate() == rate);
-    // The schedule's own count is back as well, not only the rate.
+    // The schedule's own count is restored, too, not only the rate.
     train(3, true);
     CHECK(run.rate() == later);
   });

@@ -149,8 +149,8 @@ TEST_CASE("data loop: every row comes once, with workers and in any order") {
 
 namespace {
 
-// Takes the state of a loader at its third batch and reads on to the end, and compares the batches
-// that followed with those after loading the state.
+// Takes the state of a loader at its third batch and reads the remaining batches. Then loads the
+// state, and compares the batches that follow with the batches that were read before.
 template <class Rows>
 void require_resumed(bool by_checkpoint) {
   const TemporaryDirectory folder;

@@ -17,7 +17,7 @@ using namespace hasten::ported;
 
 namespace {
 
-// Predicts every row of 16-row batches, and compares with the predictions of one process.
+// Predicts every row in batches of 16, and compares the result with the predictions of one process.
 void require_predictions(Accelerator& accelerator, std::int64_t samples) {
   const ColumnDataset rows = regression_rows(samples);
   const auto net = std::make_shared<RegressionModel>(1.5, 2.5);

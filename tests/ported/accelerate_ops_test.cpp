@@ -1,5 +1,5 @@
-// Accelerate's test_utils/scripts/test_ops.py (1.15), as far as tests/ranks/collectives.cpp does
-// not have its asserts. The comments name its functions.
+// The asserts of Accelerate's test_utils/scripts/test_ops.py (1.15) that
+// tests/ranks/collectives.cpp does not have. The comments name its functions.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 

@@ -35,7 +35,7 @@ void in_each_world(Function function) {
   }
 }
 
-// The rows of a pass in the order in which gather() puts them together.
+// Returns the rows of a pass in the order in which gather() joins them.
 template <class Prepared>
 at::Tensor gathered_pass(const Accelerator& accelerator, Prepared& loader) {
   std::vector<at::Tensor> steps;
@@ -53,7 +53,7 @@ std::int64_t rounded_up(std::int64_t count, std::int64_t parts) {
   return (count + parts - 1) / parts;
 }
 
-// Objects of all processes, one number each, in rank order.
+// Returns the numbers of all processes, in rank order.
 std::vector<std::int64_t> gather_numbers(const Accelerator& accelerator,
                                          const std::vector<std::int64_t>& own) {
   std::vector<std::int64_t> all;
@@ -277,7 +277,7 @@ TEST_CASE("script: training in several processes gives the model of one") {
           Accelerator split({.dataloader_config = {.split_batches = true}});
           auto whole = loader_of_hasten(rows, kBatch * world);
           require_close(train(split, whole), by_hasten, "batches are split");
-          // The operations of the model are not converted to bfloat16.
+          // Autocast does not convert the operations of this model to bfloat16.
           Accelerator bf16({.mixed_precision = Precision::bf16});
           auto again = loader_of_hasten(rows, kBatch);
           require_close(train(bf16, again), by_hasten, "bf16");

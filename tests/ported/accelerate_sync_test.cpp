@@ -44,14 +44,14 @@ void backward(RegressionModel& reference, const TensorDict& batch, double steps 
   (mse(reference.forward(batch.at("x")), batch.at("y")) / steps).backward();
 }
 
-// The inputs in another order, so that they no longer belong to their targets.
+// Puts the inputs in a different order, so that they no longer belong to their targets.
 void shuffle(TensorDict& batch, std::int64_t seed) {
   torch::manual_seed(seed);
   at::Tensor& x = batch.at("x");
   x = x.index_select(0, torch::randperm(x.size(0)));
 }
 
-// A backward pass, inside no_sync if it is local.
+// Runs a backward pass, inside no_sync if it is local.
 template <class Model>
 void backward(Accelerator& accelerator, Model& model, const TensorDict& batch, bool is_local) {
   if (is_local) {
@@ -125,9 +125,10 @@ TEST_CASE("sync: of several backward passes the one with trigger_sync_in_backwar
 }
 
 TEST_CASE("sync: a window's gradients are those of its whole batches in one process") {
-  // test_gradient_accumulation. Accelerate divides by gradient_accumulation_steps also in a last
-  // window that has fewer micro-batches; hasten divides by their number (docs/design/003), and only
-  // when the window closes, so gradients that sync_each_batch exchanges earlier are a sum.
+  // test_gradient_accumulation. Accelerate divides by gradient_accumulation_steps even if the last
+  // window has fewer micro-batches. hasten divides by the number of micro-batches in the window
+  // (docs/design/003). It does so only when the window closes, so gradients that sync_each_batch
+  // exchanges earlier are a sum.
   for (const bool split : {false, true}) {
     for (const bool dispatch : {false, true}) {
       for (const bool sync_each_batch : {false, true}) {
@@ -177,7 +178,7 @@ TEST_CASE("sync: a window's gradients are those of its whole batches in one proc
 
 TEST_CASE("sync: windows with an optimizer and a schedule train as one process does") {
   // test_gradient_accumulation_with_opt_and_scheduler. A schedule of hasten counts optimizer steps,
-  // also with several processes.
+  // even with several processes.
   const auto train = [](bool split, bool dispatch) {
     Accelerator accelerator(
         {.gradient_accumulation_steps = kWindow,

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Runs a port of a Python script, and compares what it prints with what its original has printed.
+"""Runs a port of a Python script, and compares its output with the recorded output of the original.
 
     compare_transcript.py TRANSCRIPT PROGRAM
 
 The transcript has the commands after "$ ", each followed by its output; the first one is the original's. The words of
-each line are equal, and numbers with a fraction differ by at most 0.02, because they depend on the CPU. The two outputs
-in the transcript, which are of one machine, differ by at most 0.002.
+each line must be equal, and numbers with a fraction may differ by at most 0.02, because they depend on the CPU. The two
+outputs in the transcript come from one machine and may differ by at most 0.002.
 """
 import re
 import subprocess

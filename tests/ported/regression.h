@@ -1,5 +1,5 @@
-// The regression problem of the tests of Accelerate and of the Hugging Face Trainer: y = 2 x + 3
-// with noise, and a model with the weights a and b.
+// The regression problem that Accelerate and the Hugging Face Trainer use in their tests:
+// y = 2 x + 3 with noise, and a model with the weights a and b.
 #pragma once
 
 #include <torch/torch.h>

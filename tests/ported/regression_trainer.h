@@ -1,4 +1,5 @@
-// The Trainer of the regression problem, as get_regression_trainer of transformers' tests/trainer.
+// The Trainer of the regression problem, like get_regression_trainer of transformers'
+// tests/trainer.
 #pragma once
 
 #include <torch/torch.h>
@@ -47,7 +48,7 @@ inline std::shared_ptr<RegressionModel> line(double a = 0, double b = 0) {
   return std::make_shared<RegressionModel>(a, b);
 }
 
-// The share of predictions that are at most 0.25 from their label.
+// Returns the share of predictions that differ by at most 0.25 from their label.
 inline double almost_accuracy(const at::Tensor& predictions, const at::Tensor& labels) {
   return (predictions - labels).abs().le(0.25).to(at::kDouble).mean().item<double>();
 }
@@ -57,8 +58,8 @@ inline std::shared_ptr<EvalMetric> almost_accuracy_metric() {
   });
 }
 
-// An accuracy that does not depend on the predictions: the values in turn, one for each evaluation,
-// and the last one from then on.
+// An accuracy that does not depend on the predictions: each evaluation gets the next value. The
+// last value repeats.
 inline std::shared_ptr<EvalMetric> scripted_accuracy(std::vector<double> values) {
   const auto next = std::make_shared<std::size_t>(0);
   return metric_from_function([values = std::move(values), next](const EvalPrediction&) {

@@ -1,5 +1,5 @@
-// The tests of test_trainer_callback.py of transformers' tests/trainer, assert by assert, as far as
-// they are about callbacks and not about Python's classes. The comments name them.
+// The tests of test_trainer_callback.py in transformers' tests/trainer, assert by assert, except
+// the tests of Python's classes. The comments name the tests.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -101,7 +101,7 @@ TEST_CASE("callbacks: the events of a run come in the order of the Hugging Face 
     const Folder folder;
     args.output_dir = folder.path.string();
     args.use_cpu = true;
-    args.async_save = false;  // on_save comes when the checkpoint is complete
+    args.async_save = false;  // on_save is called when the checkpoint is complete
     const auto recorder = std::make_shared<Recorder>();
     TrainerParts parts = parts_of();
     parts.callbacks = {recorder};
@@ -163,7 +163,7 @@ TEST_CASE("callbacks: one may stop a run, and the next run begins without the re
 
 namespace {
 
-// Keeps a number that it got from the program, or from the checkpoint.
+// Keeps a number that comes from the program or from the checkpoint.
 struct Keeper : TrainerCallback {
   explicit Keeper(double value) : value(value) {}
   std::string name() const override { return "Keeper"; }
@@ -189,8 +189,8 @@ TrainingArguments four_steps(const Folder& folder) {
 
 TEST_CASE("callbacks: a checkpoint keeps the attributes of each callback, also of equal names") {
   // test_early_stopping_state_persists, test_mixed_stateful_and_regular_callbacks,
-  // test_multiple_instances_of_same_stateful_callback. What the constructor of a callback gets,
-  // such as the patience, is not kept: the program gives it again.
+  // test_multiple_instances_of_same_stateful_callback. A checkpoint does not keep the arguments of
+  // a callback's constructor, such as the patience; the program passes them again.
   const Folder folder;
   TrainingArguments args = four_steps(folder);
   const auto run = [&](double first_value, double second_value) {

@@ -1,5 +1,5 @@
-// The tests of test_trainer_checkpointing.py of transformers' tests/trainer that have a regression
-// model, assert by assert. The comments name them.
+// The tests of test_trainer_checkpointing.py in transformers' tests/trainer that have a regression
+// model, assert by assert. The comments name the tests.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -48,7 +48,8 @@ void check_weights(const RegressionModel& net, const fs::path& checkpoint) {
   CHECK(at::equal(saved.at("b"), net.b));
 }
 
-// The state of a run without what differs between runs: times, and the mean loss since the resume.
+// Returns the state of a run without the values that differ between runs: times, and the mean loss
+// since the run was resumed.
 nlohmann::json comparable_state(const Trainer& trainer) {
   nlohmann::json state = nlohmann::json::parse(trainer.state().to_json());
   for (nlohmann::json& entry : state.at("log_history")) {
@@ -107,7 +108,7 @@ TEST_CASE("checkpoints: a resumed run ends with the weights and the state of the
 }
 
 TEST_CASE("checkpoints: a checkpoint that does not exist is an error") {
-  // test_can_resume_training, the failures
+  // The failures of test_can_resume_training
   const Folder folder;
   TrainingArguments args = arguments_of(folder);
   args.resume_from_checkpoint = (folder.path / "checkpoint-5-bogus").string();
@@ -372,7 +373,7 @@ TEST_CASE("best model: best_metric, best_global_step and best_model_checkpoint")
     CHECK(saved_steps(run.folder).size() == (strategy == SaveStrategy::epoch ? 3 : 24));
   }
   {
-    // The Hugging Face Trainer keeps the best checkpoint only; hasten never deletes the newest one
+    // The Hugging Face Trainer keeps only the best checkpoint; hasten never deletes the newest one
     // (docs/design/004).
     const ScriptedRun first({.eval_strategy = IntervalStrategy::steps,
                              .eval_steps = 1,

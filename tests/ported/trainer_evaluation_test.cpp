@@ -1,6 +1,6 @@
-// The tests of test_trainer_evaluation.py, of the dynamic shapes in test_trainer_data.py, and of
-// what collects predictions in test_trainer_utils.py, of transformers' tests/trainer, assert by
-// assert. The comments name them.
+// Tests of transformers' tests/trainer, assert by assert: test_trainer_evaluation.py, the dynamic
+// shapes in test_trainer_data.py, and the collection of predictions in test_trainer_utils.py. The
+// comments name the tests.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -19,7 +19,7 @@ using namespace hasten::ported;
 
 namespace {
 
-// Adds up batch by batch instead of keeping all predictions.
+// Adds up the counts of each batch instead of keeping all predictions.
 struct BatchedAlmostAccuracy : EvalMetric {
   void reset() override { good = rows = 0; }
   void add(const at::Tensor& logits, const at::Tensor& labels) override {
@@ -41,7 +41,7 @@ struct ShiftingTrainer : Trainer {
   }
 };
 
-// Compares the losses of both kinds of steps in a run.
+// Compares the losses of prediction_step and of training_step in a run.
 struct ParityTrainer : Trainer {
   using Trainer::Trainer;
   at::Tensor training_step(TrainerBatch& batch, double items) override {
@@ -121,7 +121,7 @@ TEST_CASE("evaluation: a batch has one loss, in training and in prediction") {
 
 namespace {
 
-// Eight rows in turn have the same length.
+// Each group of eight consecutive rows has one length.
 struct DynamicShapes {
   std::int64_t size() const { return 64; }
   TensorDict get(std::int64_t row) const {
@@ -162,7 +162,7 @@ TEST_CASE("evaluation: batches of different lengths are padded with -100") {
 
 namespace {
 
-// Returns the columns of the batch but its labels as outputs, and the number of its calls.
+// Returns the columns of the batch except the labels as outputs, and the number of calls so far.
 struct Echo : torch::nn::Module {
   ModelOutput forward(const TensorDict& batch) {
     ModelOutput out;
@@ -175,7 +175,7 @@ struct Echo : torch::nn::Module {
   int calls = 0;
 };
 
-// 12 rows, of which the last four have a longer column.
+// Has 12 rows; the last four have a longer column.
 struct Outputs {
   std::int64_t size() const { return rows; }
   TensorDict get(std::int64_t row) const {
@@ -199,9 +199,10 @@ TEST_CASE(
   CHECK(out.at("padded").sizes() == at::IntArrayRef{12, 6});
   CHECK(out.at("padded")[0][2].item<float>() == -100);
   CHECK(out.at("padded")[8].eq(1).all().item<bool>());
-  // There the container has two numbers for two batches; here each row has that of its batch.
+  // In the Python test, the container has one number for each of two batches. In hasten, each row
+  // has the number of its batch.
   CHECK(at::equal(out.at("call"), at::cat({at::ones({8}), at::full({4}, 2)})));
-  // One batch, and none.
+  // A dataset of one batch, and an empty one.
   out = trainer.predict(TrainerDataset(Outputs{8})).other_predictions;
   CHECK(out.at("flat").sizes() == at::IntArrayRef{8, 5});
   CHECK(out.at("padded").sizes() == at::IntArrayRef{8, 2});
@@ -236,7 +237,7 @@ TEST_CASE("evaluation: four processes have the predictions of all rows, in order
   notebook_launcher(
       [&] {
         TrainingArguments args = arguments_of(folder);
-        args.per_device_eval_batch_size = 1;  // the row that fills up a step has another length
+        args.per_device_eval_batch_size = 1;  // the row that fills up a step has a different length
         Trainer trainer(std::make_shared<Echo>(), args, {.log_sink = [](std::string_view) {}});
         const PredictionOutput out = trainer.predict(TrainerDataset(Predictions()));
         const at::Tensor expected = Predictions::values();

@@ -1,5 +1,6 @@
-// The samplers of test_trainer_data.py and test_trainer_utils.py of transformers' tests/trainer,
-// assert by assert: what each process reads. The comments name the tests.
+// The tests of samplers in test_trainer_data.py and test_trainer_utils.py of transformers'
+// tests/trainer, assert by assert: they check which rows each process reads. The comments name the
+// tests.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -21,8 +22,8 @@ namespace {
 
 using Rows = std::vector<std::int64_t>;
 
-// The rows that the processes read together, batch by batch, are 0, 1, 2, ... to the end; without
-// drop_last they begin again at 0 until all batches are full.
+// Requires that the processes together read the rows 0, 1, 2, ... to the end, batch by batch.
+// Without drop_last, they begin again at 0 until all batches are full.
 template <class Dataset>
 void require_shares(std::int64_t count, std::int64_t batch_size, bool drop_last) {
   Accelerator accelerator;

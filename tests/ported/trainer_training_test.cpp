@@ -1,6 +1,6 @@
 // The training tests of transformers' tests/trainer (test_trainer.py, test_trainer_data.py,
-// test_trainer_optimizers.py) that have a regression model, assert by assert. The comments name
-// them; docs/reference/ported_tests.md says what is tested elsewhere.
+// test_trainer_optimizers.py) that have a regression model, assert by assert. The comments name the
+// tests; docs/reference/ported_tests.md says what is tested elsewhere.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -99,7 +99,7 @@ TEST_CASE("training: train_loss is the mean of the losses, however often they ar
 
 namespace {
 
-// Returns its loss and its only other output by name.
+// Returns the loss and its only other output by name.
 struct DictModel : torch::nn::Module {
   TensorDict forward(const TensorDict& batch) {
     const at::Tensor y = net->forward(batch.at("input_x"));
@@ -209,7 +209,7 @@ TEST_CASE("training: the loaders have the sizes that the arguments say") {
 
 namespace {
 
-// The rows as a stream, whose size the Trainer needs.
+// Returns the rows as a stream. It has a size, because the Trainer needs it.
 struct RegressionStream {
   explicit RegressionStream(std::int64_t length) : rows(columns(length)) {}
   std::int64_t size() const { return rows.size(); }
@@ -257,8 +257,8 @@ TEST_CASE("training: a stream is trained on, scored and predicted") {
 
 namespace {
 
-// Makes the optimizer and the schedule of a run of 10 steps with 2 steps of warm-up, and returns
-// the learning rates of the steps and the one after the last step.
+// Creates the optimizer and the schedule of a run of 10 steps with 2 steps of warm-up. Returns the
+// learning rates of the steps and the learning rate after the last step.
 std::vector<double> learning_rates(SchedulerType type, const Kwargs& kwargs) {
   const Folder folder;
   TrainingArguments args = arguments_of(folder);
@@ -379,7 +379,7 @@ namespace {
 
 constexpr std::int64_t kLabels = 12;
 
-// Gives the logits of a batch back.
+// Returns the logits that the batch contains.
 struct GivenLogits : torch::nn::Module {
   ModelOutput forward(const TensorDict& batch) {
     const at::Tensor& logits = batch.at("logits");

@@ -1,4 +1,4 @@
-"""The environment without the variables of launchers and without the user's configuration files."""
+"""Provides the environment without the variables of launchers and without the user's configuration files."""
 import os
 import re
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""save_on_each_node: two machines with folders of their own, each a launcher with two ranks on this one, save, resume and agree.
+"""Tests save_on_each_node: two launchers on this machine act as two machines. Each has two ranks and its own folder; they save, resume and agree.
 
     each_machine.py HASTEN MODEL
 """
@@ -27,7 +27,7 @@ def machine(rank, port, data, folder, *words):
 
 
 def job(data, folders, *words):
-    """Returns the exit codes and the texts of both machines."""
+    """Returns the exit codes and the output of both machines."""
     port = random.randrange(30000, 32000)
     machines = [machine(rank, port, data, folder, *words) for rank, folder in enumerate(folders)]
     texts = [each.communicate(timeout=120)[0] for each in machines]
@@ -55,7 +55,7 @@ def main():
     check(weights(whole[0]) == weights(whole[1]), "both machines have the same model")
 
     def resumed(what, prepare, step):
-        """Resumes copies of the folders, of which one has been changed, at the step that both have."""
+        """Resumes copies of the folders after `prepare` has changed one of them. The job must continue from the newest step that both have."""
         folders = [FOLDER / f"again{rank}" for rank in range(2)]
         for folder, original in zip(folders, whole):
             shutil.rmtree(folder, ignore_errors=True)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""hasten train with elastic ranks computes the same bits in one, two and four processes, and any of them continues from a checkpoint of another,
-also after kill -9.
+"""hasten train with elastic ranks computes the same bits in one, two and four processes. Any number of processes can continue from a checkpoint
+of another number, even after kill -9.
 
     elastic.py HASTEN MODEL
 """
@@ -40,18 +40,18 @@ def command(processes, words):
 
 
 def launch(processes, words, threads="2"):
-    # Each number of processes would have other threads; elastic ranks have their own number.
+    # Without elastic ranks, the number of threads would depend on this variable; elastic ranks set their own number.
     return subprocess.run(command(processes, words), env=CLEAN | {"OMP_NUM_THREADS": threads}, capture_output=True, text=True, timeout=300)
 
 
 def session(leader):
-    """The living processes of a session."""
+    """Returns the living processes of a session."""
     members = []
     for process in pathlib.Path("/proc").glob("[0-9]*"):
         try:
             fields = (process / "stat").read_text().rsplit(")", 1)[1].split()
         except OSError:
-            continue  # it has ended meanwhile
+            continue  # the process has ended in the meantime
         if int(fields[3]) == leader and fields[0] != "Z":
             members.append(int(process.name))
     return members
@@ -82,7 +82,7 @@ def words_of(name, data, *words, model=None):
 
 
 def train(name, processes, data, *words, model=None):
-    """Returns what two runs are compared by, and the folder."""
+    """Trains, and returns the results that two runs are compared by and the run's folder."""
     done = launch(processes, words_of(name, data, *words, model=model), threads=str(processes % 3 + 1))
     if done.returncode != 0:
         sys.exit(f"{name} ended with {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
@@ -107,7 +107,7 @@ def refused(what, done, code, text):
 def on_cpu():
     with_dropout()
     rows, unseen = FOLDER / "train.safetensors", FOLDER / "eval.safetensors"
-    write_rows(rows, texts(61, 1, with_gaps=True))   # four steps in an epoch, the last one of 13 rows: some virtual ranks have none
+    write_rows(rows, texts(61, 1, with_gaps=True))   # an epoch has four steps; the last one has 13 rows, and some virtual ranks have none
     write_rows(unseen, texts(23, 2, with_gaps=False))
     data = ["--data", rows, "--eval_data", unseen]
     whole, folder = train("four", 4, data)
@@ -115,12 +115,12 @@ def on_cpu():
     check(len(losses) == 10 and len(set(losses)) == 10 and sum("eval_loss" in entry for entry in whole["log"]) >= 2, "ten steps and two evaluations are logged", str(whole["log"]))
     for processes in (1, 2):
         check_equal(f"{processes} of 4 processes", train(f"again{processes}", processes, data)[0], whole)
-    # 4 -> 2 -> 1 -> 4, in the middle of epochs.
+    # The number of processes changes from 4 to 2, to 1 and to 4, in the middle of epochs.
     shutil.copytree(folder, FOLDER / "moving")
     for processes, start in ((2, 2), (1, 4), (4, 8)):
         result, moving = train("moving", processes, data, "--resume_from_checkpoint", FOLDER / "moving" / f"checkpoint-{start}")
         check_equal(f"{processes} processes continue from step {start}", result, whole)
-    # 4 -> kill -> 2 -> kill -> 4.
+    # 4 processes are killed; 2 processes continue and are killed; 4 processes continue.
     again = FOLDER / "killed"
     killed = [kill_after(again / "checkpoint-2", 4, words_of("killed", data)),
               kill_after(again / "checkpoint-6", 2, words_of("killed", data, "--resume_from_checkpoint", "true"))]
@@ -156,7 +156,7 @@ def stopped_by_signal():
 
 
 def exported_program():
-    """A program that Python has exported, for batches of at least two rows; 46 rows leave a virtual rank of a step without any."""
+    """Tests a program that Python has exported for batches of at least two rows. With 46 rows, one virtual rank of the last step has no row."""
     model, data, draw = MODEL.parents[1] / "exported" / "transformer.pt2", FOLDER / "exported.safetensors", random.Random(5)
     ids = [[draw.randint(0, 10) for _ in range(6)] for _ in range(46)]
     write_rows(data, {"input_ids": ids, "attention_mask": [[1] * 6 for _ in ids], "labels": [sum(row) % 3 for row in ids]})
@@ -167,7 +167,7 @@ def exported_program():
 
 
 def estimate():
-    """A process that runs V virtual ranks has log2(V) + 1 gradients at most, as it predicts."""
+    """A process that runs V virtual ranks has at most log2(V) + 1 gradients, as the estimate predicts."""
     def memory(virtual, *words):
         done = subprocess.run([str(word) for word in [HASTEN, "estimate", FOLDER / "model", "--batch", 2, "--seq", 12, "--elastic_ranks", virtual, "--json", *words]],
                               env=CLEAN, capture_output=True, text=True, timeout=100)

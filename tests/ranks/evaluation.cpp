@@ -1,6 +1,6 @@
-// Evaluations and predictions in which rank 1 alone fails: all ranks get an error, and then
-// evaluate again. evaluation.py runs it; a rank that waits for another one is ended by the
-// watchdog.
+// Runs evaluations and predictions in which only rank 1 fails: all ranks get an error, and then
+// evaluate again. evaluation.py runs this program. The watchdog ends a rank that waits for another
+// one.
 //
 //   evaluation OUTPUT-FOLDER
 //
@@ -31,7 +31,7 @@ namespace {
 
 constexpr std::int64_t kFailingRank = 1, kRows = 45;
 
-// Throws at the third visit of a place, in one rank.
+// Throws in one rank, by default at the third visit of a place.
 class Fault {
  public:
   explicit Fault(std::int64_t rank) : is_here_(rank == kFailingRank) {}
@@ -90,7 +90,8 @@ struct Net : torch::nn::Module {
   torch::nn::Linear layer{nullptr};
 };
 
-// The number of rows, either as a count that the ranks add up or from the rows of all of them.
+// Computes the number of rows, either from counts that the ranks add up or from the rows of all
+// ranks.
 class RowCount : public EvalMetric {
  public:
   RowCount(std::shared_ptr<Fault> fault, bool adds_up)
@@ -170,8 +171,9 @@ struct Subject {
     loss = trainer.evaluate().at("eval_loss");
   }
 
-  // Requires that all ranks throw, and that they evaluate all rows together afterwards. Without a
-  // code, the failing rank has its own exception; an error of hasten has its code in all ranks.
+  // Requires that all ranks throw, and that they evaluate all rows together afterwards. If `code`
+  // is empty, the failing rank gets its own exception; otherwise all ranks get an error with this
+  // code.
   void check(const std::string& what, const std::string& place, const std::string& code,
              const std::function<void()>& call) {
     fault->set(place);

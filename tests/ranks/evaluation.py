@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""If one rank alone fails in an evaluation or a prediction, all ranks get an error at once, and can go on together.
+"""If only one rank fails in an evaluation or a prediction, all ranks get an error at once, and can continue together.
 
     evaluation.py EVALUATION HASTEN
 """

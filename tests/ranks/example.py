@@ -28,9 +28,9 @@ single = numbers([PROGRAM])
 passed = len(single) == 6 and single[-1][1] > 0.9 and all(line[2] == 1001 for line in single)
 for count in (2, 3, 4):
     together = numbers([HASTEN, "launch", "-n", str(count), "--no_config_file", PROGRAM])
-    # Rounding may decide a row.
+    # Rounding errors may change the prediction for a row.
     passed &= len(together) == 6 and all(abs(a[0] - b[0]) <= 2e-4 and abs(a[1] - b[1]) <= 0.002 and a[2] == b[2] for a, b in zip(single, together))
-# Without an address to meet at, one is derived and printed once.
+# If no address is given, hasten derives one and prints it once.
 if shutil.which("mpirun.openmpi"):
     words = ["mpirun.openmpi", "--oversubscribe", "-n", "2", PROGRAM]
     done = subprocess.run(words, env=ENVIRONMENT | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}, capture_output=True,

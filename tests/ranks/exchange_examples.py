@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The examples of local SGD, several models and accumulation behave in two processes as their pages say.
+"""Checks that the examples of local SGD, several models and accumulation behave in two processes as their pages say.
 
     exchange_examples.py FOLDER_OF_EXAMPLES HASTEN
 """

@@ -1,5 +1,5 @@
-// Ranks that wait for one rank, in several ways; watchdog.py and the launcher check whether the
-// report names it.
+// Lets ranks wait for one rank in several ways. watchdog.py and the launcher check whether the
+// report names that rank.
 //
 //   hang CASE [SECONDS]        the limit, by default 1 second
 #include <ATen/ATen.h>
@@ -27,7 +27,7 @@ using namespace hasten;
 
 namespace {
 
-// Only the program's own symbol table has this name, because the function is not exported.
+// The function is not exported, so only the program's own symbol table has its name.
 [[gnu::noinline]] void waits_for_a_file_that_never_comes() {
   while (access("/no such file", F_OK) != 0) std::this_thread::sleep_for(std::chrono::seconds(1));
   std::puts("it came");
@@ -67,7 +67,7 @@ void hangs_in_the_loader(const Accelerator& accelerator) {
   group.barrier();
 }
 
-// The end of rank 0's group waits for a collective that rank 1 never enters.
+// The destructor of rank 0's group waits for a collective that rank 1 never enters.
 void throws_with_work_under_way(const Accelerator& accelerator) {
   const Group& group = accelerator.group();
   group.barrier();
@@ -83,7 +83,7 @@ void waits_a_little(const Accelerator& accelerator) {
   const Group& group = accelerator.group();
   group.barrier();
   print_event(group, "begins");
-  // In short parts, because time passes while a process is stopped.
+  // Sleeps in short parts, because a sleep also passes while the process is stopped.
   for (int part = 0; part < 20 && group.rank() == 1; ++part)
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   group.reduce(at::ones({3}));
@@ -91,7 +91,7 @@ void waits_a_little(const Accelerator& accelerator) {
   print_event(group, "ends");
 }
 
-// Calls fewer collectives than the others, and then something else.
+// Rank 2 calls fewer collectives than the other ranks, and then waits for a file.
 void stops_early(const Accelerator& accelerator) {
   const Group& group = accelerator.group();
   for (int i = 0; i < (group.rank() == 2 ? 5 : 7); ++i) {
@@ -110,7 +110,7 @@ void is_stopped(const Accelerator& accelerator) {
   group.barrier();
 }
 
-// Rank 0 of two serves the store.
+// Rank 0 serves the store and is stopped.
 void store_is_stopped(const Accelerator& accelerator) {
   const Group& group = accelerator.group();
   group.barrier();
@@ -119,7 +119,7 @@ void store_is_stopped(const Accelerator& accelerator) {
   group.barrier();
 }
 
-// Two steps together; in the third, one rank never reaches its backward pass.
+// All ranks run two steps; in the third step, one rank never reaches its backward pass.
 void skips_backward(Accelerator& accelerator) {
   Training training;
   auto [model, optimizer] = accelerator.prepare(training.net, training.sgd);
@@ -154,8 +154,8 @@ void works_long(const Accelerator& accelerator) {
   print_event(group, "ends");
 }
 
-// A rank's GPU is busy with a kernel that runs for hours, for which the next collective waits. The
-// kernel is one that LibTorch's CUDA library has for tests.
+// A rank's GPU runs a kernel for hours, and the next collective waits for it. LibTorch's CUDA
+// library has this kernel for tests.
 void starts_an_endless_kernel(const Accelerator& accelerator) {
   using Spin = void(std::int64_t cycles);
   auto* const spin = reinterpret_cast<Spin*>(dlsym(RTLD_DEFAULT, "_ZN2at4cuda5sleepEl"));
@@ -191,7 +191,7 @@ int main(int argc, char** argv) {
   const double seconds = argc > 2 ? std::atof(argv[2]) : 1;
   if (name == "is never there" && std::string(std::getenv("RANK")) == "1")
     waits_for_a_file_that_never_comes();
-  std::printf("what was printed before");  // without a line end, so it stays buffered
+  std::printf("what was printed before");  // has no line end, so it stays buffered
   try {
     Accelerator accelerator({.cpu = name != "starts an endless kernel",
                              .process_group = {.timeout = std::chrono::milliseconds(

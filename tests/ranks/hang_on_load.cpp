@@ -1,4 +1,4 @@
-// A library whose loading never ends, like one on a file server that does not answer.
+// A library that never finishes loading, like a library on a file server that does not answer.
 #include <unistd.h>
 
 namespace {

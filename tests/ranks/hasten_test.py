@@ -21,7 +21,7 @@ os.environ.update(HASTEN_HOME=FOLDER, HF_HOME=FOLDER, OMP_NUM_THREADS="1")  # wi
 
 
 def rank_process(launcher, rank):
-    """The process of a rank below a `hasten test`."""
+    """Returns the process of a rank that a `hasten test` has started."""
     for folder in pathlib.Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
@@ -64,7 +64,7 @@ def check_stopped_rank(rank, named, *words):
 
 
 def stopped_rank():
-    # Other ranks may wait for it in a collective until its timeout, and count as late too.
+    # Other ranks may wait for it in a collective until the collective's timeout, and then count as late, too.
     check_stopped_rank(1, r"^FAIL .*: got no answer from ranks? ([0-9], )*1.*, expected one within 4 s")
 
 

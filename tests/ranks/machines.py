@@ -3,8 +3,8 @@
 
     machines.py HASTEN COLLECTIVES
 
-Needs root and iproute2, or else prints "skipped: why". The limits of time leave room for a machine that other programs keep
-busy: each lies below the time that the defect it looks for would take, such as a sleep of 60 s or the 10 s of a name server.
+Needs root and iproute2, or else prints "skipped: why". The time limits leave room for a machine that other programs keep
+busy. Each limit is still shorter than the delay that it is meant to detect, such as a sleep of 60 s or the 10 s of a name server.
 """
 import argparse
 import ctypes
@@ -40,7 +40,7 @@ def ip(*words):
 
 
 class Machines:
-    """Namespaces on one bridge, which is in a namespace too, so that this machine's own network stays unchanged."""
+    """Network namespaces on one bridge. The bridge is also in a namespace, so that this machine's own network stays unchanged."""
 
     def __init__(self, count):
         self.mark = f"hst{os.getpid()}"
@@ -309,7 +309,7 @@ def preempted(machines):
 
 
 def saver():
-    """Ranks that save for $SAVES seconds at the first SIGTERM, and end at once at a second one."""
+    """Returns a program for ranks that save for $SAVES seconds at the first SIGTERM, and end at once at a second one."""
     return program(f"""exec {sys.executable} -uc '
 import os, signal, time
 signals = []
@@ -328,7 +328,7 @@ print("saved")
 
 
 def saving_while_leaving(machines):
-    """Ranks have grace_period to save, whatever happens to the other machines meanwhile, and get one signal."""
+    """Ranks have grace_period to save, no matter what happens to the other machines in the meantime, and get only one signal."""
     def job(seconds, words):
         ranks = saver()
         return [Launch(machines, i, *words(i), "--grace_period", 20, ranks, SAVES=str(seconds[i])) for i in range(2)]
@@ -402,7 +402,7 @@ def spare_machine(machines):
     launches = [Launch(machines, i, *elastic("1:2"), waits) for i in range(2)]
     check(all(launch.prints("of 2, local", 30) for launch in launches), "two machines are running", *(l.text for l in launches))
     third = Launch(machines, 2, *elastic("1:2"), waits)
-    time.sleep(2.5)  # longer than the last call
+    time.sleep(2.5)  # longer than last_call_timeout
     third.process.send_signal(signal.SIGTERM)
     check(third.end() == 143, "a machine that waits for a place ends by SIGTERM", third.text)
     time.sleep(1)
@@ -427,7 +427,7 @@ def cut_off(machines):
 
 
 def cut_and_back(machines):
-    """A disconnected launcher returns to its place, and its ranks continue meanwhile."""
+    """A disconnected launcher returns to its place in the job, and its ranks continue in the meantime."""
     for what, timeout, restarts, seconds, attempt in (("still counts it", 60, 0, 4, 0), ("has given it up", 2, 1, 6, 1)):
         waits = program(PRINT_RANK + f"while [ ! -e {FOLDER}/go ]; do sleep 0.05; done\n")
         words = ["--max_restarts", restarts, "--rdzv_conf"]
@@ -449,7 +449,7 @@ def cut_and_back(machines):
 
 
 def suspended(machines):
-    """Time in which a launcher is suspended does not count as silence of the others."""
+    """The time in which a launcher is suspended does not count as silence of the other launchers."""
     for what, stopped in (("all launchers", (0, 1)), ("the launcher that hosts the rendezvous", (0,))):
         waits = program(PRINT_RANK + f"while [ ! -e {FOLDER}/go ]; do sleep 0.05; done\n")
         launches = [Launch(machines, i, *static(2, i), "--rdzv_conf", "keep_alive_timeout=2", waits) for i in range(2)]
@@ -468,7 +468,7 @@ def suspended(machines):
 
 def dead_name_server(machines):
     """A name server that does not answer delays neither a signal nor join_timeout."""
-    settings = pathlib.Path(f"/etc/netns/{machines.names[1]}")  # ip netns mounts it over the machine's own
+    settings = pathlib.Path(f"/etc/netns/{machines.names[1]}")  # ip netns mounts these files over the machine's own
     settings.mkdir(parents=True)
     (settings / "resolv.conf").write_text("nameserver 10.77.0.99\n")
     (settings / "nsswitch.conf").write_text("hosts: files dns\n")
@@ -486,7 +486,7 @@ def dead_name_server(machines):
 
 
 def all_places_held(machines):
-    """Strangers who hold all connections delay a launcher, but it is not refused."""
+    """If a machine outside the job holds all connections, a launcher is delayed, but not refused."""
     first = Launch(machines, 0, *static(2, 0), program("exit 0\n"))
     check(first.prints("waiting at"), "a launcher waits for another one", first.text)
     idle = subprocess.Popen(machines.command(2, [sys.executable, "-c", (
@@ -513,7 +513,7 @@ def killed_host(machines):
 
 def wrong_places(machines):
     ranks = program(PRINT_RANK)
-    unknown_host = pathlib.Path(f"/etc/netns/{machines.names[1]}/nsswitch.conf")  # ip netns mounts it over the machine's own
+    unknown_host = pathlib.Path(f"/etc/netns/{machines.names[1]}/nsswitch.conf")  # ip netns mounts this file over the machine's own
     unknown_host.parent.mkdir(parents=True)
     unknown_host.write_text("hosts: files\n")
     unknown = Launch(machines, 1, "--num_machines", 2, "--machine_rank", 1, "--main_process_ip", "no.such.host.invalid", ranks)
@@ -588,7 +588,7 @@ def nothing_readable(machines):
 
 
 def listening_ports(machines, machine):
-    """The listening TCP ports of a machine."""
+    """Returns the listening TCP ports of a machine."""
     table = subprocess.run(["ip", "netns", "exec", machines.names[machine], "cat", "/proc/net/tcp", "/proc/net/tcp6"],
                            capture_output=True, text=True, check=True).stdout
     return {int(fields[1].rpartition(":")[2], 16) for fields in map(str.split, table.splitlines()) if fields[3] == "0A"}
@@ -628,7 +628,7 @@ def ten_thousand_strangers(machines):
     attacker.join()
     check(codes == [0, 0], f"{made[0]} connections of a stranger change nothing", *(launch.text for launch in launches))
     runs = [Launch(machines, rank, *static(2, rank), COLLECTIVES, 2000) for rank in range(2)]
-    time.sleep(1.5)  # by then all are connected, and they continue
+    time.sleep(1.5)  # by then all ranks are connected, and they still run
     check(listening_ports(machines, 1) == set(), "no rank listens once all are connected", str(listening_ports(machines, 1)))
     check([run.end(100) for run in runs] == [0, 0], "the job succeeds", *(run.text for run in runs))
 

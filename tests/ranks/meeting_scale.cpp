@@ -1,11 +1,12 @@
-// Thousands of ranks that join: the real server of a job, and processes that simulate its machines
-// and ranks. There are no tensors: the ranks send the requests to the store that form a group.
+// Simulates thousands of ranks that join a job: the job's server is real, and processes simulate
+// the machines and ranks. There are no tensors: the ranks send the store the requests that form a
+// group.
 //
 //   meeting_scale RANKS MACHINES LONGEST [EXCHANGES]
 //
-// In an exchange each rank publishes a text that every other rank reads, such as its address.
-// Prints the cost of the server's process, and fails if a rank was refused or the server has
-// computed for longer than LONGEST seconds.
+// In an exchange, each rank publishes a text that every other rank reads, such as its address.
+// Prints the cost of the server's process, and fails if a rank was refused or the server computed
+// for longer than LONGEST seconds.
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -40,10 +41,11 @@ struct Size {
   int ranks = 0, machines = 0, exchanges = 0;
 };
 
-// The result of one process's ranks and launchers. A pipe holds it at once.
+// The result of one process's ranks and launchers. It is small enough for one atomic write to a
+// pipe.
 struct Outcome {
   int met = 0, failed = 0, launchers = 0;
-  double longest_silence = 0;  // that of the coordinator, in seconds
+  double longest_silence = 0;  // the coordinator's, in seconds
   char problem[128] = "";
 };
 
@@ -51,7 +53,7 @@ double seconds_since(Clock::time_point began) {
   return std::chrono::duration<double>(Clock::now() - began).count();
 }
 
-// The launchers of some machines, in one thread: they join, and send messages until the end.
+// The launchers of some machines, in one thread. They join, and send messages until the end.
 class Launchers {
  public:
   Launchers(const Endpoint& server, int first, int count, int machines) {
@@ -123,8 +125,8 @@ class Launchers {
 
 std::string key(const std::string& name) { return "attempt 0/group 0/" + name; }
 
-// The requests of forming a group: each rank arrives, publishes its abilities, and opens a second
-// connection for its watchdog.
+// Sends the requests that form a group: each rank arrives, publishes its abilities, and opens a
+// second connection for its watchdog.
 void meet(const Endpoint& server, int rank, const Size& size) {
   StoreClient store(server, kToken, 10min);
   store.set(key("arrival/place/" + std::to_string(rank)),
@@ -231,7 +233,7 @@ Outcome sum_of(const Pipe& outcomes, int count) {
   return all;
 }
 
-// Each rank has two connections, and each launcher has one.
+// Allows enough open files: each rank has two connections, and each launcher has one.
 bool allow_files(const Size& size) {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);

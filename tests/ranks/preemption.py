@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""hasten train receives a signal, in one and in two processes: it stops at a step, saves, and returns 128 + the signal.
+"""hasten train receives a signal, in one process and in two: it stops at a step, saves, and returns 128 + the signal.
 
     preemption.py HASTEN MODEL
 """
@@ -74,7 +74,7 @@ def check_stopped(what, running, number):
     """Checks that the run stopped at the reported step, and saved its model."""
     code = running.end()
     check(code == 128 + number, f"{what}: the exit code is {code}", running.last_lines())
-    # The launcher repeats the last lines of a rank after a bar.
+    # The launcher repeats the last lines of a rank with a bar before each.
     reports = re.findall(rf"^(?:\[\d\] )?hasten: warning: signal {number} \(SIG\w+\) was received: training stops at step (\d+) of 10000000", running.text(), re.MULTILINE)
     check(len(reports) == 1, f"{what}: there is one report, of step {', '.join(reports)}", running.last_lines())
     missing = [name for name in SAVED if not (running.output_dir / name).exists()]

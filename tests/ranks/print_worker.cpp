@@ -31,7 +31,7 @@ int main(int argc, char** argv) {
                                  {"address_source", worker.address_source},
                                  {"port_source", worker.port_source},
                                  {"store_is_served", worker.store_is_served}};
-    // In one write, because the lines of several processes may be mixed.
+    // Writes the line at once, because otherwise the lines of several processes could be mixed.
     const std::string text = line.dump() + "\n";
     std::fwrite(text.data(), 1, text.size(), stdout);
     return 0;

@@ -21,7 +21,7 @@ def write_rows(file, columns):
 
 
 def texts(rows, seed, with_gaps):
-    """Rows of 12 ids, some with padding; a label for each row, or for a part of the rows."""
+    """Returns rows of 12 ids, some with padding, and a label for each row or for a part of the rows."""
     draw = random.Random(seed)
     ids, mask, labels = [], [], []
     for _ in range(rows):
@@ -34,7 +34,7 @@ def texts(rows, seed, with_gaps):
 
 
 def write_ids(file, rows, seed):
-    """Writes rows of 12 ids without padding, with a label each."""
+    """Writes rows of 12 ids without padding, with a label for each row."""
     draw = random.Random(seed)
     ids = [[draw.randint(5, 60) for _ in range(12)] for _ in range(rows)]
     write_rows(file, {"input_ids": ids, "attention_mask": [[1] * 12] * rows, "labels": [sum(row) % 3 for row in ids]})

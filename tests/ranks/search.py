@@ -30,7 +30,7 @@ def start(name, *options, max_steps=4):
 
 
 def journal(name):
-    """The trials of a journal, by number."""
+    """Returns the trials of a journal, by number."""
     lines = (FOLDER / name / "journal.jsonl").read_text().splitlines()[1:]
     trials = [json.loads(line) for line in lines]
     assert len({trial["trial"] for trial in trials}) == len(trials), "a trial is there twice"
@@ -45,7 +45,7 @@ def await_true(what, question):
 
 
 def runs_of(name):
-    """The processes whose arguments name the folder of a search, apart from the search itself."""
+    """Returns the processes that have the folder of a search in their arguments, except the search itself."""
     found = []
     for folder in pathlib.Path("/proc").iterdir():
         try:
@@ -82,7 +82,7 @@ def main():
           "trials at once get the same values")
     check(all(together[number]["value"] == alone[number]["value"] for number in alone), "and reach the same losses")
 
-    # Ctrl-C while two trials run that would train for hours.
+    # Ctrl-C stops two trials that would train for hours.
     hours = 10_000_000
     process = start("interrupted", "--n_trials", "4", "--n_jobs", "2", max_steps=hours)
     await_true("two trials evaluate", lambda: evaluations("interrupted", 0) and evaluations("interrupted", 1))
@@ -108,7 +108,7 @@ def main():
     check(code == 4 and "search.in-use" in output, f"a search in a locked folder: exit code {code}", output)
     os.close(lock)
 
-    # A search that is continued after its first trial has the trials of one that was never stopped.
+    # A search that is continued after its first trial has the same trials as a search that was never stopped.
     process = start("continued", "--n_trials", "4", "--pruner", "none")
     await_true("a trial ends", lambda: (FOLDER / "continued/journal.jsonl").exists() and len(journal("continued")) > 0)
     process.kill()

@@ -123,7 +123,7 @@ stop() {
     done
   done
   rm -f "$SLURM_CONF"
-  # A daemon that ends may start a process for its own end.
+  # A daemon that ends may start a process for its shutdown.
   for _ in $(seq 30); do
     pids=$(living)
     [ -n "$pids" ] || return 0

@@ -1,12 +1,12 @@
-// Trains and evaluates a small model on a stream whose size is not known, in any number of
-// processes; streams.py compares the results that the main process writes.
+// Trains and evaluates a small model on a stream of unknown size, in any number of processes.
+// streams.py compares the results that the main process writes.
 //
 //   streams OUTPUT-FOLDER RESULT-FILE [NAME=VALUE ...]
 //
-// `rows` is the number of rows of the stream; rank `short_rank` has three rows less, rank
-// `failing_rank` throws at its eighth row, and with only_main the other ranks have none. With
-// `sized` the stream of the main process knows its size, and with `parts` the stream can be divided
-// into parts of different lengths. Other names are training arguments.
+// `rows` is the number of rows of the stream. Rank `short_rank` has three fewer rows, and rank
+// `failing_rank` throws at its eighth row. With `only_main`, the other ranks have no rows. With
+// `sized`, the stream of the main process knows its size, and with `parts`, the stream can be
+// divided into parts of different lengths. Other names are training arguments.
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -56,8 +56,8 @@ struct Numbers {
   std::int64_t count, failing, first = 0, at = 0, reads = 0, skipped = 0;
 };
 
-// Part 0 has the first four rows; the other parts have as many of the rest each, or the last one
-// more.
+// Part 0 has the first four rows. The other parts divide the remaining rows equally; the last part
+// also has the rows that are left over.
 struct DividedNumbers : Numbers {
   using Numbers::Numbers;
   const std::int64_t total = count;

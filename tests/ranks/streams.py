@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The Trainer on a stream of unknown size gives the same curve, scores and predictions in one, two and three processes, however they share it, any
-number of processes can continue from a checkpoint, and processes whose streams differ end with one error.
+"""The Trainer on a stream of unknown size gives the same curve, scores and predictions in one, two and three processes, no matter how they share
+it. Any number of processes can continue from a checkpoint, and processes with different streams end with one error.
 
     streams.py STREAMS HASTEN
 """
@@ -74,7 +74,7 @@ def one_curve():
 
 
 def size_of_main_process():
-    """Only the stream of rank 0 knows its size: then max_steps is not needed."""
+    """max_steps is not needed if the stream of rank 0 knows its size, even if no other stream does."""
     words = ["num_train_epochs=2", "sized=1"]
     single = run("sized1", 1, 6, *words)
     check(single["steps"] == 10, "two epochs of 25 rows are 10 steps", single["steps"])
@@ -103,7 +103,7 @@ def resuming():
 
 
 def parts():
-    """Each of three processes reads its own part of the stream, of 4, 10 and 11 rows: passes of six steps, in which each row counts once."""
+    """Each of three processes reads its own part of the stream. The parts have 4, 10 and 11 rows, so a pass has six steps; each row counts once."""
     words = ["max_steps=15", "save_strategy=steps", "save_steps=4", "parts=1", READS_ALL]
     whole = run("parts_whole", 3, 2, *words)
     scores = whole["evaluation"]
@@ -111,7 +111,7 @@ def parts():
     check(sorted(whole["predicted"]) == list(range(ROWS)), "parts: each row is predicted once", whole["predicted"])
     epochs = [round(entry["epoch"] * 15) for entry in whole["history"] if "loss" in entry]
     check(epochs == [*range(1, 7), *range(16, 22), *range(31, 34)], "parts: a pass has as many steps as the longest part needs", epochs)
-    for step in (4, 8):  # when the first part has ended, and inside it
+    for step in (4, 8):  # after the first part's end, and exactly at it
         resumed = run(f"parts_resumed{step}", 3, 2, *words, f"resume_from_checkpoint={FOLDER / 'parts_whole' / f'checkpoint-{step}'}")
         check(difference(resumed, whole) == 0, f"parts: a run continues from step {step} bit for bit", losses(resumed), losses(whole))
     done, _ = launch("parts_other", 2, "per_device_train_batch_size=3", *words, f"resume_from_checkpoint={FOLDER / 'parts_whole' / 'checkpoint-4'}")
@@ -123,7 +123,7 @@ def parts():
                              f"resume_from_checkpoint={FOLDER / 'parts_whole' / 'checkpoint-4'}")
     check(whole_stream.returncode == 2 and "got a stream that is not divided between processes" in whole_stream.stderr,
           "parts: processes for which rank 0 reads the whole stream are refused inside a pass", whole_stream.stderr)
-    # One process reads the whole stream, and so does rank 0 if it reads for all.
+    # A single process reads the whole stream, and so does rank 0 if it reads for all processes.
     check_whole("parts, rank 0 reads", run("parts_dispatched", 3, 2, "max_steps=7", "parts=1"), run("parts_single", 1, 6, "max_steps=7", "parts=1"))
     leaving_out = run("parts_drop_last", 3, 2, *words, "dataloader_drop_last=true", "save_strategy=no")
     epochs = [round(entry["epoch"] * 15) for entry in leaving_out["history"] if "loss" in entry]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""hasten train gives the same curve, scores, predictions and weights in one, two and four processes, whichever rows have
-labels, and any number of processes can continue from a checkpoint.
+"""hasten train gives the same curve, scores, predictions and weights in one, two and four processes, no matter which rows
+have labels. Any number of processes can continue from a checkpoint.
 
     trainer.py HASTEN MODEL
     trainer.py HASTEN MODEL ENGINE-FOLDER PLUGIN     compares two processes on device tpu, each with its own CPU engine, with one on the CPU
@@ -26,7 +26,7 @@ ENVIRONMENT = CLEAN | {"OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "O
 FOLDER = pathlib.Path(tempfile.mkdtemp())
 EXPORTED = MODEL.parents[1] / "exported"
 CLOSE = 1e-5
-SMOOTH = "1e-4"  # some gradients are zero except for rounding, which AdamW would turn into steps
+SMOOTH = "1e-4"  # some gradients are zero except for rounding errors, which AdamW would turn into steps
 
 
 def tensors(file):
@@ -67,7 +67,7 @@ TIMES = re.compile(".*(runtime|per_second)$")
 
 
 def log_difference(log, other):
-    """The largest difference between two logs, relative for large numbers; infinite if they have different keys."""
+    """Returns the largest difference between two logs, relative for large numbers, or infinity if they have different keys."""
     if len(log) != len(other):
         return float("inf")
     most = 0.0
@@ -94,7 +94,7 @@ def check_same(what, run, reference, limit=CLOSE):
 
 
 def one_curve(kind, model, with_gaps):
-    """403 rows in steps of 8: the last step of an epoch has three, too few for four processes."""
+    """Trains on 403 rows in steps of 8: the last step of an epoch has three rows, too few for four processes."""
     data, unseen = FOLDER / f"{kind}.safetensors", FOLDER / f"{kind}_eval.safetensors"
     write_rows(data, texts(403, 1, with_gaps))
     write_rows(unseen, texts(37, 2, with_gaps))
@@ -122,7 +122,7 @@ def windows(model):
 
 
 def with_dropout(model):
-    """The same model with dropout, whose random streams a checkpoint must keep for every process."""
+    """Returns the same model with dropout. A checkpoint must keep the random streams of every process for it."""
     other = FOLDER / "dropout"
     shutil.copytree(model, other)
     config = json.loads((other / "config.json").read_text())
@@ -187,7 +187,7 @@ def other_launchers(model, data):
 
 
 def on_tpu(model, engine, plugin):
-    """75 rows: the last step of an epoch has three, for two processes of four."""
+    """Trains on 75 rows: the last step of an epoch has three rows, for two processes that take four rows each."""
     data, unseen = FOLDER / "rows.safetensors", FOLDER / "unseen.safetensors"
     write_rows(data, texts(75, 1, with_gaps=True))
     write_rows(unseen, texts(37, 2, with_gaps=True))
@@ -199,7 +199,7 @@ def on_tpu(model, engine, plugin):
     for backend in ("gloo", "tpu_dist"):
         together = train(backend, 2, 4, model, data, *words, environment=environment | {"HASTEN_PROCESS_GROUP_BACKEND": backend})
         check_same(f"two processes on device tpu by {backend}", together, single)
-    # A language model, as attention in one operator needs a kernel that the CPU engine does not have.
+    # Trains a language model, because attention in one operator needs a kernel that the CPU engine does not have.
     data, draw = FOLDER / "language.safetensors", random.Random(5)
     ids = [[draw.randint(0, 10) for _ in range(6)] for _ in range(46)]
     write_rows(data, {"input_ids": ids, "labels": ids})
@@ -209,7 +209,7 @@ def on_tpu(model, engine, plugin):
 
 
 def exported_program():
-    """A program that Python has exported, for rows of 6 ids below 11 in batches of at least two: two processes, and more after a checkpoint."""
+    """Trains a program that Python has exported for batches of at least two rows, in two processes, and continues from a checkpoint."""
     model, data, draw = EXPORTED / "transformer.pt2", FOLDER / "exported.safetensors", random.Random(5)
     ids = [[draw.randint(0, 10) for _ in range(6)] for _ in range(46)]
     write_rows(data, {"input_ids": ids, "attention_mask": [[1] * 6 for _ in ids], "labels": [sum(row) % 3 for row in ids]})

@@ -18,14 +18,14 @@ from clean import CLEAN
 HANG, HASTEN = (os.path.abspath(path) for path in sys.argv[1:3])
 VARIABLES = CLEAN | {"OMP_NUM_THREADS": "1"}
 CODE = 75  # docs/errors.md
-LIMIT = 2  # seconds; a busy machine also needs them to form the group
+LIMIT = 2  # seconds; a busy machine also needs this time to form the group
 
 
 class Job:
     """A job that ran to its end: its output with the time of each line, and the exit codes of its processes.
 
-    `errors` replaces the output as the file for standard error. `meanwhile` is called with the job, in a thread, when `ranks`
-    ranks have begun. A job that still runs after `limit` seconds is killed.
+    `errors` is the file for standard error; by default it is the output. `meanwhile` is called with the job, in a thread, when
+    `ranks` ranks have begun. A job that still runs after `limit` seconds is killed.
     """
 
     def __init__(self, words, environments=({},), limit=60, errors=None, meanwhile=None, ranks=2):
@@ -64,14 +64,14 @@ class Job:
         self.send(signal.SIGKILL)
 
     def suspend(self, seconds):
-        """Stops and wakes all of its processes, like a scheduler that runs jobs in turn."""
+        """Stops and wakes all processes of the job, like a scheduler that runs jobs in turn."""
         time.sleep(0.5)
         self.send(signal.SIGSTOP)
         time.sleep(seconds)
         self.send(signal.SIGCONT)
 
     def waits_since(self, *ranks):
-        """The time at which the last of these ranks began to wait."""
+        """Returns the time at which the last of these ranks began to wait."""
         begun = [re.search(rf"rank {rank} pid \d+ begins at ([0-9.]+)", self.text) for rank in ranks]
         return max(float(each[1]) for each in begun) if all(begun) else float("nan")
 
@@ -97,7 +97,7 @@ def check_report(job, name, waiting, *patterns, late=None):
     for pattern in patterns:
         check(re.search(pattern, job.text), f"{name}: /{pattern}/", job.text)
     reports = {line.split("error[process.late-rank]", 1)[1] for _, line in job.lines if "error[process.late-rank]" in line}
-    # The launcher repeats the last lines after a bar.
+    # The launcher repeats the last lines with a bar before each.
     shown = [line for _, line in job.lines if "error[process.late-rank]" in line and "| " not in line]
     check(len(reports) == 1 and len(shown) == 1, f"{name}: there is one report", job.text)
     check(all(code == CODE for code in job.codes), f"{name}: the exit code is {CODE}", job.codes, job.text)
@@ -152,7 +152,7 @@ def free_port():
 
 
 def run_without_launcher(case, count, **options):
-    """Runs the processes without a launcher; they meet in c10d's own store."""
+    """Runs the processes without a launcher; they use c10d's own store."""
     port = free_port()
     place = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     return Job([HANG, case, LIMIT], [place | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)], **options)
@@ -197,8 +197,8 @@ def never_there():
 
 
 def is_suspended():
-    """All of its processes are stopped for longer than the limit, while one rank waits for the other."""
-    limit, asleep = 5, 7  # a clock that is not read counts two seconds
+    """All processes of the job are stopped for longer than the limit, while one rank waits for the other."""
+    limit, asleep = 5, 7  # the watchdog's clock counts at most two seconds of a suspension
     for name, environment in (("shared memory", {}), ("messages", {"HASTEN_SHARED_MEMORY": "off"}),
                               ("no watchdog", {"HASTEN_WATCHDOG": "off"})):
         job = launch("waits a little", 2, limit=limit, environment=environment, meanwhile=lambda job: job.suspend(asleep))
@@ -207,7 +207,7 @@ def is_suspended():
 
 
 def hangs_and_is_suspended():
-    """The time that it runs between its suspensions adds up."""
+    """The time that the job runs between its suspensions adds up."""
     def suspend_repeatedly(job):
         while any(process.poll() is None for process in job.started):
             job.suspend(2.5)

@@ -1,5 +1,4 @@
-// Trains a small model in any number of processes that divides 4; windows.py compares the printed
-// weights.
+// Trains a small model in 1, 2 or 4 processes; windows.py compares the printed weights.
 //
 //   windows CASE       tied, skipped, unfrozen, raw backward
 #include <torch/torch.h>
@@ -70,8 +69,8 @@ std::shared_ptr<Net> tied(Accelerator& accelerator) {
   return loop.net;
 }
 
-// Two of the rows of each window's last micro-batch are bad: processes without another row skip the
-// backward pass.
+// Two of the rows of each window's last micro-batch are bad. Processes that have only bad rows skip
+// the backward pass.
 std::shared_ptr<Net> skipped(Accelerator& accelerator) {
   const Group& group = accelerator.group();
   Loop loop(accelerator);

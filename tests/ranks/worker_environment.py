@@ -43,7 +43,7 @@ def skip(why):
 
 
 def run(*words, **more):
-    """Runs a command; its environment is CLEAN and `more`."""
+    """Runs a command in the environment CLEAN with the variables `more`."""
     return subprocess.run([str(word) for word in words], env=CLEAN | more, capture_output=True, text=True, timeout=120)
 
 
@@ -328,7 +328,7 @@ def scripts(slurm):
 
 
 def mpi_inside(slurm):
-    """mpirun and mpiexec start their helpers with srun; their variables count, not those of the helpers."""
+    """mpirun and mpiexec start their helpers with srun. hasten must use the variables of mpirun and mpiexec, not the helpers'."""
     if shutil.which("mpirun.openmpi"):
         found = slurm.check_batch("mpirun in a script", "Open MPI", [2, 2],
                                   f"mpirun.openmpi --allow-run-as-root -n 4 {PROGRAM}\n", "-N2", "-n4", "--ntasks-per-node=2")
@@ -355,7 +355,7 @@ def host_lists(slurm):
 
 
 def script_of_launch(slurm):
-    """Submits the script of hasten launch --slurm; a stand-in for hasten prints the words that each machine gets."""
+    """Submits the script of hasten launch --slurm; a script instead of hasten prints the words that each machine gets."""
     stand_in = slurm.folder / "hasten"
     stand_in.write_text('#!/bin/bash\ntrap "echo heard USR1 on $SLURM_NODEID" USR1\necho "machine $SLURM_NODEID: $HASTEN_JOB_TOKEN $*"\n'
                         'for i in $(seq 100); do [ -e go ] && exit 7; sleep 0.1; done\n')
@@ -395,7 +395,7 @@ def submitted_launch(slurm, program, *options):
     """Submits the script of hasten launch --slurm for two machines, and returns the job's number and its log."""
     script = slurm.folder / "real.sbatch"
     script.write_text(run(HASTEN, "launch", "--slurm", "--num_machines", 2, "--slurm_time", "10:00", *options, program).stdout)
-    # The user's configuration file on the machines is not read; with this file nothing would start.
+    # The user's configuration file on the machines must not be read; nothing would start with this file.
     (slurm.folder / "default_config.yaml").write_text("num_machines: 77\n")
     job = slurm.run("sbatch", "--parsable", "-D", slurm.folder, script, HASTEN_HOME=str(slurm.folder), HASTEN_NO_CONFIG_FILE="").stdout.strip()
     return job, slurm.folder / f"{pathlib.Path(program).name}-{job}.log"
@@ -410,7 +410,7 @@ def until(condition, seconds):
 
 
 def marked_processes(mark):
-    """The processes whose environment or command line contains the mark."""
+    """Returns the processes that have the mark in their environment or command line."""
     found = []
     for folder in pathlib.Path("/proc").glob("[0-9]*"):
         try:

@@ -86,7 +86,7 @@ TEST_CASE("tpu: prepare moves a module in place, and references to its parameter
   auto& state =
       static_cast<torch::optim::AdamWParamState&>(*adamw.state().at(mine.unsafeGetTensorImpl()));
   CHECK(state.exp_avg().device() == tpu);
-  // Training continues.
+  // The moved model can be trained.
   optimizer.zero_grad();
   accelerator.backward(model(at::ones({2, 4}, tpu)).sum());
   REQUIRE(mine.grad().defined());
@@ -95,7 +95,7 @@ TEST_CASE("tpu: prepare moves a module in place, and references to its parameter
   CHECK(difference(mine, table) > 0);
 }
 
-// The CPU engine's devices also use this process's memory, which would show a second copy.
+// The CPU engine's devices also use this process's memory, so a second copy would be visible.
 TEST_CASE(
     "tpu: moving a model to the device needs the memory of another tensor, not of another model") {
   constexpr std::int64_t kTensors = 24, kBytes = std::int64_t{16} << 20;

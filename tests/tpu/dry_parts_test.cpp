@@ -1,4 +1,4 @@
-// The parts of a dry TPU that need no plugin: sizes in tiles, a compiled program's shapes, the
+// The parts of a dry TPU that need no plugin: sizes in tiles, a compiled program's shapes, and the
 // account of memory.
 #include <doctest/doctest.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kF32 = 11, kBF16 = 16, kTuple = 13;
 
-// XLA's messages, with the numbers of their fields.
+// These functions write XLA's messages with the numbers of their fields.
 std::string layout(const std::vector<std::int64_t>& minor_to_major,
                    const std::vector<std::vector<std::int64_t>>& tiles) {
   std::string text;
@@ -48,7 +48,7 @@ std::string tuple(const std::vector<std::string>& parts) {
   return text;
 }
 
-// Result 1 reuses the memory of parameter 1.
+// Returns a program whose result 1 reuses the memory of parameter 1.
 std::string program(const std::vector<std::string>& parameters, const std::string& result) {
   std::string shapes, entry, aliases, text;
   protozero::pbf_writer inside(shapes);

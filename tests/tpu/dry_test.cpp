@@ -1,5 +1,5 @@
-// A complete dry TPU with a CPU engine's compiler instead of libtpu's. It adds no padding, so the
-// account must equal the sum of the tensors' sizes in bytes.
+// Tests a complete dry TPU with a CPU engine's compiler instead of libtpu's. This compiler adds no
+// padding, so the account must equal the sum of the tensors' sizes in bytes.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 

@@ -17,12 +17,12 @@ failures = []
 
 
 def has_tpu():
-    """Returns whether a device of Google's exists. tests/tpu/torch/opened_tpu_test.cpp checks how TPUs are recognized."""
+    """Returns whether a PCI device of Google exists. tests/tpu/torch/opened_tpu_test.cpp checks how TPUs are recognized."""
     return any(p.read_text().strip() == "0x1ae0" for p in Path("/sys/bus/pci/devices").glob("*/vendor"))
 
 
 def check(name, words, code, limit, **changes):
-    """Runs the program with GOOD and the changes (None unsets). Its output must have the words, within `limit` seconds."""
+    """Runs the program with the variables GOOD and the changes (None unsets a variable). It must print the words within `limit` seconds."""
     environment = {k: v for k, v in {**os.environ, **GOOD, **changes}.items() if v is not None}
     begin = time.monotonic()
     run = subprocess.run([PROGRAM], env=environment, capture_output=True, text=True, timeout=120)
@@ -36,7 +36,7 @@ def check(name, words, code, limit, **changes):
 
 
 def package(folder, requires, body=""):
-    """Writes a package torch_tpu with only metadata and `body`."""
+    """Writes a package torch_tpu that has only metadata and the code `body`."""
     (folder / "torch_tpu").mkdir(parents=True)
     (folder / "torch_tpu/__init__.py").write_text(body)
     (folder / "torch_tpu-9.8.7.dist-info").mkdir()

@@ -52,10 +52,10 @@ def check_training():
     check("no program is compiled late or fails", account["programs"] > 20 and account["programs_after_second_step"] == 0 and not account["failed"])
     check("weights and activations equal the anatomy's",
           all(parts[part] == most[part] for part in ("model_weights", "activations")), parts, most)
-    # The anatomy also counts what hasten's AdamW keeps of a table's blocks.
+    # Only the anatomy also counts the states that hasten's AdamW keeps for the blocks of a table.
     check("the optimizer states are two moments", parts["optimizer_states"] == 2 * parts["model_weights"])
     check("gradients are dense", parts["gradients"] == parts["model_weights"])
-    # The sums of the losses of 512 steps and of the open one, in float.
+    # StepSums keeps the sums of the losses of 512 closed steps and of the open step, in float.
     losses = 4 * 513
     check("almost nothing else is on the device", losses <= parts["unknown"] < losses + 1000, parts["unknown"])
     check("the arguments' sizes match", account["unlike"] == 0)

@@ -10,7 +10,7 @@ int main() {
   try {
     const hasten::Accelerator accelerator;
     std::cout << "opened " << accelerator.device() << '\n';
-    // Not read: a program that ends during a compilation must not crash.
+    // The result is not read, because a program that ends during a compilation must not crash.
     at::randn({8, 8}, accelerator.device())
         .exp()
         .add(1)

@@ -45,7 +45,7 @@ const PJRT_Api* load_api(const std::string& library) {
   return get();
 }
 
-// libtpu's compiler for a topology. Needs no TPU.
+// libtpu's compiler for a topology. It needs no TPU.
 class TpuCompiler {
  public:
   TpuCompiler(const std::string& libtpu, const std::string& topology) : api_(*load_api(libtpu)) {
@@ -90,7 +90,7 @@ class TpuCompiler {
 class Plugin {
  public:
   Plugin() : engine_(*load_api(variable("HASTEN_TEST_ENGINE"))) {
-    // Has the size of the engine's table, which may have a later version than the header.
+    // The copy has the size of the engine's table, which may have a later version than the header.
     table_.resize(engine_.struct_size);
     std::memcpy(table_.data(), &engine_, table_.size());
     table().PJRT_Client_Create = [](PJRT_Client_Create_Args* args) { return one().create(args); };
@@ -117,9 +117,9 @@ class Plugin {
   }
 
  private:
-  // Replaces the options of a TPU's client, which the engine does not know.
+  // Replaces the options for a TPU's client, because the engine does not know them.
   PJRT_Error* create(PJRT_Client_Create_Args* args) {
-    // torch_tpu sets the variables of the other processes just before.
+    // torch_tpu sets the variables for the other processes just before it creates the client.
     if (Together::number() > 1) (new Together(engine_))->install(table());
     if (!variable("HASTEN_TEST_REFUSED").empty()) return engine_.PJRT_Client_Create(args);
     auto devices = SIZED(PJRT_NamedValue);

@@ -44,7 +44,7 @@ TEST_CASE("tpu: bf16 in both modes: weights in float, products in bfloat16, doub
     for (const bool by_variable : {false, true}) {
       if (by_variable) {
         setenv("ACCELERATE_MIXED_PRECISION", downcast ? "bf16" : "fp16",
-               1);  // a TPU has one 16-bit type
+               1);  // a TPU has only one 16-bit type
         setenv("ACCELERATE_DOWNCAST_BF16", downcast ? "true" : "false", 1);
       }
       AcceleratorOptions options{.tpu = true};
@@ -61,7 +61,7 @@ TEST_CASE("tpu: bf16 in both modes: weights in float, products in bfloat16, doub
       for (auto& batch : loader) {
         CHECK((batch.at("x").scalar_type() == at::kFloat));
         CHECK((batch.at("time").scalar_type() == (downcast ? at::kFloat : at::kBFloat16)));
-        // Targets of a loss are not rounded to bfloat16.
+        // The targets of a loss are not rounded to bfloat16.
         CHECK((batch.at("labels").scalar_type() == at::kFloat));
         CHECK(batch.at("labels")[0].cpu().item<float>() == 1.0F / 3);
         const at::Tensor out = model(batch.at("x"));

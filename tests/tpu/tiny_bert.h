@@ -1,5 +1,5 @@
 // A BERT that device tpu compiles in seconds, with the same weights each time. Its attention uses
-// plain operators, since the fused one compiles only for TPUs.
+// plain operators, because the fused operator compiles only for TPUs.
 #pragma once
 
 #include <torch/torch.h>

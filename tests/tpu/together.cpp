@@ -1,5 +1,5 @@
-// A rank that trains on device tpu and checks every number against one process on the CPU with all
-// of the data. Prints one line, and ends with 1 if a number is wrong.
+// A rank that trains on device tpu and checks every number against one process on the CPU that has
+// all of the data. Prints one line, and exits with 1 if a number is wrong.
 //
 //   hasten launch -n 2 tpu_together [--short]
 #include <torch/torch.h>
@@ -24,7 +24,7 @@ namespace {
 using namespace hasten;
 
 constexpr double kTolerance = 1e-5;
-constexpr std::int64_t kRowsPerStep = 16, kRows = 120;  // the last step has half as many
+constexpr std::int64_t kRowsPerStep = 16, kRows = 120;  // the last step has 8 rows
 
 int failures = 0;
 double largest_difference = 0;
@@ -48,7 +48,7 @@ at::Tensor tensor_of(std::int64_t rank, at::ScalarType type) {
   return (at::arange(12).view({3, 4}) + 100 * rank).to(type);
 }
 
-// Collectives give the right values, on the device.
+// Checks that collectives give the right values on the device.
 void check_collectives(const Group& group, at::Device device) {
   const std::int64_t size = group.size(), rank = group.rank();
   for (const auto type : {at::kFloat, at::kBFloat16, at::kInt, at::kLong, at::kBool}) {
@@ -71,7 +71,7 @@ void check_collectives(const Group& group, at::Device device) {
   check_close(group.reduce(own, Reduction::mean), sum / size, "mean");
   check_close(group.reduce(own, Reduction::sum, 0.5), sum * 0.5, "half of the sum");
   check(at::equal(group.reduce(own, Reduction::max).cpu(), tensor_of(size - 1, at::kFloat)), "max");
-  // Each rank has another view, all of one length.
+  // Each rank has a different view; all views have one length.
   at::Tensor places = at::zeros({size, 1}, at::kLong);
   for (std::int64_t each = 0; each < size; ++each) places[each] = each;
   const at::Tensor table = at::arange(size, at::kLong).unsqueeze(1).to(device);
@@ -131,7 +131,7 @@ struct Trained {
 
 constexpr double kClip = 0.5;
 
-// Trains in one process on the CPU with LibTorch; only the order of rows is hasten's.
+// Trains in one process on the CPU with LibTorch; only the order of rows comes from hasten.
 Trained trained_alone() {
   Trained alone;
   const auto net = classifier(1);
@@ -232,7 +232,7 @@ void train_bert() {
   check(losses.back() < losses.front(), "BERT learns");
 }
 
-// Every rank has another number of batches, and none hangs.
+// Every rank has a different number of batches, and no rank hangs.
 void train_uneven() {
   Accelerator accelerator({.tpu = true});
   const auto net = classifier(1);

@@ -31,7 +31,7 @@ std::string variable(const char* name) {
   _exit(70);
 }
 
-// Writes the file completely before it gets its name.
+// Writes a complete file under another name, and then renames it.
 void write_file(const fs::path& path, const std::vector<char>& bytes) {
   const fs::path part = path.string() + ".part";
   std::ofstream(part, std::ios::binary)
@@ -203,7 +203,7 @@ PJRT_Error* Together::execute_on_all(PJRT_LoadedExecutable_Execute_Args* args,
     out_lists.push_back(out[i].data());
   }
   std::vector<PJRT_Event*> events(devices.size());
-  // Keeps the fields that a later version of the interface has after these.
+  // The copy keeps the fields that a later version of the interface adds after these.
   std::vector<char> copy(std::max(args->struct_size, sizeof *args));
   std::memcpy(copy.data(), args, args->struct_size);
   auto& with = *reinterpret_cast<PJRT_LoadedExecutable_Execute_Args*>(copy.data());

@@ -1,6 +1,6 @@
 // Lets several processes run one program on their devices, as libtpu does. Each process has a CPU
-// engine with a device for every process, and shows torch_tpu all of them, but only its own as
-// addressable. A program that communicates runs in every process on all devices; the processes
+// engine with one device for every process. It shows torch_tpu all devices, but only its own device
+// is addressable. A program that communicates runs in every process on all devices; the processes
 // exchange its arguments in files. TPU_PROCESS_ADDRESSES and CLOUD_TPU_TASK_ID describe the
 // processes, as for libtpu, and HASTEN_TEST_TOGETHER is the folder for the files.
 #pragma once
@@ -18,7 +18,7 @@ namespace hasten::test {
 
 class Together {
  public:
-  // Returns the number of processes in the environment; 1 without them or without a folder.
+  // Returns the number of processes in the environment, or 1 if there are none or no folder is set.
   static std::int64_t number();
 
   explicit Together(const PJRT_Api& engine);
@@ -32,7 +32,7 @@ class Together {
   PJRT_Error* execute(PJRT_LoadedExecutable_Execute_Args* args);
   PJRT_Error* execute_on_all(PJRT_LoadedExecutable_Execute_Args* args,
                              const std::vector<PJRT_Device*>& devices, bool communicates);
-  // Returns whether the program's optimized text has communication with other devices.
+  // Returns whether the program's optimized text communicates with other devices.
   bool has_communication(PJRT_LoadedExecutable* executable);
   PJRT_Executable* program_of(PJRT_LoadedExecutable* executable) const;
   std::vector<PJRT_Device*> devices_of(PJRT_LoadedExecutable* executable) const;

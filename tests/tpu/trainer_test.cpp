@@ -1,5 +1,5 @@
-// The Trainer on device tpu: the Hugging Face Trainer's runs, the number of compilations,
-// checkpoints.
+// Tests the Trainer on device tpu: runs of the Hugging Face Trainer, the number of compilations,
+// and checkpoints.
 #include <cmath>
 #include <cstdlib>
 #include <numeric>
@@ -126,7 +126,7 @@ TEST_CASE("tpu: training and evaluation of uneven data compile nothing after the
     check_near(logged(trainer, "eval_loss"), scores, 1e-5);
     check_near(logged(trainer, "eval_accuracy"), accuracies, 0);
     REQUIRE(count->per_epoch.size() == 3);
-    CHECK(count->per_epoch[2] == count->per_epoch[1]);  // the first evaluation is between 0 and 1
+    CHECK(count->per_epoch[2] == count->per_epoch[1]);  // the first evaluation is after epoch 0
     const PredictionOutput predicted = trainer.predict(ragged_rows(19));
     CHECK(predicted.predictions.size(0) == 19);
     CHECK(programs() == count->per_epoch[2]);

@@ -1,5 +1,5 @@
-// A loop with the Accelerator on device tpu gives the numbers of the CPU, and compiles only in the
-// first steps.
+// A loop with the Accelerator on device tpu gives the same numbers as on the CPU, and compiles
+// programs only in the first steps.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -89,8 +89,8 @@ void check_same(const Run& tpu, const Run& cpu) {
     CHECK(std::abs(tpu.losses[step] - cpu.losses[step]) < 1e-4);
   }
   CHECK(cpu.losses.back() < cpu.losses.front());
-  // Everything is compiled in the first two steps. Compilers run in parallel, so a program may
-  // count a step later.
+  // Every program is compiled in the first two steps. Compilers run in parallel, so a program may
+  // be counted one step later.
   CHECK(tpu.programs.front() > 0);
   CHECK(tpu.programs.back() == tpu.programs[2]);
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The tracker for MLflow makes the calls of MLflow's REST API, also with a server that fails, is slow, refuses or is missing.
+"""The tracker for MLflow makes the calls of MLflow's REST API, even if the server fails, is slow, refuses requests or is missing.
 
     mlflow.py LOG_TO_MLFLOW
 

@@ -1,4 +1,4 @@
-// The code of the error that a call throws, or "none" if it throws nothing.
+// Returns the code of the error that a call throws, or "none" if it throws nothing.
 #pragma once
 
 #include <string>

@@ -39,7 +39,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A value inside `levels` nested lists.
+// Returns a value inside `levels` nested lists.
 std::string nested_value(std::size_t levels) {
   return std::string(levels, '[') + "1" + std::string(levels, ']');
 }
@@ -144,7 +144,7 @@ TEST_CASE("hostile JSON: a key twice and bytes that are not UTF-8 are errors of 
     CAPTURE(std::string(reader.file));
     CAPTURE(std::string(reader.key));
     CHECK(code_of_object(reader, str("{\"", reader.key, "\": \"\xC3\"}")) == reader.code);
-    // The vocabularies of tokenizers are read without this check, which takes as long as the rest.
+    // The vocabularies of tokenizers are read without this check, which would double the time.
     if (std::string(reader.code) == "tokenizers.bad-json") continue;
     const std::string twice = str("{\"", reader.key, "\": 1, \"", reader.key, "\": 1}");
     CHECK(code_of_object(reader, twice) == reader.code);

@@ -1,5 +1,5 @@
-// Runs a function in a process of its own, for what cannot be undone in a process: a library that
-// is loaded stays, and so does the state of LibTorch.
+// Runs a function in its own process, for effects that a process cannot undo: a loaded library
+// stays loaded, and LibTorch keeps its state.
 //
 //   CHECK(holds_in_own_process([] { return load() && works(); }));
 #pragma once
@@ -9,7 +9,7 @@
 
 namespace hasten {
 
-// Returns what the function returns in a fork of this process; false if it throws or crashes.
+// Returns the function's result in a fork of this process, or false if it throws or crashes.
 template <class Function>
 bool holds_in_own_process(const Function& function) {
   const pid_t child = fork();

@@ -1,5 +1,5 @@
-// The most memory that this process has had resident so far, in KiB. A test that compares two calls
-// must have no larger test before it in its file.
+// Returns the peak resident memory of this process so far, in KiB. If a test compares two calls, no
+// test before it in its file may need more memory.
 #pragma once
 
 #include <sys/resource.h>

@@ -1,4 +1,4 @@
-// Environment variables that a test sets for a time.
+// Environment variables that a test sets temporarily.
 #pragma once
 
 #include <cstdlib>
@@ -13,7 +13,7 @@ struct Variable {
   const char* name;
 };
 
-// The variables that torchrun sets in the only process of a job.
+// The variables that torchrun sets if a job has only one process.
 struct AttemptOfJob {
   AttemptOfJob(const char* job, const char* restarts)
       : name("TORCHELASTIC_RUN_ID", job), restarts("TORCHELASTIC_RESTART_COUNT", restarts) {}

@@ -1,4 +1,4 @@
-"""What a part consists of: cases with a time limit, and the ways in which they run programs."""
+"""The cases of a part, with their time limits, and the functions with which they run programs."""
 import copy
 import dataclasses
 import json
@@ -13,7 +13,7 @@ from typing import Callable
 
 
 class Failed(Exception):
-    """The case does not hold. The text says why, and `values` what was measured nevertheless."""
+    """The case failed. The text says why, and `values` holds the numbers that were measured."""
 
     def __init__(self, why, values=None):
         super().__init__(why)
@@ -33,19 +33,19 @@ class Case:
     name: str
     seconds: float                                        # the limit
     run: Callable[["Place"], dict]                        # returns the values of the record
-    # For a program that prints many results: called with a function that adds a record.
+    # True for a program that prints many results. `run` then also gets a function that adds a record.
     many: bool = False
-    # Neither its time nor the memory of the whole GPU is measured, so it may run beside other such cases.
+    # True if neither its time nor the memory of the whole GPU is measured, so it may run at the same time as other such cases.
     shares_gpu: bool = False
 
 
 def together(name, seconds, run):
-    """Returns a case that may run beside others."""
+    """Returns a case that may run at the same time as others."""
     return Case(name, seconds, run, shares_gpu=True)
 
 
 class Place:
-    """Where the cases run: the folder with the programs, the device, the name of the GPU, and a folder for their files."""
+    """The environment of the cases: the folder with the programs, the device, the name of the GPU, and a folder for their files."""
 
     def __init__(self, kit, device, gpu, python, logs):
         self.kit, self.device, self.gpu, self.python, self.logs = pathlib.Path(kit), device, gpu, python, pathlib.Path(logs)
@@ -53,14 +53,14 @@ class Place:
         self.deadline = float("inf")                      # of the current case
         self.case = ""
         self.running, self.children = [], []
-        self.interrupted = threading.Event()              # which the copies for cases share
+        self.interrupted = threading.Event()              # shared by the copies for cases
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith(("HASTEN_", "ACCELERATE_"))}
         self.environment["PYTHON"] = python
         if device == "cpu":
             self.environment["CUDA_VISIBLE_DEVICES"] = ""
 
     def of_case(self, name, deadline, **environment):
-        """Returns a place with the same files for one case, which may run in a thread beside others."""
+        """Returns a place with the same files for one case, which may run in a thread at the same time as others."""
         place = copy.copy(self)
         place.case, place.deadline, place.running, place.children = name, deadline, [], []
         place.environment = self.environment | environment
@@ -113,7 +113,7 @@ class Place:
         except subprocess.TimeoutExpired:
             self.kill(process)
             raise TimedOut(f"killed at the limit; {self.last_line(process)}") from None
-        self.kill(process)                                # what it may have left behind
+        self.kill(process)                                # ends the processes that it may have left
         self.refuse_if_interrupted()
         return process.returncode
 
@@ -142,7 +142,7 @@ class Place:
         return (errors or lines or ["no output"])[-1][:300]
 
     def run(self, words, codes=(0,), **environment):
-        """Runs a program to its end and returns its output. Throws Failed for other exit codes."""
+        """Runs a program to its end and returns its output. Raises Failed if the exit code is not in `codes`."""
         process = self.start(words, **environment)
         code = self.wait(process)
         if code not in codes:
@@ -153,7 +153,7 @@ class Place:
         return self.run([self.program("hasten"), *words], codes, **environment)
 
     def json_of(self, text):
-        """Returns the last JSON object of an output, which may span lines."""
+        """Returns the last JSON object of an output, which may span several lines."""
         text = "\n" + text
         start = text.rfind("\n{\n")
         if start >= 0:
@@ -164,7 +164,7 @@ class Place:
         return json.loads(lines[-1])
 
     def await_text(self, process, text, seconds):
-        """Blocks until the output of a program has the text. Throws Failed if it does not come."""
+        """Blocks until the output of a program contains the text. Raises Failed if it does not appear in time."""
         end = min(time.monotonic() + seconds, self.deadline)
         while text not in self.text_of(process):
             self.refuse_if_interrupted()

@@ -38,7 +38,7 @@ def sigterm(place):
 
 
 def killed(place):
-    """A killed run leaves a checkpoint from which another continues."""
+    """A killed run leaves a checkpoint, and another run continues from it."""
     folder = place.scratch / "killed"
     process = endless(place, folder, "--save_strategy", "steps", "--save_steps", 4, "--save_total_limit", 2)
     place.await_text(process, "'loss'", 20)
@@ -74,12 +74,12 @@ def out_of_memory_in_forward(place):
     return check_report(train_large(place, "bert-large", 2048, 512), "forward")
 
 
-# With recomputed activations the backward pass has the peak, and by a wide margin.
+# With recomputed activations, the peak is in the backward pass by a wide margin.
 RECOMPUTING = ("bert-base", 512, ("--activation_checkpointing",))
 
 
 def peaks(place, batch):
-    """The most live bytes in the forward and in the backward pass of the first step."""
+    """Returns the peak bytes in the forward and in the backward pass of the first step, and the bytes that the GPU has for tensors."""
     model, length, options = RECOMPUTING
     report = place.json_of(place.hasten("estimate", model, "--batch", batch, "--seq", length, "--steps", 1, "--precision", "bf16", *options, "--device",
                                         f"cuda:{place.gpu}", "--json"))
@@ -88,7 +88,7 @@ def peaks(place, batch):
 
 
 def out_of_memory_in_backward(place):
-    """Takes the batch in the middle of those whose forward pass fits and whose backward pass does not."""
+    """Uses the middle of the batch sizes for which the forward pass fits and the backward pass does not."""
     few, many = 64, 128
     first, second = peaks(place, few), peaks(place, many)
     fitting = [(first[2] - first[i]) * (many - few) / (second[i] - first[i]) + few for i in (0, 1)]

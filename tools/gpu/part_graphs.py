@@ -1,4 +1,4 @@
-"""Runs with cuda_graph beside runs without: the same losses to the bit, and the time of small steps."""
+"""Compares runs with and without cuda_graph: the losses must be equal bit for bit, and the time of small steps is measured."""
 from cases import Case, Failed, together
 from part_tests import losses_of, train_words
 
@@ -7,7 +7,7 @@ SECONDS = 240
 ABOUT = "whether runs with cuda_graph have the losses of runs without, to the bit, and how much faster small steps are"
 
 NO_DROPOUT = ("--hidden_dropout", 0, "--attention_dropout", 0, "--classifier_dropout", 0)
-# The runs whose losses of 100 steps are compared. 64 rows of the data are batches of 8, or of 12 and a last one of 4.
+# The options of runs that compare the losses of 100 steps. The 64 rows of the data make batches of 8, or batches of 12 and a last one of 4.
 RUNS = {
     "a schedule": ("--lr_scheduler_type", "cosine", "--warmup_steps", 10),
     "bf16": ("--bf16",),
@@ -30,7 +30,7 @@ def cases(place):
 
 
 def train(place, name, *words):
-    """Returns the losses of a run of the same bits on each call. Throws Failed if a run that asks for graphs has none."""
+    """Returns the losses of a run that gives the same bits on each call. Raises Failed if a run that asks for graphs has none."""
     folder = place.scratch / place.case.replace(" ", "_").replace(",", "") / name
     choice = () if "--cuda_graph" in words else ("--cuda_graph", "false")
     text = place.hasten(*train_words(place, folder, place.small(100, 8), "--logging_steps", 1, "--dummy_length", 16, "--full_determinism", *choice, *words),
@@ -55,13 +55,13 @@ def equal_losses(place, words):
 
 
 def dropout(place):
-    """The seeds of hasten's kernels are those of a run without graphs. Attention has LibTorch's dropout."""
+    """hasten's kernels use the seeds of a run without graphs. Attention dropout is off, because it is LibTorch's."""
     words = ("--save_strategy", "no", "--hidden_dropout", 0.1, "--attention_dropout", 0, "--classifier_dropout", 0)
     return compare(train(place, "plain", *words), train(place, "graphs", "--cuda_graph", *words))
 
 
 def attention_dropout(place, *precision):
-    """LibTorch's generator counts the numbers that a graph draws, so its masks are those of a run without graphs, too."""
+    """LibTorch's generator counts the numbers that a graph draws, so its masks also equal the masks of a run without graphs."""
     words = ("--save_strategy", "no", "--hidden_dropout", 0.1, "--attention_dropout", 0.1, "--classifier_dropout", 0.1, *precision)
     return compare(train(place, "plain", *words), train(place, "graphs", "--cuda_graph", *words))
 

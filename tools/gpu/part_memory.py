@@ -1,4 +1,4 @@
-"""The predicted memory of a step beside the measured one. The claim is an error of at most 2 %."""
+"""Compares the predicted and the measured memory of a step. The claim is an error of at most 2 %."""
 import itertools
 
 from cases import Case, Failed, together
@@ -57,7 +57,7 @@ def percent(predicted, measured):
 
 
 def compare(place, words, is_alone=False):
-    """Compares what the process allocates and reserves and, if it is alone on the GPU, what NVML says is used."""
+    """Compares what the process allocates and reserves and, if it is alone on the GPU, the used memory that NVML reports."""
     words = [place.kit / words[0] if "/" in str(words[0]) else words[0], *words[1:]]
     predicted = memory(place, *words, "--device", "cpu" if place.on_cpu else f"cuda:{place.gpu}")
     measured = memory(place, *words, "--measure", "--device", place.device)

@@ -19,7 +19,7 @@ def cases(place):
 
 
 def example(place, count, backend):
-    """Compares the losses of several ranks with those of one process."""
+    """Compares the losses of several ranks with the losses of one process."""
     program = place.program("example_05_distributed")
     alone = losses(place.run([program]))
     together = losses(place.hasten("launch", "-n", count, "--no_config_file", program, HASTEN_PROCESS_GROUP_BACKEND=backend))
@@ -46,7 +46,7 @@ def hang(place):
 
 
 def hasten_test(place):
-    """Every check of `hasten test` passes, apart from those that it skips."""
+    """Every check of `hasten test` passes, except the checks that it skips."""
     report = place.json_of(place.hasten("test", "--no_config_file", "--json"))
     passed = [check for check in report["checks"] if check["result"] == "ok"]
     if not report["passed"] or not passed or len(passed) + report["skipped"] != len(report["checks"]):

@@ -1,11 +1,11 @@
-"""The speed of hasten beside that of the Hugging Face Trainer, in turn, and the predicted time."""
+"""Measures the speed of hasten and of the Hugging Face Trainer in turn, and predicts hasten's time."""
 from cases import Case, Skipped
 
 NAME = "speed"
 SECONDS = 480
 ABOUT = "samples/s and peak memory of hasten beside the Hugging Face Trainer, with and without torch_compile; MFU; the predicted time"
 
-# Name: model, batch, length, precision, steps of a block, and further words for hasten, with which only hasten runs.
+# Name: model, batch, length, precision, steps of a block, and further options for hasten. A step with further options runs only in hasten.
 STEPS = {
     "bert-large 4x512 fp32": ("bert-large", 4, 512, "fp32", 20),
     "bert-large 64x512 bf16": ("bert-large", 64, 512, "bf16", 10),
@@ -26,7 +26,7 @@ PEAKS = {"fp32": "flops_per_second", "tf32": "tf32_flops_per_second", "bf16": "b
 
 
 def cases(place):
-    """Every program runs once before any runs again, so that an interrupted part has the first round of all."""
+    """Every program runs once before any program runs again, so that an interrupted part has the first round of all programs."""
     steps = SMALL if place.on_cpu else STEPS
     return [Case(f"{name}, {program}, round {round_number}", 110 if "compiled" in program else 60,
                  lambda place, step=step, program=program: measure(place, step, program))
@@ -59,7 +59,7 @@ def measure(place, step, program):
 
 
 def prediction(place, model, batch, length, precision, further, seconds, kernels):
-    """The predicted time of the step on the GPU, and the share of the peak that the measured step reaches (MFU)."""
+    """Returns the predicted time of the step on the GPU, and the share of the peak that the measured step reaches (MFU)."""
     words = ["estimate", model, "--batch", batch, "--seq", length, "--precision", "fp32" if precision == "tf32" else precision,
              *(["--tf32", "true"] if precision == "tf32" else []), *further, "--device", f"cuda:{place.gpu}", "--json"]
     report = place.json_of(place.hasten(*words, **kernels))

@@ -7,7 +7,7 @@ NAME = "tests"
 SECONDS = 180
 ABOUT = "tests with recorded numbers, the examples, hasten train and a resumed run"
 
-# Files of tests/oracle whose tests take the device of HASTEN_TEST_DEVICE.
+# Files of tests/oracle with tests that use the device in HASTEN_TEST_DEVICE.
 ORACLE = ("models", "decoders", "optimizers", "trainer", "gpu_operators", "gpu_graphs")
 EXAMPLES = {"example_01_accelerated": (), "example_04_notebook_launcher": ("--num_layers", 2, "--num_processes", 2), "example_05_distributed": (), "example_06_uneven_data": (),
             "example_07_local_sgd": (), "example_08_several_models": (), "example_09_gradient_accumulation": ()}
@@ -26,7 +26,7 @@ def cases(place):
 
 
 def gpu_is_used(place):
-    """Without LibTorch's CUDA library all other cases would run on the CPU, and would hold."""
+    """Without LibTorch's CUDA library all other cases would run on the CPU and pass."""
     report = place.json_of(place.hasten("estimate", place.kit / "tests/oracle/data/models/sequence_single_label", "--batch", 4, "--seq", 12, "--measure",
                                         "--device", place.device, "--json"))
     expected = "cpu" if place.on_cpu else "cuda:0"
@@ -36,7 +36,7 @@ def gpu_is_used(place):
 
 
 def oracle(place, name, kernels="1"):
-    """Compares with recorded numbers. On a GPU it is an error if hasten's kernels are required and missing."""
+    """Compares with recorded numbers. On a GPU, it is an error if hasten's kernels are required but missing."""
     text = place.run([place.program("oracle_tests"), f"--source-file=*oracle/{name}_test.cpp", "--no-intro"], codes=(0, SKIPPED_TEST),
                      HASTEN_TEST_DEVICE=place.device, HASTEN_TEST_FOLDER=place.kit / "tests", HASTEN_CUDA_KERNELS=kernels, CUBLAS_WORKSPACE_CONFIG=":4096:8")
     cases_line = next((line for line in text.splitlines() if "test cases:" in line), "")
@@ -75,7 +75,7 @@ def train(place, precision):
 
 
 def resume(place):
-    """A run of 8 steps, and one that stops after 4 and continues: the same losses, except for the order of additions."""
+    """A run of 8 steps and a run that resumes from a checkpoint of step 4 have the same losses, except for the order of additions."""
     whole, parts = place.scratch / "whole", place.scratch / "parts"
     place.hasten(*train_words(place, whole, 8, "--save_strategy", "no"))
     place.hasten(*train_words(place, parts, 8, "--save_steps", 4, "--save_strategy", "steps"))

@@ -11,8 +11,8 @@ STEPS = {"bert-base 8x128": ("bert-base", 8, 128, 20), "gpt2 4x256": ("gpt2", 4,
 SMALL = {"bert 4x12": ("tests/oracle/data/models/sequence_single_label", 4, 12, 3)}
 # The counts of tests/unit/anatomy/host_waits_test.cpp: with fp16 the host asks whether all gradients are finite.
 EXPECTED = {"fp32": 0, "bf16": 0, "fp16": 1}
-# Calls of CUDA's runtime that return when the GPU has done what was submitted before. A blocking copy to the host is an asynchronous one and
-# a wait for the stream.
+# Calls of CUDA's runtime that block until the GPU has done the work that was submitted before. A blocking copy to the host appears as an
+# asynchronous copy and a wait for the stream.
 OF_STEP = ("cudaStreamSynchronize", "cudaEventSynchronize", "cudaMemcpy")
 # The profiler itself makes this call when it stops.
 OF_DEVICE = "cudaDeviceSynchronize"
@@ -40,7 +40,7 @@ def count(place, step, precision):
 
 
 def waits_of(trace, steps, is_gpu):
-    """Returns the counts of a trace. Throws Failed for one that cannot show a wait."""
+    """Returns the counts of a trace. Raises Failed for a trace that cannot show a wait."""
     events = trace["traceEvents"]
     calls = [event["name"] for event in events if event.get("cat") in ("cuda_runtime", "cuda_driver")]
     operators = sum(event.get("cat") == "cpu_op" for event in events)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The results of a run on a GPU: one JSON object a line, and a Markdown summary of them.
+"""The results of a run on a GPU: one JSON object per line, and a Markdown summary.
 
-    records.py --check FILE ...     exits with 1 if a line is not as described here
+    records.py --check FILE ...     exits with 1 if a line does not match this description
 
-Each line has the fields of FIELDS. `values` holds numbers, texts and truth values of the case; REQUIRED lists those that a part always has
-if the case is `ok`. Units are seconds, bytes, FLOP and FLOP per second.
+Each line has the fields of FIELDS. `values` holds numbers, texts and truth values of the case. REQUIRED lists the values that every `ok`
+case of a part has. Units are seconds, bytes, FLOP and FLOP per second.
 """
 import datetime
 import json
@@ -24,7 +24,7 @@ REQUIRED = {
 
 
 def problems_of(record):
-    """Returns what is wrong with a record, as texts."""
+    """Returns a list of texts that say what is wrong with a record."""
     found = []
     for name, kind in FIELDS.items():
         value = record.get(name)
@@ -54,7 +54,7 @@ def read(path):
 
 
 class Recorder:
-    """Writes each record and the summary at once, so that an interrupted run keeps what it has."""
+    """Writes each record and the summary at once, so that an interrupted run keeps its results."""
 
     def __init__(self, folder, device, gpu):
         self.folder, self.device, self.gpu = pathlib.Path(folder), device, gpu
@@ -119,7 +119,7 @@ def summary_of(records):
 
 
 def summary_of_calibration(records):
-    """Prints the ratio of measured to predicted time by group and format, and the row for src/anatomy/gpu_speed.cpp."""
+    """Returns the ratio of measured to predicted time by group and format, and the row for src/anatomy/gpu_speed.cpp, as Markdown."""
     calls, text = [r["values"] for r in records if r["values"].get("kind") == "call"], ""
     groups = {}
     for call in calls:

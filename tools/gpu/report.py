@@ -2,7 +2,7 @@
 """Writes the section "What has run on which GPU" of docs/gpu.md from the results in benchmarks/results/gpu/*.jsonl, which `run` has written.
 
     report.py            writes the section
-    report.py --check    exits with 1 if the section is not what the results say
+    report.py --check    exits with 1 if the section does not match the results
 """
 import pathlib
 import statistics
@@ -18,7 +18,7 @@ NOTHING = "Nothing has run on a GPU yet. Everything on this page is a prediction
 
 
 def runs():
-    """Yields the name of each file with its records of a GPU. Throws ValueError for a record that is not as described in records.py."""
+    """Yields the name and the GPU records of each file that has any. Raises ValueError for a record that does not match records.py."""
     for path in sorted(RESULTS.glob("*.jsonl")):
         records = read(path)
         for number, record in enumerate(records, 1):
@@ -30,7 +30,7 @@ def runs():
 
 
 def speed_table(records):
-    """A line for each step. The time of a program is the median over its rounds, its memory the peak of what LibTorch allocates."""
+    """Returns a table with a row for each step. The time and the peak memory (as LibTorch allocates it) are medians over the rounds."""
     steps = {}
     for record in records:
         step, program = record["case"].split(", ", 1)

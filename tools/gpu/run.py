@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Runs hasten on a GPU and writes what holds, from a kit that ./dev gpu pack has made. Needs Python's standard library only.
+"""Runs hasten on a GPU, from a kit that ./dev gpu pack has made, and writes the results. Needs only Python's standard library.
 
     run [PART ...] [--list] [--device cuda|cpu] [--gpu NAME] [--output FOLDER] [--seconds N] [--jobs N] [--cases PATTERN]
 
-Without names all parts run, in the order of the list. Each part has a limit of time, and each case in it. A case that fails or takes too
-long does not stop the others. Cases that measure neither time nor the memory of the whole GPU run beside each other. results.jsonl and
-summary.md in the output folder are complete after each case, so the run may be interrupted.
---device cpu runs every part with the CPU in the GPU's place and small sizes, to try the programs.
+Without names, all parts run in the order of the list. Each part and each case has a time limit. A case that fails or takes too long does not
+stop the others. Cases that measure neither time nor the memory of the whole GPU run at the same time. results.jsonl and summary.md in the
+output folder are complete after each case, so the run may be interrupted.
+--device cpu runs every part on the CPU with small sizes, to try the programs.
 """
 import argparse
 import concurrent.futures
@@ -33,7 +33,7 @@ from cases import Failed, Place, Skipped, TimedOut
 from records import Recorder
 
 PARTS = {part.NAME: part for part in (part_tests, part_ranks, part_memory, part_waits, part_calibrate, part_speed, part_graphs, part_faults)}
-# The name of a card in nvidia-smi, and hasten's name for it; the first match counts.
+# The name of a card in nvidia-smi, and hasten's name for it. The first match counts.
 CARDS = (("H200", "h200"), ("GH200", "gh200"), ("H100 NVL", "h100-nvl"), ("H100", "h100-80gb"), ("A100-SXM4-80GB", "a100-80gb"), ("A100 80GB", "a100-80gb"),
          ("A100", "a100-40gb"), ("B200", "b200"), ("L40S", "l40s"), ("L4", "l4"), ("A10G", "a10g"), ("A10", "a10"), ("T4", "t4"), ("RTX 4090", "rtx4090"),
          ("RTX 3090", "rtx3090"), ("V100-SXM2-32GB", "v100-32gb"), ("V100", "v100-16gb"))
@@ -67,7 +67,7 @@ def nvidia_smi(query):
 
 
 def card_name(options):
-    """hasten's name of the card. On the CPU the predictions are for an H200."""
+    """Returns hasten's name of the card. On the CPU, the predictions are for an H200."""
     if options.gpu or options.device == "cpu":
         return options.gpu or "h200"
     title = nvidia_smi("name")
@@ -131,7 +131,7 @@ class Runner:
             status, detail = "skipped", str(error)
         except TimedOut as error:
             status, detail = "timeout", str(error)
-        except Exception as error:  # a defect of the case must not cost the other cases
+        except Exception as error:  # an error in one case must not stop the other cases
             status, detail = "failed", f"{type(error).__name__}: {error}"
         place.kill_all()
         self.add(part, case.name, status, time.monotonic() - before, detail, values)

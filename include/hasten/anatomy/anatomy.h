@@ -51,7 +51,7 @@ struct ObservedAllocation {
 struct AnatomyOptions {
   std::int64_t steps = 3;  // Optimizer steps to record; 0 records until the Anatomy ends.
   bool operations = true;  // False records memory only.
-  // Returns true for the allocation for which memory runs out: Memory::out_of_memory then describes
+  // Returns true for the allocation at which memory runs out: Memory::out_of_memory then describes
   // it. It is called for each allocation until it has returned true, while allocations are locked.
   // A limit of 1 GiB: [](const ObservedAllocation& a) { return a.live > std::int64_t{1} << 30; }
   std::function<bool(const ObservedAllocation&)> runs_out = {};
@@ -65,18 +65,19 @@ class HASTEN_API Anatomy {
   ~Anatomy();
 
   // Names a model whose layers are reported separately, and the optimizer that trains it. Both must
-  // outlive the Anatomy. Objects that an Accelerator has prepared are known already.
+  // outlive the Anatomy. The Anatomy already knows objects that an Accelerator has prepared.
   void watch(torch::nn::Module& model);
   void watch(torch::optim::Optimizer& optimizer);
-  // Names the tensors of a batch. Their memory counts as Component::functionality, and the first
-  // dimension of the first one that has dimensions counts as samples.
+  // Names the tensors of a batch. Their memory counts as Component::functionality. The size of the
+  // first dimension of the first tensor that has dimensions counts as the number of samples.
   void watch_batch(const std::vector<at::Tensor>& tensors);
 
   // Assigns tensors to Component::functionality, such as caches of keys and values or the beams of
   // a search. Call it again whenever they are reallocated.
   void watch_functionality(const std::vector<at::Tensor>& tensors);
 
-  // Each returns a scope: what runs until the end of the block belongs to this phase of the step.
+  // Each function returns a scope: what runs until the end of the block belongs to this phase of
+  // the step.
   PhaseScope forward() const { return {*observers_, StepPhase::forward}; }
   PhaseScope backward() const { return {*observers_, StepPhase::backward}; }
   PhaseScope optimizer() const { return {*observers_, StepPhase::optimizer}; }
@@ -95,7 +96,7 @@ class HASTEN_API Anatomy {
   class Recorder;
   std::shared_ptr<Recorder> recorder_;
   std::shared_ptr<StepObservers> observers_;  // The Accelerator's, or its own.
-  // They do not own the optimizers; the Recorder has weak references to these pointers.
+  // These pointers do not own the optimizers; the Recorder has weak references to them.
   std::vector<std::shared_ptr<torch::optim::Optimizer>> watched_;
 };
 

@@ -7,10 +7,10 @@
 //   anatomy::total(bytes);                                     // 4096
 //   name_of(anatomy::Component::gradients);                    // "gradients"
 //
-// Every allocation belongs to exactly one component for its whole life, the one it turns out to
-// serve: a tensor made in the forward pass and saved for the backward pass is an activation from
-// its first byte on. Sources: the Transformers documentation; the groups of operations are those of
-// Ivanov et al. 2020 (arXiv 2007.00072). Thread rule: constants.
+// Every allocation belongs to exactly one component for its whole life: the one that it turns out
+// to serve. For example, a tensor that the forward pass makes and saves for the backward pass is an
+// activation from its first byte on. Sources: the Transformers documentation, and Ivanov et al.
+// 2020 (arXiv 2007.00072) for the groups of operations. Thread rule: constants.
 #pragma once
 
 #include <array>

@@ -1,8 +1,8 @@
 // File: hasten/anatomy/dry_run.h
 // Runs a real program without its memory and its arithmetic. Within a DryRun, autograd, modules,
 // optimizers and loops are LibTorch's own, but tensors have no memory pages and operators compute
-// only shapes. An Anatomy observes a dry run as it observes a real one, so a step that would take
-// 300 GB is measured on a laptop in a second.
+// only shapes. An Anatomy observes a dry run in the same way as a real run, so a step that would
+// take 300 GB is measured on a laptop in a second.
 //
 //   DryRun dry;                                               // before the model is made
 //   auto model = std::make_shared<BertForSequenceClassification>(BertConfig{});
@@ -11,8 +11,8 @@
 //   // ... the unchanged training loop ...
 //   std::cout << to_text(anatomy.report());
 //
-// DryRun dry(find_gpu("cuda:v100-16gb")) runs the program as on that GPU, on a machine that has
-// none: torch::cuda::is_available() is true, the bytes of tensors on device cuda:0 are counted by
+// DryRun dry(find_gpu("cuda:v100-16gb")) runs the program as on that GPU, on a machine without a
+// GPU: torch::cuda::is_available() is true, the bytes of tensors on device cuda:0 are counted by
 // the rules of LibTorch's caching allocator, and LibTorch selects the operators it would select on
 // that GPU.
 //
@@ -20,7 +20,7 @@
 // The Report's notes say how often and where that happened. Memory that the program writes through
 // a pointer is real, and so are batches made by host code.
 //
-// Throws UsageError: "anatomy.data-dependent" for an operator whose result's shape depends on
+// Throws UsageError: "anatomy.data-dependent" for an operator with a result shape that depends on
 // values (nonzero, masked_select, unique); "anatomy.no-shape-rule" for an operator without a shape
 // rule; "anatomy.two-gpus" for a second dry run for a GPU; "anatomy.cuda-without-gpu" if LibTorch's
 // CUDA library is loaded on a machine without a GPU.

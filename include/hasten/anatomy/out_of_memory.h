@@ -11,17 +11,17 @@
 //                    .anatomy = [&](const AnatomyOptions& o) { return accelerator.anatomy(o); }});
 //   }
 //
-// Nothing is recorded while a step runs: a mark is taken before it (a microsecond for 200
-// parameters). After the failure, a fork of this process makes the same step in a dry run
+// Nothing is recorded while a step runs; only its start is marked (a microsecond for 200
+// parameters). After the failure, a fork of this process runs the same step in a dry run
 // (hasten/anatomy/dry_run.h) and finds the allocation by its size, by the number of autograd nodes
 // that existed, and by the number of gradients that were complete. Further dry runs with fewer rows
-// find what would have fitted. Nothing of that changes this process.
+// find what would have fitted. None of this changes this process.
 //
-// A GPU is simulated in the fork, where CUDA does not work. Without an explanation the error has
-// LibTorch's text and a general hint: the step cannot run dry, it runs on a TPU or on another GPU
-// than the first of the process, or the fork fails. On the CPU the limit is that of the address
-// space (ulimit -v, RLIMIT_AS); a control group's limit kills a process instead. Thread rule: that
-// of the step; one call at a time.
+// A GPU is simulated in the fork, where CUDA does not work. There is no explanation if the step
+// cannot be run in a dry run, if it runs on a TPU or on a GPU other than the first of the process,
+// or if the fork fails. The error then has LibTorch's text and a general hint. On the CPU the limit
+// is the size of the address space (ulimit -v, RLIMIT_AS); a control group's limit kills a process
+// instead. Thread rule: the same as for the step; one call at a time.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -37,21 +37,21 @@
 
 namespace hasten {
 
-// True for the errors of allocators: LibTorch's on any device, std::bad_alloc, and hasten's
+// True for the errors of allocators: LibTorch's errors on any device, std::bad_alloc, and hasten's
 // MemoryError.
 HASTEN_API bool is_out_of_memory(const std::exception& error);
 
-// A change of the step that takes less memory, such as another optimizer.
+// A change of the step that takes less memory, such as a different optimizer.
 struct LeanerStep {
   std::string name;              // For the message: "with optim adafactor".
   std::function<void()> change;  // Called in a fork of this process.
 };
 
 struct ExplainedStep {
-  // Makes the step with the first `rows` rows of the batch. Dry runs call it again.
+  // Runs the step with the first `rows` rows of the batch. Dry runs call it again.
   std::function<void(std::int64_t rows)> step;
   std::int64_t rows = 1;
-  // The trained parameters, whose gradients tell how far a backward pass came.
+  // The trained parameters. Their gradients show how far a backward pass got.
   std::vector<at::Tensor> parameters;
   // Makes an Anatomy that knows the model and the optimizer.
   std::function<Anatomy(const AnatomyOptions&)> anatomy;

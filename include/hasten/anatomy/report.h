@@ -80,10 +80,10 @@ struct GpuMemory {
   std::string title;          // NVIDIA's name of the GPU; empty unless predicted.
   std::int64_t capacity = 0;  // All memory of the GPU; 0: unknown.
   // In use outside of LibTorch's allocator: the CUDA context, loaded kernels and libraries.
-  // Measured, that includes other processes on the GPU; 0 without NVML.
+  // A measured value includes other processes on the GPU; it is 0 without NVML.
   std::int64_t context = 0;
   std::int64_t reserved = 0;          // The most that LibTorch's allocator held at once.
-  std::int64_t reserved_at_peak = 0;  // Held at the peak; all beyond `peak` was unused.
+  std::int64_t reserved_at_peak = 0;  // Held at the peak; the bytes beyond `peak` were unused.
   std::int64_t missing = 0;           // In a prediction: bytes that the GPU lacks.
 };
 
@@ -94,22 +94,22 @@ struct TextbookStates {
   friend bool operator==(const TextbookStates&, const TextbookStates&) = default;
 };
 
-// The memory of one device, the model's.
+// The memory of the device that the model is on.
 struct Memory {
   // False on a TPU, whose memory use LibTorch does not report. All bytes are 0 then; the numbers of
   // parameters are known nevertheless.
   bool known = true;
   std::int64_t peak = 0;
   ComponentBytes at_peak{};
-  // The most of each component at any time, each on its own.
+  // The most bytes of each component. Components may reach their maxima at different times.
   ComponentBytes most{};
   Phase peak_phase = Phase::other;
   std::string peak_operation, peak_module;
-  // True if the peak was reached by memory that the operator freed itself, such as a workspace.
+  // True if the peak includes memory that the operator freed in the same call, such as a workspace.
   bool peak_inside_kernel = false;
   std::int64_t before = 0;                  // Live bytes when the first phase began.
   std::int64_t after = 0;                   // Live bytes when the recording ended.
-  std::vector<std::int64_t> peak_in_phase;  // The most live bytes in each phase, by Phase.
+  std::vector<std::int64_t> peak_in_phase;  // The most live bytes in each phase, indexed by Phase.
   // Elements of the parameters; tied ones count once.
   std::int64_t parameters = 0;
   // How many of them require gradients.
@@ -118,10 +118,11 @@ struct Memory {
   std::int64_t unknown_optimizers = 0;          // How many optimizers it does not cover.
   std::vector<ModuleMemory> modules;            // By descending total.
   std::vector<LargeBlock> largest;              // At the peak, by descending size; at most 20.
-  // At most about 2,000 slices of time, each with its moment of most memory.
+  // Time is divided into at most about 2,000 intervals. Each point is the moment at which an
+  // interval used the most memory.
   std::vector<TimelinePoint> timeline;
   std::optional<GpuMemory> gpu;  // If the model is on a GPU.
-  // Set if a prediction has exceeded the GPU's memory, or AnatomyOptions::runs_out said so.
+  // Set if a prediction exceeded the GPU's memory, or if AnatomyOptions::runs_out returned true.
   std::optional<OutOfMemory> out_of_memory;
   MemoryHistory history;
 };
@@ -137,7 +138,8 @@ struct Operation {
   double half_flops = 0;  // The part of `flops` that was computed in 16-bit numbers.
   std::int64_t bytes_read = 0, bytes_written = 0;
   double seconds = 0;  // Excludes the time of nested operators.
-  // Predicted for a GPU, of the last step: the time of the kernels, and of the host to start them.
+  // In a prediction for a GPU, for the last step: the time that the kernels take, and the time that
+  // the host takes to start them.
   double kernel_seconds = 0, host_seconds = 0;
   // The part that lies outside of Report::seconds: before the first phase, or after the last step.
   struct Outside {
@@ -168,7 +170,7 @@ struct Report {
   std::vector<std::string> without_formula;  // Operators with calls whose FLOP are unknown.
   Roofs roofs;                               // Those of the machine or GPU; zeros: not measured.
   bool half_is_float16 = false;              // The 16-bit numbers were float16, not bfloat16.
-  // Predictions of the same step with one change each; nothing unless they were asked for.
+  // Predictions of the same step with one change each; unset unless they were requested.
   std::optional<StepComparison> what_if;
   std::vector<std::string> notes;  // Remarks for the reader; one sentence each.
 };
@@ -195,7 +197,7 @@ HASTEN_API OperationTotal total_of(const Report& report, Phase phase);
 
 // The textbook's bytes per parameter of a float model: 4 for weights, 4 for gradients, and the
 // states of the optimizers that ran. If these differ or one is unknown, `text` lists each and
-// `bytes` is unset. A model that was not trained has no figures but for its weights.
+// `bytes` is unset. A model that was not trained has a figure for its weights only.
 struct Textbook {
   std::optional<double> bytes;
   std::string text;  // "8 B (AdamW)"; empty: it depends, or is unknown.
@@ -210,10 +212,10 @@ HASTEN_API std::int64_t needed_bytes(const Memory& memory);
 // nothing. A prediction for a GPU has that GPU's roofs already.
 HASTEN_API void add_roofs(Report& report);
 
-// The seconds of a step in which every operator runs at its roof, a lower bound for any program. 0
-// if the roofs or steps are unknown.
+// The seconds that a step takes if every operator runs at its roof, which is a lower bound for any
+// program. 0 if the roofs or steps are unknown.
 HASTEN_API double least_step_seconds(const Report& report);
-// The time that a step is expected to take on a GPU that was predicted.
+// The predicted time of a step on a GPU.
 struct StepTime {
   double seconds = 0;
   // In nine of ten cases the measured time is expected within this share of `seconds`, on either
@@ -221,15 +223,15 @@ struct StepTime {
   double uncertainty = 0;
   double kernels = 0, host = 0;  // The seconds in which the GPU and the host work.
 };
-// Adds up the time of the kernels of the last step, and that of the host to start them. A step takes
-// the longer of the two: it does not wait for the GPU, so the host may be phases ahead. Nothing
-// unless the report predicts a GPU.
+// Adds up the time of the kernels of the last step, and the time that the host takes to start them.
+// A step takes the longer of the two: the host does not wait for the GPU and may be phases ahead.
+// Returns nothing unless the report is a prediction for a GPU.
 HASTEN_API std::optional<StepTime> expected_step_time(const Report& report);
 // The FLOP of the backward passes divided by those of the forward passes, or 0 without a forward
 // pass.
 HASTEN_API double backward_to_forward(const Report& report);
-// The share of the roof of their types that the forward and backward passes reached, 0 to 1 (MFU).
-// 0 for a prediction or without roofs.
+// The model FLOPs utilization (MFU), 0 to 1: the rate of the forward and backward passes as a share
+// of the roof of their number types. 0 for a prediction or without roofs.
 HASTEN_API double model_flops_utilization(const Report& report);
 
 // Tables for a terminal.
@@ -249,8 +251,8 @@ HASTEN_API std::string to_text(const OutOfMemory& ran_out);
 // layers, the innermost first. Addresses are simulated: on the CPU each allocation is a segment, on
 // a GPU segments follow the rules of LibTorch's caching allocator.
 HASTEN_API std::string to_snapshot(const Report& report);
-// Writes the form that the file's name asks for: .trace.json, .json, .html, .pickle (a memory
-// snapshot), or text for all others.
+// Writes the report in the format that the file's extension selects: .trace.json, .json, .html,
+// .pickle (a memory snapshot), or text for any other.
 HASTEN_API void write_report(const std::filesystem::path& file, const Report& report);
 
 }  // namespace hasten::anatomy

@@ -1,11 +1,12 @@
 // File: hasten/anatomy/step_comparison.h
-// Compares a training step with the same step with one change each, and shows the comparison.
+// Compares a training step with variants of it that differ in one change each, and shows the
+// comparison.
 //
 //   const anatomy::StepComparison comparison = compare_changes({.step = {.model = "bert-base"}});
 //   std::cout << to_text(comparison);
 //
 // compare_changes (hasten/plan/plan.h) makes it. A Report or a TpuAccount that has one shows it in
-// its own forms. Units: bytes, seconds. Thread rule: values and pure functions.
+// its own formats. Units: bytes, seconds. Thread rule: values and pure functions.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ namespace hasten::anatomy {
 
 struct StepNeeds {
   std::int64_t bytes = 0;  // The memory of tensors on the CPU, or of everything on a GPU or TPU.
-  double seconds = 0;      // The time of an optimizer step; 0: unknown.
+  double seconds = 0;      // The time of an optimizer step; 0 if unknown.
 };
 
 // The step with one change.
@@ -28,15 +29,16 @@ struct StepChange {
   std::string effect;  // A sentence: what the change does and costs.
   Exactness exactness = Exactness::exact;
   StepNeeds needs;
-  std::string refused;  // The reason why the step cannot be made with it; empty: it can.
+  std::string refused;  // Why the step cannot be made with it; empty if it can.
 };
 
 struct StepComparison {
   std::string model, device;
   std::int64_t rows = 0, accumulation = 1;
-  // The limit, and the part of it that the program takes without tensors; memory 0: no limit.
+  // The limit, and the part of it that the program takes without tensors. `memory` is 0 if there is
+  // no limit.
   std::int64_t memory = 0, process = 0;
-  StepNeeds asked;  // The step without a change; 0 bytes: it cannot be made.
+  StepNeeds asked;  // The step without a change; 0 bytes if it cannot be made.
   std::vector<StepChange> changes;
 };
 

@@ -1,15 +1,16 @@
 // File: hasten/autograd/activation_offload.h
-// Activations in host memory: while a scope lives, the tensors that the forward pass saves for the
-// backward pass are copied to host memory, and come back shortly before the backward pass needs
-// them. It takes no computation, but the time of copies that do not overlap with it.
+// Keeps activations in host memory: while a scope lives, the tensors that the forward pass saves
+// for the backward pass are copied to host memory, and are copied back shortly before the backward
+// pass needs them. This costs no computation, only the time of copies that do not overlap with
+// computation.
 //
 //   const ActivationOffload offload(*net);   // until the end of the block
 //   const at::Tensor loss = loss_of(net->forward(torch::ones({8, 4})));
 //
-// Host memory is pinned, copies run on a stream of their own, and those to the device begin some
+// Host memory is pinned, copies run on their own stream, and copies to the device begin a few
 // tensors ahead. Parameters and buffers of the module stay where they are, and so do tensors below
-// min_bytes and those with gaps or overlaps. With checkpoint() inside the scope, the inputs of its
-// regions go to host memory, and what a region recomputes does not.
+// min_bytes and tensors with gaps or overlaps. With checkpoint() inside the scope, the inputs of
+// its regions are moved to host memory, but the tensors that a region recomputes are not.
 //
 // Throws UsageError "autograd.offload" on the CPU, where activations are in host memory already,
 // and on a TPU. Thread rule: a scope acts on its own thread; the backward pass may run on any.
@@ -27,7 +28,7 @@ namespace hasten {
 
 class [[nodiscard]] HASTEN_API ActivationOffload {
  public:
-  // Bytes. A smaller tensor costs more time than it gives memory.
+  // In bytes. Offloading a smaller tensor costs more time than the memory is worth.
   static constexpr std::int64_t kMinBytes = 1 << 20;
 
   // Offloads the tensors of the device that the module's parameters are on.

@@ -1,8 +1,8 @@
 // File: hasten/autograd/checkpoint.h
 // Recomputation (activation checkpointing): runs a part of a model without keeping what its
-// backward pass needs, and runs it once more when the backward pass gets there. It takes the time
-// of one more forward pass of that part, and the memory of its inputs instead of that of everything
-// inside it.
+// backward pass needs, and runs it once more when the backward pass reaches it. This takes the time
+// of one more forward pass of that part, and memory for its inputs instead of for everything inside
+// it.
 //
 //   struct Tower : torch::nn::Module {
 //     std::vector<torch::nn::Linear> layers;
@@ -15,14 +15,14 @@
 //
 // `fn` may take any number of arguments and return anything. The tensors among the arguments (also
 // inside the containers and structs of hasten/data/batch.h) are kept for the second run, so pass
-// what fn computes with; everything else that fn captures must still exist during the backward pass
-// and be the same. Arguments need not require gradients: parameters that fn uses get theirs in any
-// case. Regions may contain regions. Without gradients (NoGradGuard) fn is simply called.
+// the tensors that fn computes with. Everything else that fn captures must still exist, unchanged,
+// during the backward pass. Arguments need not require gradients: parameters that fn uses get
+// theirs in any case. Regions may be nested. Without gradients (NoGradGuard) fn is simply called.
 //
 // Both runs have the same random numbers (of the CPU and of the devices of the inputs), the same
 // autocast, and the same gradients as without checkpoint(), to the bit if the operators are
-// deterministic. A backward pass with retain_graph or create_graph works, and so do torch::autograd
-// ::grad and hooks of parameters, which run once. Hooks of modules inside fn
+// deterministic. A backward pass with retain_graph or create_graph works, and so do
+// torch::autograd::grad and hooks of parameters, which run once. Hooks of modules inside fn
 // (hasten/models/hooks.h) run in both runs. The second run stops as soon as it has everything that
 // the backward pass needs.
 //
@@ -61,15 +61,15 @@ enum class RecomputePolicy {
 
 struct CheckpointOptions {
   RecomputePolicy policy = RecomputePolicy::full;
-  // False: the second run draws other random numbers, which is wrong for dropout. For functions
-  // without any, it saves 5 KB a region.
+  // If false, the second run draws different random numbers, which is wrong for dropout. For
+  // functions that draw none, false saves 5 KB per region.
   bool preserve_rng_state = true;
   // Keeps the inputs in host memory (hasten/autograd/activation_offload.h). The inputs must not be
   // on the CPU.
   bool offload = false;
   // Tensors without gradients that fn changes as a side effect, such as the running statistics of a
-  // batch norm. The second run begins with the same values as the first, and leaves them as it
-  // finds them, so that one step changes them once. They are copied.
+  // batch norm. The second run begins with the same values as the first, and restores the values
+  // that it found, so that one step changes them once. They are copied.
   std::vector<at::Tensor> state = {};
 };
 
@@ -78,8 +78,8 @@ HASTEN_API bool is_recomputing();
 
 namespace detail {
 
-// The first run of a region: the tensors that this thread saves for the backward pass during its
-// life belong to the region.
+// The first run of a region. Tensors that this thread saves for the backward pass while the object
+// exists belong to the region.
 class [[nodiscard]] HASTEN_API RecomputedRegion {
  public:
   using Inputs = std::vector<at::Tensor>;
@@ -90,7 +90,7 @@ class [[nodiscard]] HASTEN_API RecomputedRegion {
   RecomputedRegion& operator=(const RecomputedRegion&) = delete;
   ~RecomputedRegion();
 
-  // Notes the results of the first run, because their readers may change them in place.
+  // Records the results of the first run, because code that uses them may change them in place.
   void leave_with(const Inputs& outputs);
 
  private:

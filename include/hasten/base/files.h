@@ -12,7 +12,7 @@
 // ".tmp-<n>-<writer>" (a file) is unfinished, and readers ignore it (is_partial). <writer> is the
 // process ID, the start time of the process, and the host's name with a digest of the machine and
 // of the PID namespace, so that processes of different machines or containers never use the same
-// name. is_abandoned finds what a killed process has left, and remove_abandoned deletes it.
+// name. is_abandoned finds what a killed process has left behind, and remove_abandoned deletes it.
 //
 // Thread rule: the functions are safe on any thread; an object belongs to one thread at a time.
 // Throws IoError "io.*" with the path and the operating system's message. Requires POSIX; the
@@ -34,8 +34,8 @@ namespace hasten {
 // Returns the whole file as bytes. Throws "io.open" if it cannot be opened, and "io.read" if it
 // cannot be read (a folder, for example).
 HASTEN_API std::string read_file(const std::filesystem::path& path);
-// Reads the file from its beginning to its end, and passes it on in blocks of at most 1 MiB. Throws
-// "io.open" and "io.read".
+// Reads the file from its beginning to its end, and passes it to `use` in blocks of at most 1 MiB.
+// Throws "io.open" and "io.read".
 HASTEN_API void read_blocks(const std::filesystem::path& path,
                             const std::function<void(std::string_view block)>& use);
 
@@ -52,8 +52,8 @@ class HASTEN_API AtomicFile {
   void write(const void* bytes, std::size_t size);
   void write(std::string_view bytes) { write(bytes.data(), bytes.size()); }
   // Syncs the file, renames it to `path` and syncs the folder. Replaces a symbolic link at `path`
-  // rather than following it. A file below a StagedDirectory of this process is synced by that
-  // one's commit() instead.
+  // rather than following it. A file below a StagedDirectory of this process is synced by the
+  // commit() of the StagedDirectory instead.
   void commit();
 
  private:
@@ -65,7 +65,7 @@ class HASTEN_API AtomicFile {
 // Writes all bytes through an AtomicFile.
 HASTEN_API void write_file_atomically(const std::filesystem::path& path, std::string_view bytes);
 
-// The action of commit() if the folder exists already.
+// The action of commit() if the folder already exists.
 enum class Existing {
   refuse,   // Throws IoError "io.exists".
   replace,  // Swaps the old folder for the new one in one step, then deletes it.
@@ -97,7 +97,7 @@ class HASTEN_API StagedDirectory {
   bool committed_ = false;
 };
 
-// True if the name is that of an unfinished AtomicFile or StagedDirectory, of any process.
+// True if this is the name of an unfinished AtomicFile or StagedDirectory, of any process.
 HASTEN_API bool is_partial(const std::filesystem::path& path);
 
 // True if `path` is unfinished (is_partial) and nobody will finish it: its writer ran on this
@@ -105,15 +105,15 @@ HASTEN_API bool is_partial(const std::filesystem::path& path);
 // has changed for an hour.
 HASTEN_API bool is_abandoned(const std::filesystem::path& path);
 
-// Deletes the abandoned entries of `folder` (is_abandoned) whose final name `is_target` accepts. An
-// old folder that was moved aside for a new one that never came gets its name back. Entries that
+// Deletes the abandoned entries of `folder` (is_abandoned) if `is_target` accepts their final name.
+// An old folder that was moved aside for a new one that never came gets its name back. Entries that
 // cannot be deleted stay. Does not throw, except what `is_target` throws.
 HASTEN_API void remove_abandoned(const std::filesystem::path& folder,
                                  const std::function<bool(const std::string& target)>& is_target);
 
-// Renames the folder to an unfinished name, and deletes it with its content: after a crash it is
-// whole or gone. Throws "io.rename" if it cannot be renamed; what cannot be deleted stays under the
-// unfinished name.
+// Renames the folder to an unfinished name, and deletes it with its content. After a crash it is
+// either whole or gone. Throws "io.rename" if it cannot be renamed; what cannot be deleted stays
+// under the unfinished name.
 HASTEN_API void remove_directory(const std::filesystem::path& folder);
 
 // Syncs the folder's entries, after one of them has been renamed. Throws "io.open" and "io.sync".

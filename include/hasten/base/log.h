@@ -18,8 +18,8 @@
 
 namespace hasten {
 
-// In ascending order. `passive`, the default, leaves the level to the environment
-// (ACCELERATE_LOG_LEVEL) or else means `warning`; a Trainer takes it as `info`.
+// In ascending order. `passive`, the default, takes the level from the environment
+// (ACCELERATE_LOG_LEVEL), or means `warning` if that is not set. A Trainer treats it as `info`.
 enum class LogLevel { passive, debug, info, warning, error, critical };
 
 // Receives one line without its line end.

@@ -1,5 +1,6 @@
 // File: hasten/base/mix_key.h
-// A random number of 64 bits that follows from three numbers, equal on every machine and compiler.
+// Computes a random number of 64 bits from three numbers, the same on every machine and with every
+// compiler.
 //
 //   const std::uint64_t key = hasten::detail::mix_key(/*seed=*/42, /*epoch=*/3, /*number=*/7);
 //   const double uniform = static_cast<double>(key >> 11) * 0x1.0p-53;   // in [0, 1)
@@ -12,7 +13,7 @@
 
 namespace hasten::detail {
 
-// Moves the state of a generator on and returns its next number.
+// Advances the state of a generator and returns its next number.
 constexpr std::uint64_t next_split_mix(std::uint64_t& state) {
   std::uint64_t value = state += 0x9e3779b97f4a7c15u;
   value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9u;

@@ -60,7 +60,7 @@ HASTEN_API std::string grouped(std::int64_t value);
 HASTEN_API std::string join(const std::vector<std::string>& parts, std::string_view separator);
 HASTEN_API std::vector<std::string> split(std::string_view text, char separator);
 HASTEN_API std::string_view trim(std::string_view text);
-// Lower case of ASCII letters, in the C locale.
+// Converts ASCII letters to lower case, in the C locale.
 HASTEN_API std::string lower(std::string_view text);
 HASTEN_API bool starts_with(std::string_view text, std::string_view prefix);
 HASTEN_API bool ends_with(std::string_view text, std::string_view suffix);
@@ -71,7 +71,7 @@ HASTEN_API std::string short_digest(std::string_view bytes);
 
 // Returns the candidate with the fewest edits from `word` (Damerau-Levenshtein: insert, delete,
 // replace, swap neighbours). Returns nothing if that takes more edits than a third of the length of
-// `word`, where one edit is always allowed.
+// `word`; one edit is always allowed.
 HASTEN_API std::optional<std::string> nearest(std::string_view word,
                                               const std::vector<std::string>& candidates);
 

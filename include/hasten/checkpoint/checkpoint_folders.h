@@ -31,8 +31,8 @@
 
 namespace hasten {
 
-// The Trainer's checkpoints are checkpoint-STEP, and those of an Accelerator's project
-// checkpoint_NUMBER.
+// The Trainer names its checkpoints checkpoint-STEP, and an Accelerator's project names its
+// checkpoints checkpoint_NUMBER.
 inline constexpr const char* kCheckpointPrefix = "checkpoint-";
 inline constexpr const char* kProjectPrefix = "checkpoint_";
 // A run with --hash_chain_steps writes its hashes (hasten/checkpoint/hash_chain.h) and its options
@@ -40,35 +40,36 @@ inline constexpr const char* kProjectPrefix = "checkpoint_";
 inline constexpr const char* kHashChainFile = "hash_chain.jsonl";
 inline constexpr const char* kHashChainConfigFile = "hash_chain_config.yaml";
 
-// The other checkpoints that remain when a new one has been saved.
+// Selects the other checkpoints that remain after a new one has been saved.
 struct CheckpointRotation {
-  // The most checkpoints that remain, apart from those of keep_every; unset: all.
+  // The maximum number of checkpoints that remain, not counting those of keep_every. If unset, all
+  // remain.
   std::optional<std::int64_t> limit = std::nullopt;
   // A checkpoint that stays in addition to them, such as the best one.
   std::filesystem::path keep = {};
-  // The checkpoints whose step is a multiple of this number are never deleted; 0: none.
+  // Checkpoints with a step that is a multiple of this number are never deleted; 0 turns this off.
   std::int64_t keep_every = 0;
-  // Renames the checkpoints of later steps than this one before the new one appears.
+  // Renames the checkpoints of steps after this one before the new checkpoint appears.
   std::optional<std::int64_t> abandon_after = std::nullopt;
 };
 
 // A checkpoint that appears complete or not at all.
 class HASTEN_API CheckpointSave {
  public:
-  // Deletes what killed processes have left beside `target`, and creates a hidden folder to write
+  // Deletes what killed processes have left next to `target`, and creates a hidden folder to write
   // to. If `target` is one of a series, its name is `prefix` and a number. Throws UsageError
-  // "checkpoint.not-a-checkpoint" if `target` has other files than those of a checkpoint, which
-  // commit() would delete.
+  // "checkpoint.not-a-checkpoint" if `target` contains files that do not belong to a checkpoint,
+  // because commit() would delete them.
   explicit CheckpointSave(const std::filesystem::path& target,
                           std::string prefix = kCheckpointPrefix);
 
   // The folder to write to until commit().
   const std::filesystem::path& path() const { return staged_.path(); }
   // Writes the manifest, syncs everything, and gives the folder its name, in place of an older
-  // checkpoint of this name. Then deletes what rotation says. If it throws before the folder has
-  // its name, the other checkpoints are unchanged, apart from abandoned ones.
+  // checkpoint of this name. Then deletes old checkpoints as `rotation` says. If it throws before
+  // the folder has its name, the other checkpoints are unchanged, apart from abandoned ones.
   void commit(const CheckpointRotation& rotation = {});
-  // The two halves of commit(). Machines with folders of their own delete nothing before all of
+  // The two halves of commit(). Machines that have their own folders delete nothing until all of
   // them have the new checkpoint.
   void publish(const CheckpointRotation& rotation = {});
   void rotate(const CheckpointRotation& rotation) const;
@@ -85,11 +86,11 @@ HASTEN_API std::vector<std::filesystem::path> checkpoints(
 // path if there is none. Changes nothing.
 HASTEN_API std::filesystem::path last_checkpoint(const std::filesystem::path& output_dir,
                                                  const std::string& prefix = kCheckpointPrefix);
-// The same for a run that resumes: renames each damaged checkpoint that it finds before that one to
-// `checkpoint-N.damaged`, with `.2` and so on, and passes `report` a sentence that names the file.
-// It throws for one of a newer version (DataError "checkpoint.newer-version") and for one whose
-// files cannot be opened (IoError "io.open"). With `accepts`, only those for which it is true
-// count.
+// Does the same for a run that resumes. Before it finds that checkpoint, it renames each damaged
+// checkpoint to `checkpoint-N.damaged`, with `.2` and so on, and passes `report` a sentence that
+// names the file. It throws for a checkpoint of a newer version (DataError
+// "checkpoint.newer-version") and if files cannot be opened (IoError "io.open"). If `accepts` is
+// given, only checkpoints for which it returns true count.
 HASTEN_API std::filesystem::path recover_last_checkpoint(
     const std::filesystem::path& output_dir, const std::function<void(const std::string&)>& report,
     const std::string& prefix = kCheckpointPrefix,
@@ -97,33 +98,34 @@ HASTEN_API std::filesystem::path recover_last_checkpoint(
 // The damaged checkpoints that have been set aside there, by ascending step.
 HASTEN_API std::vector<std::filesystem::path> damaged_checkpoints(
     const std::filesystem::path& output_dir, const std::string& prefix = kCheckpointPrefix);
-// The step in the name of a folder `checkpoint-N`; -1 for another name.
+// The step in the name of a folder `checkpoint-N`; -1 for any other name.
 HASTEN_API std::int64_t step_of_checkpoint(const std::filesystem::path& folder,
                                            const std::string& prefix = kCheckpointPrefix);
 
 // The folders `abandoned-checkpoint-N`, by ascending step.
 HASTEN_API std::vector<std::filesystem::path> abandoned_checkpoints(
     const std::filesystem::path& output_dir, const std::string& prefix = kCheckpointPrefix);
-// Renames the checkpoints of later steps than `step` to `abandoned-checkpoint-N`, with `.2` and so
-// on if there already is one. The latest is renamed first, so that a crash leaves no gap.
+// Renames the checkpoints of steps after `step` to `abandoned-checkpoint-N`, with `.2` and so on if
+// there already is one. The latest is renamed first, so that a crash leaves no gap.
 HASTEN_API void abandon_checkpoints_after(const std::filesystem::path& output_dir,
                                           std::int64_t step,
                                           const std::string& prefix = kCheckpointPrefix);
 
-// Deletes abandoned checkpoints and then the oldest of the others until `rotation.limit` of both
-// together remain, besides those of `rotation.keep_every`. It never deletes the newest, nor
-// `rotation.keep`. A folder that cannot be deleted is skipped. Does nothing without a limit.
+// Deletes abandoned checkpoints, and then the oldest other checkpoints, until `rotation.limit` of
+// them remain in total, not counting those of `rotation.keep_every`. It never deletes the newest
+// checkpoint or `rotation.keep`. A folder that cannot be deleted is skipped. Does nothing without a
+// limit.
 HASTEN_API void rotate_checkpoints(const std::filesystem::path& output_dir,
                                    const CheckpointRotation& rotation,
                                    const std::string& prefix = kCheckpointPrefix);
 
 // Deletes the incomplete checkpoints and models of processes that were killed while they wrote them
-// (is_abandoned in hasten/base/files.h), and gives a checkpoint its name back that such a process
+// (is_abandoned in hasten/base/files.h), and restores the name of a checkpoint that such a process
 // was about to replace.
 HASTEN_API void remove_unfinished_saves(const std::filesystem::path& output_dir,
                                         const std::string& prefix = kCheckpointPrefix);
 
-// The same for the one folder `target`.
+// Does the same for the single folder `target`.
 HASTEN_API void remove_unfinished_saves_of(const std::filesystem::path& target);
 
 }  // namespace hasten

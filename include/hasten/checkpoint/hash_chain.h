@@ -1,6 +1,6 @@
 // File: hasten/checkpoint/hash_chain.h
-// The hash chain of a run: every k steps a line with the hashes of everything that determines how
-// the run goes on. Two runs with equal lines are equal to the bit up to that step
+// The hash chain of a run. Every k steps it gets a line with the hashes of everything that
+// determines how the run continues. Two runs with equal lines are bit-identical up to that step
 // (docs/durability.md).
 //
 //   const HashChain a = read_hash_chain("out/hash_chain.jsonl");   // throws if a line was changed
@@ -9,8 +9,9 @@
 //
 // A link has the SHA-256 of the rows since the previous link, the loss, the SHA-256 of every weight
 // and of every tensor of the optimizer's state, and the hash of the previous link; its own hash is
-// the SHA-256 of all that (docs/formats.md). So a changed line is found, and the last line stands
-// for the whole run. The Trainer writes the file if TrainingArguments::hash_chain_steps is set.
+// the SHA-256 of all of this (docs/formats.md). So a changed line is detected, and the last line
+// identifies the whole run. The Trainer writes the file if TrainingArguments::hash_chain_steps is
+// set.
 //
 // Throws DataError "checkpoint.*", IoError "io.*". Thread rule: pure functions.
 #pragma once
@@ -34,7 +35,7 @@ using TensorHashes = std::map<std::string, std::string>;
 struct HashLink {
   std::int64_t step = 0;
   std::int64_t num_processes = 1;
-  std::string previous;  // the hash of the link before; first_hash() for the first link
+  std::string previous;  // the hash of the previous link; first_hash() for the first link
   std::string rows;  // the hash of the rows that all processes have used since the previous link
   double loss = 0;   // the loss of the step
   TensorHashes weights, optimizer;
@@ -49,8 +50,9 @@ HASTEN_API std::string hash_of(const HashLink& link);
 // The line of a link in the file, with its hash, without a line end.
 HASTEN_API std::string line_of(const HashLink& link);
 
-// Reads a chain and checks the hash of every line and that each names the one before. A last line
-// without a line end is ignored: a process was killed while it wrote it.
+// Reads a chain and checks the hash of every line and that each line names the hash of the previous
+// one. A last line without a line end is ignored, because the process was killed while it wrote the
+// line.
 HASTEN_API HashChain read_hash_chain(const std::filesystem::path& file);
 
 // Hashes type, shape and values of each tensor, on several threads.
@@ -60,11 +62,11 @@ HASTEN_API TensorHashes tensor_hashes(const TensorDict& tensors);
 struct RunDifference {
   std::int64_t step = 0;
   std::string part;             // such as "the loss" or "tensor "fc.weight" of the optimizer"
-  std::size_t other_parts = 0;  // that differ at this step too
+  std::size_t other_parts = 0;  // the number of other parts that differ at this step
 };
 
 struct RunComparison {
-  std::size_t links = 0, checkpoints = 0;  // that were compared and are equal
+  std::size_t links = 0, checkpoints = 0;  // the numbers that were compared and are equal
   std::int64_t last_step = 0;              // the last of these steps
   std::optional<RunDifference> difference;
 };

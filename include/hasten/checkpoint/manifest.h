@@ -1,21 +1,21 @@
 // File: hasten/checkpoint/manifest.h
-// The manifest of a checkpoint, by which a damaged or incomplete folder is found before anything of
-// it is used.
+// The manifest of a checkpoint. It shows that a folder is damaged or incomplete before anything in
+// the folder is used.
 //
 //   write_manifest(folder);     // out/checkpoint-10/hasten_manifest.json
 //   verify_checkpoint(folder);  // reads every file, and throws if one of them has changed
 //
 // The manifest has the size and the XXH3-128 of each file below the folder, a version number, and a
-// SHA-256 of itself (docs/formats.md). For each tensor of a safetensors file it has the place and
-// the CRC-32C of its bytes, its shape, and the slice that the file holds: so a message about a
-// damaged file names the tensor, and several files can hold one tensor. A checkpoint is a folder
-// with a manifest; the manifest is written last, and the folder appears by one rename, so a folder
-// without one is incomplete. A file that the manifest does not list is ignored, except for a
-// safetensors file, which a reader could take for a part of the checkpoint. A program that changes
-// a file of a checkpoint on purpose calls write_manifest again.
+// SHA-256 of itself (docs/formats.md). For each tensor of a safetensors file it has the position
+// and the CRC-32C of its bytes, its shape, and the slice that the file holds. A message about a
+// damaged file can therefore name the tensor, and several files can hold one tensor. A checkpoint
+// is a folder with a manifest. The manifest is written last, and one rename makes the folder
+// visible, so a folder without a manifest is incomplete. A file that the manifest does not list is
+// ignored, except for a safetensors file, which a reader could take for a part of the checkpoint. A
+// program that changes a file of a checkpoint on purpose calls write_manifest again.
 //
 // The checksums find every accidental change: flipped bits, truncation, files of another
-// checkpoint. They do not protect from an attacker, who can write a new manifest.
+// checkpoint. They do not protect against an attacker, who can write a new manifest.
 //
 // Throws DataError "checkpoint.manifest", "checkpoint.missing-file", "checkpoint.damaged" and
 // "checkpoint.newer-version"; UsageError "checkpoint.slice"; IoError "io.*". Thread rule: any
@@ -37,8 +37,8 @@ inline constexpr const char* kManifestFile = "hasten_manifest.json";
 // ones.
 inline constexpr int kCheckpointVersion = 3;
 
-// The part of a tensor that a file holds, by the shape of the whole tensor and the index at which
-// the part begins. The size of the part is that of the tensor in the file.
+// Describes the part of a tensor that a file holds: the shape of the whole tensor, and the index at
+// which the part begins. The size of the part is that of the tensor in the file.
 struct TensorSlice {
   std::vector<std::int64_t> shape;
   std::vector<std::int64_t> offset;
@@ -51,8 +51,8 @@ using TensorSlices = std::map<std::string, std::map<std::string, TensorSlice>>;
 HASTEN_API void write_manifest(const std::filesystem::path& folder,
                                const TensorSlices& slices = {});
 
-// Throws unless the folder has a manifest and every file in it is as the manifest describes it. The
-// message names the first file that is not, and the tensor in it.
+// Throws unless the folder has a manifest and every file matches the manifest. The message names
+// the first file that does not, and the tensor in it.
 HASTEN_API void verify_checkpoint(const std::filesystem::path& folder);
 
 }  // namespace hasten

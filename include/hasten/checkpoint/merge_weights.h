@@ -1,5 +1,5 @@
 // File: hasten/checkpoint/merge_weights.h
-// Joins weights that several files hold, as `hasten merge-weights` does.
+// Merges weights that are stored in several files, as `hasten merge-weights` does.
 //
 //   merge_weights("out/checkpoint-500", "merged");        // merged/model.safetensors
 //   merge_weights("big", "net.safetensors");              // a file of this name
@@ -8,12 +8,12 @@
 // The source is a folder with model.safetensors.index.json, one with model.safetensors, or a
 // checkpoint whose manifest says that its files `model*.safetensors` hold slices of tensors
 // (docs/formats.md). A checkpoint is verified first. Tensors are read from the mapped files and
-// written one at a time; a tensor that several files share is put together in memory.
+// written one at a time; a tensor that is split over several files is merged in memory.
 //
 // Throws DataError "weights.*", "checkpoint.*" and "safetensors.*"; UsageError
-// "weights.merge-target" if the target is a checkpoint, whose manifest would no longer be true, and
-// "weights.shard-size" for max_shard_size with one file; IoError "io.*". Thread rule: any thread,
-// on different targets. Source: merge_fsdp_weights of Accelerate 1.15.
+// "weights.merge-target" if the target is a checkpoint, because its manifest would no longer be
+// true, and "weights.shard-size" for max_shard_size with one file; IoError "io.*". Thread rule: any
+// thread, on different targets. Source: merge_fsdp_weights of Accelerate 1.15.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@
 namespace hasten {
 
 struct MergeOptions {
-  // The most bytes of tensors per file, when the target is a folder. Unset: one file.
+  // The maximum bytes of tensors per file, if the target is a folder. If unset, there is one file.
   std::optional<std::int64_t> max_shard_size = std::nullopt;
 };
 

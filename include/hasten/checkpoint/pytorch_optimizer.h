@@ -10,12 +10,12 @@
 //
 // Python numbers parameters by their place in the groups, so the optimizer needs the same groups
 // with the same parameters in the same order; the Hugging Face Trainer has a group with weight
-// decay and one without. The files are pickles, of which nothing is executed
+// decay and one without. The files are pickles, but nothing in them is executed
 // (hasten/formats/pytorch_file.h).
 //
 // Throws what hasten/formats/pytorch_file.h throws; DataError "checkpoint.optimizer-*" if the state
-// does not fit the optimizer, which is unchanged then, and "checkpoint.pytorch-state" if the file
-// has something else. Thread rule: that of the optimizer.
+// does not fit the optimizer, which then stays unchanged, and "checkpoint.pytorch-state" if the
+// file contains something else. Thread rule: the same as for the optimizer.
 // Source: torch/optim/optimizer.py and lr_scheduler.py of PyTorch 2.11.
 #pragma once
 
@@ -36,8 +36,8 @@ HASTEN_API void load_pytorch_optimizer(const std::filesystem::path& file,
                                        const PyTorchFileOptions& options = {});
 
 struct PyTorchSchedule {
-  std::int64_t last_epoch = 0;   // the steps that the schedule has made
-  std::vector<double> base_lrs;  // those of each group; empty if the schedule has none
+  std::int64_t last_epoch = 0;   // the number of steps that the schedule has made
+  std::vector<double> base_lrs;  // one for each group; empty if the schedule has none
   std::vector<double> last_lrs;
 };
 

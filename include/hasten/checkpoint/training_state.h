@@ -1,6 +1,6 @@
 // File: hasten/checkpoint/training_state.h
-// The state, besides the weights, with which a run continues as if it had never stopped: the
-// optimizer's moments, the schedule's step, the random generators of every process, and the
+// The state that a run needs, in addition to the weights, to continue as if it had never stopped:
+// the optimizer's moments, the schedule's step, the random generators of every process, and the
 // position in the data. It is stored as safetensors and JSON; no Python object is unpickled.
 //
 //   const auto random = random_states(group);  // a collective; one process writes
@@ -10,10 +10,10 @@
 //   load_training_state(folder, adamw, names, group.rank());
 //
 // Files: optimizer.safetensors (the state by parameter: docs/formats.md), random_state.safetensors
-// (the generators `cpu`, `cuda.N` and `tpu`; those of rank 1 are `rank1.cpu` and so on),
+// (the generators `cpu`, `cuda.N` and `tpu`; the generators of rank 1 are `rank1.cpu` and so on),
 // training_position.json (which also holds the optimizer's name and the number of processes).
-// Loading requires all of them: a missing file is an error, never a silent fresh start. Optimizers
-// may be hasten::AdamW and all of LibTorch's. Thread rule: one thread at a time. Throws IoError
+// Loading requires all of them: a missing file is an error, never a silent fresh start. It supports
+// hasten::AdamW and all of LibTorch's optimizers. Thread rule: one thread at a time. Throws IoError
 // "io.*", DataError "checkpoint.*", UsageError "checkpoint.unknown-optimizer".
 #pragma once
 
@@ -38,7 +38,7 @@ namespace hasten {
 struct LossSum {
   // Covers the finite losses, or all losses if the log does not filter the others out.
   double sum = 0;
-  // The number of steps with a finite loss, and of those with another one.
+  // The number of steps with a finite loss, and the number of all other steps.
   std::int64_t finite = 0, nonfinite = 0;
 };
 
@@ -48,7 +48,7 @@ struct LossPosition {
   std::int64_t last_logged_step = 0;
 };
 
-// Properties of the training data by which a resumed run notices that the data has changed.
+// Properties of the training data that let a resumed run notice that the data has changed.
 struct DataIdentity {
   std::int64_t rows = 0;  // the number of rows
   std::string sample;     // a digest of some rows; empty if rows differ each time they are read
@@ -62,9 +62,9 @@ struct MetricSchedule {
 
 // The contribution of one process to an open accumulation window.
 struct WindowPosition {
-  std::int64_t micro_batches = 0;    // those that have begun
-  std::int64_t backward_passes = 0;  // those that had a backward pass
-  std::int64_t rows = 0;             // those of the micro-batches
+  std::int64_t micro_batches = 0;    // the number that have begun
+  std::int64_t backward_passes = 0;  // the number that had a backward pass
+  std::int64_t rows = 0;             // the number of rows of the micro-batches
   double weight = 0;                 // the sum of their weights
   double loss = 0, items = 0, tokens = 0, flos = 0;
 };
@@ -72,14 +72,14 @@ struct WindowPosition {
 // The place of a run in its hash chain (hasten/checkpoint/hash_chain.h).
 struct HashChainPosition {
   std::string previous;           // the hash of the newest link
-  std::vector<std::string> rows;  // by process: the hash of its rows since that link
+  std::vector<std::string> rows;  // for each process: the hash of its rows since that link
 };
 
 // The properties of a run with elastic ranks that are the same on every number of processes
 // (AcceleratorOptions::elastic_ranks).
 struct ElasticPosition {
-  std::int64_t ranks = 0;    // the virtual ranks
-  std::int64_t threads = 1;  // those that an operation uses in each process
+  std::int64_t ranks = 0;    // the number of virtual ranks
+  std::int64_t threads = 1;  // the number that an operation uses in each process
   std::uint64_t seed = 0;    // for the random numbers of micro-batches
 };
 
@@ -95,7 +95,7 @@ struct LossScalePosition {
 struct TrainingPosition {
   std::string optimizer;  // its name, which save_training_state fills in
   std::int64_t scheduler_step = 0;
-  std::int64_t num_processes = 1;  // the processes, or elastic ranks, that trained
+  std::int64_t num_processes = 1;  // the number of processes, or elastic ranks, that trained
   LoaderState loader;
   std::optional<LossPosition> losses = {};
   std::optional<DataIdentity> data = {};
@@ -104,13 +104,13 @@ struct TrainingPosition {
   std::vector<WindowPosition> windows = {};
   std::optional<HashChainPosition> hash_chain = {};
   std::optional<ElasticPosition> elastic = {};
-  std::optional<LossScalePosition> loss_scale = {};  // unset: losses were not scaled
+  std::optional<LossScalePosition> loss_scale = {};  // unset if losses were not scaled
 };
 
-// The parameters by the names under which their state is stored: the model's names.
+// The parameters by their names in the model, under which their state is stored.
 using ParameterNames = std::map<std::string, at::Tensor>;
 
-// The states of LibTorch's generators in every process, in rank order. A collective.
+// Returns the states of LibTorch's generators in every process, in rank order. A collective.
 HASTEN_API std::vector<TensorDict> random_states(const Group& group);
 
 // Writes the three files.
@@ -121,9 +121,9 @@ HASTEN_API void save_training_state(const std::filesystem::path& folder,
                                     const std::vector<TensorDict>& random_states);
 // Reads training_position.json.
 HASTEN_API TrainingPosition load_training_position(const std::filesystem::path& folder);
-// Restores the optimizer, and LibTorch's generators to their state in that rank. Returns false if
-// fewer processes trained, so that the generators of this rank are left unchanged. The optimizer's
-// states are on the device of their parameters unless `states_on` is set.
+// Restores the optimizer, and LibTorch's generators to their state in `rank`. Returns false, and
+// leaves the generators unchanged, if the run had too few processes to have a state for this rank.
+// The optimizer's states are on the device of their parameters unless `states_on` is set.
 HASTEN_API bool load_training_state(const std::filesystem::path& folder,
                                     torch::optim::Optimizer& optimizer,
                                     const ParameterNames& parameters, std::int64_t rank = 0,

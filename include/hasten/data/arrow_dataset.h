@@ -1,6 +1,6 @@
 // File: hasten/data/arrow_dataset.h
-// A dataset of the columns of Arrow and Parquet files: folders that `save_to_disk` of Hugging Face
-// datasets has written, .arrow files, and .parquet files.
+// Reads the columns of Arrow and Parquet files as a dataset: folders that `save_to_disk` of Hugging
+// Face datasets has written, .arrow files, and .parquet files.
 //
 //   ArrowDataset train = load_arrow_dataset("tokenized/train");
 //   ArrowDataset eval = load_arrow_dataset("tokenized", {.split = "test"});   // of a DatasetDict
@@ -10,20 +10,21 @@
 //
 // A row has a tensor for each column: integers become int64, floating-point numbers float32,
 // booleans bool, as in the "torch" format of datasets; a list becomes a dimension, so `list<int32>`
-// is an int64 tensor [length] whose length may differ between rows. Integers that stand for texts
-// (a ClassLabel, or a dictionary of Arrow) are their numbers. Columns of texts, structs, dates and
-// others are not tensors: they are left out unless `columns` names them, which is an error. Text
-// columns can be read by read_text_table (hasten/data/text_reader.h), which `hasten train` does.
+// is an int64 tensor [length], and its length may differ between rows. A column that encodes texts
+// as integers (a ClassLabel, or a dictionary of Arrow) gives the integers. Columns of other types,
+// such as texts, structs and dates, cannot become tensors: they are left out, and it is an error if
+// `columns` names one. read_text_table (hasten/data/text_reader.h) reads text columns; `hasten
+// train` uses it.
 //
 // Arrow files are mapped into memory: opening reads only the heads of the record batches (10 GB in
-// 40 ms), and a row is read when it is asked for. Columns of a Parquet file are decoded into memory
-// as a whole, by one thread.
+// 40 ms), and rows are read on demand. Columns of a Parquet file are decoded into memory as a
+// whole, by one thread.
 // Throws ConfigError "data.arrow-library" if hasten was built without Arrow, IoError "io.*",
 // DataError "data.arrow" for a damaged file, "data.arrow-folder" for a folder that is not a dataset
 // or has several splits, "data.arrow-column" for a column that is missing, that cannot be a tensor,
-// or that has a null; the message names the file and the row, from 0. UsageError "data.row". Thread
-// rule: reading is safe on many threads; copies share the files. Source: Dataset.save_to_disk and
-// load_from_disk of datasets 5.2; Arrow's columnar format 1.5.
+// or that has a null; the message names the file and the row, counted from 0. Also throws
+// UsageError "data.row". Thread rule: reading is safe on many threads; copies share the files.
+// Source: Dataset.save_to_disk and load_from_disk of datasets 5.2; Arrow's columnar format 1.5.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +40,9 @@
 namespace hasten {
 
 struct ArrowOptions {
-  std::string split = {};  // The split of a folder with several.
-  // The columns of the rows. Empty: those that set_format has chosen, or all that can be tensors.
+  std::string split = {};  // The split to read if the folder has several.
+  // The columns of the rows. If empty, these are the columns that set_format selected, or all
+  // columns that can be tensors.
   std::vector<std::string> columns = {};
 };
 
@@ -51,11 +53,11 @@ class HASTEN_API ArrowDataset {
   explicit ArrowDataset(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 
   std::int64_t size() const noexcept;
-  // The tensors of a row, which are copies.
+  // Returns the tensors of a row, as copies.
   TensorDict get(std::int64_t index) const;
   // The columns of the rows.
   const std::vector<std::string>& columns() const noexcept;
-  // The names of a column's numbers, by number; empty if they have none.
+  // The class names of a column, by class number; empty if it has none.
   std::vector<std::string> class_names(const std::string& column) const;
 
  private:

@@ -1,12 +1,12 @@
 // File: hasten/data/batch_info.h
-// The facts about a batch besides its data: how many of its rows count, and whether it is the
-// last. It travels with the batch, from a loader through a prepared loader to the loop.
+// Information about a batch in addition to its data: how many of its rows count, and whether it is
+// the last. It travels with the batch, from a loader through a prepared loader to the loop.
 //
 //   for (const auto& [batch, info] : with_info(loader)) {
 //     std::cout << info.real_rows << " of " << info.rows << " rows\n";
 //   }
 //
-// Thread rule: that of the loader. The references are valid until the iterator advances.
+// Thread rule: the same as for the loader. The references are valid until the iterator advances.
 #pragma once
 
 #include <cstddef>
@@ -22,29 +22,29 @@ namespace hasten {
 // (AcceleratorOptions::elastic_ranks).
 struct ElasticPlace {
   std::int64_t virtual_rank = 0;  // the rank that the batch belongs to
-  std::int64_t step = 0;          // its step of all virtual ranks in the epoch, from 0
-  std::int64_t position = 0;      // its number in this process's part of the window, from 0
+  std::int64_t step = 0;          // the step of all virtual ranks, from 0 in the epoch
+  std::int64_t position = 0;      // its number among this process's batches of the window, from 0
   bool begins_turn = false;       // the first batch of its virtual rank in the window
   bool ends_turn = false;         // the last one
   bool ends_window = false;       // the last batch of this process in the window
-  std::uint64_t key = 0;          // follows from the seed of the loader, the epoch and the rows
+  std::uint64_t key = 0;          // derived from the seed of the loader, the epoch and the rows
 };
 
 struct BatchInfo {
-  // The rows of this process's batch; -1: not known.
+  // The number of rows of this process's batch; -1 if unknown.
   std::int64_t rows = -1;
-  // The rows that no other process and no earlier batch has had, so that neither filling up a last
-  // step nor padding counts; -1: all.
+  // The number of rows that no other process and no earlier batch has had. Rows that fill up the
+  // last step and rows of padding do not count. -1 means all rows.
   std::int64_t real_rows = -1;
   // True if no process has a batch after this one.
   bool is_last = false;
-  // True if rows of this batch, or of another process's in the same step, may not count.
+  // True if some rows of this batch, or of another process's batch in the same step, may not count.
   bool may_be_padded = false;
   // Set in a training pass of a loader whose Accelerator has elastic ranks.
   std::optional<ElasticPlace> elastic = {};
 };
 
-// A batch and what is known of it.
+// A batch and the information about it.
 template <class Batch>
 struct BatchWithInfo {
   Batch& batch;
@@ -86,7 +86,7 @@ class LoaderWithInfo {
   Loader& loader_;
 };
 
-// Iterates over a loader of hasten's, or a prepared one, with what is known of each batch.
+// Iterates over a hasten loader or a prepared loader, with the information about each batch.
 template <class Loader>
 LoaderWithInfo<Loader> with_info(Loader& loader) {
   return LoaderWithInfo<Loader>(loader);

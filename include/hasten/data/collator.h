@@ -1,16 +1,15 @@
 // File: hasten/data/collator.h
-// Collators combine rows to a batch.
+// Collators combine rows into a batch.
 //
 //   TensorDict stacked = DefaultCollator()(rows);                                // equal shapes
 //   TensorDict padded = DataCollatorWithPadding{.pad_to_multiple_of = 8}(rows);  // to the longest
 //
 // Any callable `Batch operator()(std::span<const Row>) const` is a collator. A collator that needs
 // random numbers has a second parameter (hasten/data/context.h): `const BatchContext&` for the key
-// of the batch, or `std::span<const RowContext>` for the keys of its rows. Lengths are tokens.
-// Collators for other tasks: hasten/data/task_collators.h and hasten/data/language_modeling.h.
-// Throws DataError "data.collate"; messages number the
-// rows from 0 within the batch. Thread rule: values; calls change nothing and may run on several
-// threads.
+// of the batch, or `std::span<const RowContext>` for the keys of its rows. Lengths are in tokens.
+// hasten/data/task_collators.h and hasten/data/language_modeling.h have collators for other tasks.
+// Throws DataError "data.collate"; messages number the rows from 0 within the batch. Thread rule:
+// values; calls change nothing and may run on several threads.
 // Source: default_data_collator and DataCollatorWithPadding (padding on the right) of transformers
 // 5.23.
 #pragma once
@@ -30,7 +29,7 @@ namespace hasten {
 
 namespace detail {
 
-// Stacks the tensors of the rows by their places. Each row is given as its tensors.
+// Stacks the tensors that have the same index in each row. A row is the list of its tensors.
 HASTEN_API std::vector<at::Tensor> stack_places(const std::vector<std::vector<at::Tensor>>& rows);
 
 }  // namespace detail
@@ -63,10 +62,10 @@ struct HASTEN_API DefaultCollator {
 // (created if the rows have none, with 0 for padding), and the other columns of the rows.
 struct HASTEN_API DataCollatorWithPadding {
   std::int64_t pad_token_id = 0;
-  // Rounds the length up to a multiple of this number. Unset or 1: no rounding.
+  // Rounds the length up to a multiple of this number. If unset or 1, lengths are not rounded.
   std::optional<std::int64_t> pad_to_multiple_of = std::nullopt;
-  // Pads every batch to this length; a longer row is an error. Unset: to the longest row of the
-  // batch.
+  // Pads every batch to this length; a longer row is an error. If unset, pads to the longest row of
+  // the batch.
   std::optional<std::int64_t> max_length = std::nullopt;
   std::int64_t pad_token_type_id = 0;
   std::int64_t label_pad_token_id = -100;  // Ignored by the losses.

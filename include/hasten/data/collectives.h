@@ -1,11 +1,11 @@
 // File: hasten/data/collectives.h
 // Collectives on whole batches: on a TensorDict, or on any type that consists of tensors only
-// (TensorBatch in hasten/data/batch.h). Each tensor is exchanged on its own, like by the method of
-// Group with the same name.
+// (TensorBatch in hasten/data/batch.h). Each tensor is exchanged separately, by the method of Group
+// with the same name.
 //
 //   TensorDict all = gather(group, outputs);
 //
-// All ranks must pass the same structure. Shapes, errors and thread rule: as in
+// All ranks must pass the same structure. Shapes, errors and thread rule: the same as in
 // hasten/process/group.h.
 #pragma once
 

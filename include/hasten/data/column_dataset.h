@@ -26,7 +26,7 @@ namespace hasten {
 
 class HASTEN_API ColumnDataset {
  public:
-  // All columns must have at least one dimension and equally many rows. Columns that are not
+  // All columns must have at least one dimension and the same number of rows. Columns that are not
   // contiguous are copied.
   explicit ColumnDataset(TensorDict columns);
 

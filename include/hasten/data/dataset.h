@@ -19,13 +19,12 @@
 // Optional members:
 // - `Batch get_batch(std::span<const std::int64_t> indices)` of a map dataset makes whole batches.
 // - `std::int64_t size() const` of a stream is the number of its rows, if known.
-// - `void skip(std::int64_t rows)` of a stream skips rows without making them, or all that are
-// left.
-// - `void shard(std::int64_t num_shards, std::int64_t index)` of a stream makes it return only the
-// rows
-//   of one of its parts, which may have different lengths, from the next rewind() on. Processes that
-//   read for themselves (dispatch_batches = false) then read a part each, and not the whole stream. A
-//   later call chooses among the parts of the whole stream again.
+// - `void skip(std::int64_t rows)` of a stream skips rows without making them. It skips all
+//  remaining rows if there are fewer.
+// - `void shard(std::int64_t num_shards, std::int64_t index)` of a stream makes it return only one
+//  of its parts from the next rewind() on. Parts may have different lengths. Processes that read
+//  for themselves (dispatch_batches = false) then read one part each instead of the whole stream.
+//  A later call divides the whole stream again.
 //
 // Thread rule: with workers, get and get_batch of one dataset are called on several threads at
 // once; a stream is called on one thread at a time.

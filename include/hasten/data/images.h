@@ -1,26 +1,26 @@
 // File: hasten/data/images.h
-// Datasets of images: PNG and JPEG files as tensors of one size, decoded where the loader's workers
-// make the rows.
+// Datasets of images: PNG and JPEG files become tensors of one size. The loader's workers decode
+// them.
 //
 //   ImageFiles found = list_image_folder("animals");         // animals/cat/1.png, animals/dog/2.jpg
 //   ImageDataset train(found.files, at::zeros({100}, at::kLong), {.height = 224, .width = 224}, {.flip = true});
 //   auto loader = make_loader(train, {.batch_size = 32, .shuffle = true, .num_workers = 2});
 //
 // A row has "pixel_values", float [channels, height, width], and "labels" if they are given. Gray
-// images become coloured and vice versa as the number of channels asks (with the weights of ITU-R
-// 601 and the rounding of Pillow). Transparency is dropped, 16 bits become 8, the orientation that
-// a camera noted is ignored: all as in torchvision's image folders. JPEGs with CMYK colours are
-// refused.
+// images are converted to colour and vice versa to match the number of channels (with the weights
+// of ITU-R 601 and the rounding of Pillow). Transparency is dropped, 16 bits are reduced to 8, and
+// the orientation that a camera recorded is ignored, as in torchvision's image folders. JPEGs with
+// CMYK colours are refused.
 //
-// Resizing has antialiasing. It is LibTorch's operator on bytes, the one of
-// torch.nn.functional.interpolate(antialias=True), so on one machine both give the same bytes;
-// Pillow's bytes differ by 1 at most.
+// Resizing uses antialiasing. It calls LibTorch's operator on bytes, as
+// torch.nn.functional.interpolate(antialias=True) does, so both give the same bytes on one machine.
+// Pillow's bytes differ by at most 1.
 //
-// Random numbers follow from seed, epoch and row (hasten/data/context.h). Throws DataError
-// "data.image" with the name of the file for an image that is damaged, too large or of another
-// format, "data.image-folder", "data.image-options"; ConfigError "data.image-library" if hasten was
-// built without libpng and libjpeg-turbo; IoError "io.*". Thread rule: values; rows may be read on
-// several threads.
+// Random numbers depend only on the seed, the epoch and the row (hasten/data/context.h). Throws
+// DataError "data.image" with the name of the file for an image that is damaged, too large or in an
+// unsupported format, "data.image-folder", "data.image-options"; ConfigError "data.image-library"
+// if hasten was built without libpng and libjpeg-turbo; IoError "io.*". Thread rule: values; rows
+// may be read on several threads.
 // Source: torchvision 0.26 and the image processors of transformers 5.23.
 #pragma once
 
@@ -39,12 +39,12 @@
 namespace hasten {
 
 struct ImageReadOptions {
-  std::int64_t channels = 3;  // 1: gray, 3: red, green, blue
-  // Images with more pixels are refused; the default is the limit from which Pillow warns.
+  std::int64_t channels = 3;  // 1 for gray; 3 for red, green and blue
+  // Images with more pixels are refused; the default is the limit above which Pillow warns.
   std::int64_t max_pixels = 89'478'485;
 };
 
-// Returns the image as bytes, [channels, height, width]. `name` is the name in messages.
+// Returns the image as bytes, [channels, height, width]. `name` names the image in messages.
 HASTEN_API at::Tensor decode_image(std::string_view bytes, const std::string& name,
                                    const ImageReadOptions& options = {});
 HASTEN_API at::Tensor read_image(const std::filesystem::path& file,
@@ -53,23 +53,24 @@ HASTEN_API at::Tensor read_image(const std::filesystem::path& file,
 // Resizes bytes or numbers [channels, height, width] with antialiasing.
 HASTEN_API at::Tensor resize_image(const at::Tensor& image, std::int64_t height, std::int64_t width,
                                    bool bicubic = false);
-// Cuts out the centre; an image that is smaller gets a border of 0.
+// Cuts out the centre; a smaller image gets a border of zeros.
 HASTEN_API at::Tensor center_crop(const at::Tensor& image, std::int64_t height, std::int64_t width);
 
-// How an image becomes the input of a model: resize, crop, scale, normalize. from_json reads
-// preprocessor_config.json of a model's folder.
+// The steps that turn an image into the input of a model: resize, crop, scale, normalize. from_json
+// reads preprocessor_config.json of a model's folder.
 struct HASTEN_API ImageProcessing {
   std::int64_t channels = 3;
-  // The size to which the whole image is resized. 0: see shortest_edge.
+  // The size to which the whole image is resized. If 0, shortest_edge applies.
   std::int64_t height = 0, width = 0;
-  // The size to which the shorter side is resized; the other one keeps the proportion. 0: no
-  // resizing.
+  // The size to which the shorter side is resized; the other side keeps the proportion. If 0, the
+  // image is not resized.
   std::int64_t shortest_edge = 0;
   bool bicubic = false;  // instead of bilinear
-  // The size of the part in the middle that is cut out. 0: the whole image.
+  // The size of the part that is cut out of the middle. If 0, the whole image is used.
   std::int64_t crop_height = 0, crop_width = 0;
   double rescale_factor = 1.0 / 255;  // before normalizing
-  // Subtracted and divided by, one number for each channel or one for all.
+  // Normalizing subtracts `mean` and divides by `std`. Each has one number per channel or one for
+  // all channels.
   std::vector<double> mean = {0.5}, std = {0.5};
 
   // Understands the keys of ViTImageProcessor and ConvNextImageProcessor. Keys that are absent
@@ -79,12 +80,12 @@ struct HASTEN_API ImageProcessing {
   // The size of the results.
   std::int64_t out_height() const;
   std::int64_t out_width() const;
-  // Throws DataError "data.image-options" if results have no common size, or a value is out of
+  // Throws DataError "data.image-options" if the results have no common size, or a value is out of
   // range.
   void check(const std::string& where) const;
 };
 
-// The random changes of images in training.
+// The random changes to images in training.
 struct ImageAugmentation {
   // Takes a random part of the image, 8 to 100 % of its area with sides of 3:4 to 4:3, in place of
   // resizing and cropping (torchvision's RandomResizedCrop).
@@ -101,7 +102,7 @@ struct ImageFiles {
   std::vector<std::filesystem::path> files;  // sorted within a class, and by class
   std::vector<std::string> classes;          // the name of each file's class
 };
-// Lists the .png, .jpg and .jpeg files, also of folders below the subfolders. Other files, and
+// Lists the .png, .jpg and .jpeg files, also in folders below the subfolders. Other files, and
 // names that begin with a dot, are ignored.
 HASTEN_API ImageFiles list_image_folder(const std::filesystem::path& folder);
 

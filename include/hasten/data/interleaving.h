@@ -1,13 +1,14 @@
 // File: hasten/data/interleaving.h
-// How interleave_datasets (hasten/data/views.h and hasten/data/streams.h) chooses the next dataset.
+// Determines how interleave_datasets (hasten/data/views.h and hasten/data/streams.h) chooses the
+// next dataset.
 //
 //   InterleaveOptions options{.probabilities = {0.9, 0.1},
 //                             .stopping_strategy = StoppingStrategy::all_exhausted};
 //
 // Throws UsageError "data.option" for probabilities that are not a distribution over the datasets,
 // or are 0 for a dataset that must be exhausted. Thread rule: values.
-// Source: datasets.interleave_datasets 5.2. Without probabilities the rows are the same; with them
-// the draws come from hasten's generator.
+// Source: datasets.interleave_datasets 5.2. Without probabilities the rows are the same; with them,
+// the random numbers come from hasten's generator.
 #pragma once
 
 #include <cstdint>
@@ -25,22 +26,22 @@ enum class StoppingStrategy {
 };
 
 struct InterleaveOptions {
-  std::vector<double> probabilities = {};  // One per dataset. Empty: in turn.
+  std::vector<double> probabilities = {};  // One per dataset. If empty, datasets take turns.
   std::uint64_t seed = 42;
   StoppingStrategy stopping_strategy = StoppingStrategy::first_exhausted;
 };
 
 namespace detail {
 
-// Chooses one dataset after the other, and knows which of them are exhausted.
+// Chooses one dataset after the other, and records which of them are exhausted.
 class HASTEN_API SourceChooser {
  public:
   SourceChooser(std::size_t sources, const InterleaveOptions& options);
 
   void restart(std::int64_t epoch);
-  // True if the strategy ends the rows.
+  // True if, by the strategy, there are no more rows.
   bool done() const;
-  // Returns the next dataset to read a row of; calls done() first.
+  // Returns the dataset of the next row. Call it only if done() is false.
   std::size_t next();
   void exhaust(std::size_t source) { exhausted_[source] = true; }
 

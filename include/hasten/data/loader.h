@@ -1,6 +1,6 @@
 // File: hasten/data/loader.h
-// Loads the batches of a dataset, in order or shuffled, ahead of their use on worker threads if
-// asked to, and resumable at any batch.
+// Loads the batches of a dataset, in order or shuffled. Worker threads can load batches ahead of
+// their use, and loading can resume at any batch.
 //
 //   auto loader = make_loader(dataset, {.batch_size = 8, .shuffle = true, .seed = 42},
 //                             DataCollatorWithPadding{});       // a Loader<TensorDict>
@@ -11,22 +11,23 @@
 //   loader.load_state(state);                                   // resumes after that batch
 //
 // A pass runs from begin() to the last batch of an epoch, and is finished once it has returned its
-// last batch. begin() starts the next epoch after a finished pass; the current epoch from its first
-// batch, at first and after a pass that was left early; or the position set by load_state, seek or
-// set_epoch. A loader has one pass at a time: an iterator of an earlier pass throws.
+// last batch. After a finished pass, begin() starts the next epoch. At first, and after a pass that
+// was left early, it starts the current epoch at its first batch. After load_state, seek or
+// set_epoch, it starts at the position that they have set. A loader has one pass at a time: an
+// iterator of an earlier pass throws.
 //
 // A batch is valid until the iterator advances. An error in a batch is thrown when its turn comes,
-// and the message names the batch and the epoch. With several processes each reads its share of
-// every step (hasten/data/share.h): together they read the rows that one process reads, in the same
-// order and with the same random keys (hasten/data/context.h).
+// and the message names the batch and the epoch. With several processes, each process reads its
+// share of every step (hasten/data/share.h). Together they read the rows that one process reads, in
+// the same order and with the same random keys (hasten/data/context.h).
 //
 // Thread rule: a loader belongs to one thread, and its workers belong to it; loaders are
 // independent of each other. If rank 0 reads for all processes, a thread in each process sends and
-// receives ahead, whatever num_workers is, and leaving a pass early waits for the batches in
-// transit. make_loader throws ConfigError "data.option" and DataError "data.empty"; invalid calls
-// throw UsageError "data.*". Iterating throws what the dataset and the collator throw, with other
-// exceptions than hasten's wrapped in DataError "data.batch"; if rank 0 reads for all, in every
-// process.
+// receives batches ahead, even if num_workers is 0, and leaving a pass early waits for the batches
+// in transit. make_loader throws ConfigError "data.option" and DataError "data.empty"; invalid
+// calls throw UsageError "data.*". Iterating throws what the dataset and the collator throw;
+// exceptions that are not hasten's are wrapped in DataError "data.batch". If rank 0 reads for all
+// processes, every process throws.
 #pragma once
 
 #include <cstdint>
@@ -67,7 +68,7 @@ class Loader {
 
     Batch& operator*() const { return *static_cast<Batch*>(core_->current(pass_)); }
     Batch* operator->() const { return &**this; }
-    // The facts about the batch, such as how many of its rows count.
+    // Information about the batch, such as how many of its rows count.
     const BatchInfo& info() const { return core_->info(pass_); }
     Iterator& operator++() {
       core_->advance(pass_);
@@ -95,8 +96,8 @@ class Loader {
   std::default_sentinel_t end() const noexcept { return {}; }
 
   // The number of batches that this process gets per epoch, and the number of rows of the dataset.
-  // With elastic ranks size() is that of a pass which would begin now: of more batches while
-  // gradients are enabled (hasten/data/share.h). They throw UsageError "data.unknown-size" for a
+  // With elastic ranks, size() is the size of a pass that would begin now; it is larger while
+  // gradients are enabled (hasten/data/share.h). Both throw UsageError "data.unknown-size" for a
   // stream of unknown size, for which has_size() is false.
   std::int64_t size() const {
     return core_->batches() ? *core_->batches() : (detail::throw_unknown_size("size()"), 0);
@@ -105,15 +106,16 @@ class Loader {
     return core_->rows() ? *core_->rows() : (detail::throw_unknown_size("dataset_size()"), 0);
   }
   bool has_size() const { return core_->rows().has_value(); }
-  // True if this process reads a part of a stream of its own, so that another number of processes
-  // would read other rows at the same position.
+  // True if this process reads its own part of a stream. A different number of processes would then
+  // read different rows at the same position.
   bool reads_part() const { return core_->reads_part(); }
   std::int64_t batch_size() const { return core_->options().batch_size; }
   const LoaderOptions& options() const { return core_->options(); }
 
-  // The current batch: whether it is this process's last of its epoch (streams are read one batch
-  // ahead to find out; BatchInfo::is_last asks for all processes), its epoch, and its number in the
-  // epoch, from 0. Between passes epoch() and batch() are the start of the next pass.
+  // These describe the current batch: whether it is this process's last batch of the epoch (streams
+  // are read one batch ahead to find out; BatchInfo::is_last considers all processes), its epoch,
+  // and its number in the epoch, from 0. Between passes, epoch() and batch() are the start of the
+  // next pass.
   bool is_last() const { return core_->is_last(); }
   std::int64_t epoch() const { return core_->epoch(); }
   std::int64_t batch() const { return core_->batch(); }
@@ -122,20 +124,21 @@ class Loader {
   // Accelerator::prepare calls it. A collective. Throws in every process: UsageError
   // "data.loaders-differ", or ConfigError "data.share" if the batches cannot be divided.
   void share(const LoaderShare& share) { core_->share(share); }
-  // From the next pass on; see DataLoaderConfiguration::even_batches.
+  // Takes effect from the next pass on; see DataLoaderConfiguration::even_batches.
   void set_even_batches(bool even) { core_->set_even_batches(even); }
 
-  // The position to resume from: after the current batch; after the last batch, the start of the
-  // next epoch.
+  // The position to resume from: after the current batch, or the start of the next epoch after the
+  // last batch.
   LoaderState state() const { return core_->state(); }
-  // Makes the next begin() start there. Throws DataError "data.state" for a position past the end.
+  // Makes the next begin() start at this position. Throws DataError "data.state" for a position
+  // past the end.
   void load_state(const LoaderState& state) { core_->load_state(state); }
   // Makes the next begin() start this epoch: at its first batch, or at the batch that load_state or
   // seek has set for it.
   void set_epoch(std::int64_t epoch) { core_->set_epoch(epoch); }
-  // Makes the next begin() start at this batch of its epoch. Immediate for map datasets; a stream
-  // reads and drops the rows before it, unless it has skip(). size() means the start of the next
-  // epoch.
+  // Makes the next begin() start at this batch of its epoch. This is immediate for map datasets; a
+  // stream reads and drops the rows before it, unless it has skip(). If `batch` is size(), it
+  // starts the next epoch.
   void seek(std::int64_t batch) { core_->seek(batch); }
 
  private:

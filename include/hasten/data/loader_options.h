@@ -21,9 +21,9 @@ struct LoaderOptions {
   std::int64_t batch_size = 8;       // Rows.
   bool shuffle = false;              // A new order each epoch; not for streams.
   bool drop_last = false;            // Omit a last batch that is not full.
-  std::int64_t num_workers = 0;      // Threads; 0: make each batch on the calling thread.
+  std::int64_t num_workers = 0;      // Threads; 0 makes each batch on the calling thread.
   std::int64_t prefetch_factor = 2;  // Batches that each worker makes ahead.
-  // Copies batches to page-locked memory. No effect without CUDA, and on tensors that
+  // Copies batches to page-locked memory. Has no effect without CUDA, or on tensors that
   // for_each_tensor (hasten/data/batch.h) does not reach.
   bool pin_memory = false;
   std::uint64_t seed = 42;   // For the order, BatchContext and RowContext.
@@ -32,8 +32,8 @@ struct LoaderOptions {
   std::optional<Rebalance> rebalance = {};
 };
 
-// The position where the next pass starts, saved with a checkpoint. With the same dataset the same
-// rows follow, even with another number of processes or another batch_size.
+// The position where the next pass starts, saved with a checkpoint. With the same dataset, the same
+// rows follow, even with a different number of processes or a different batch_size.
 struct LoaderState {
   std::uint64_t seed = 0;
   std::int64_t epoch = 0;

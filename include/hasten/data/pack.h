@@ -6,7 +6,7 @@
 //   at::Tensor bytes = pack(batch);
 //   auto again = unpack<TensorDict>(bytes);      // its tensors are views of `bytes`, not copies
 //
-// For another class, define a function in its namespace that visits all members:
+// For any other class, define a function in its namespace that visits all members:
 //
 //   struct Game {
 //     Game() = default;

@@ -1,13 +1,14 @@
 // File: hasten/data/row_lengths.h
-// The number of tokens of each row of a dataset, to group rows by it.
+// The number of tokens of each row of a dataset, for grouping rows by length.
 //
 //   std::vector<std::int64_t> lengths = row_lengths(dataset, "length");
 //   auto loader = make_loader(dataset, {.order = length_grouped_order(lengths, 8)});
 //
-// A row's length is its value in the column of that name, [rows] of whole numbers, or else the
-// number of its `input_ids`. Rows may be TokenRows or TensorDicts; those of a dataset that is not
-// known here are read one after the other. Throws DataError "data.lengths" for rows without a
-// length, and for a dataset with rows of another type. Thread rule: that of the dataset.
+// A row's length is its value in the column of that name, which has whole numbers [rows], or else
+// the number of its `input_ids`. Rows may be TokenRows or TensorDicts. The lengths of a
+// TokenDataset or ColumnDataset are available directly; rows of any other dataset are read one
+// after the other. Throws DataError "data.lengths" for rows without a length, and for a dataset
+// with rows of a different type. Thread rule: the same as for the dataset.
 // Source: LengthGroupedSampler of transformers 5.23.
 #pragma once
 

@@ -5,9 +5,9 @@
 //   EpochOrder order(1000, {.shuffle = true, .seed = 42}, /*epoch=*/3);
 //   std::span<const std::int64_t> batch = order.slice(first, count, scratch);
 //
-// The random order is that of Accelerate's SeedableRandomSampler, which Hugging Face Trainer uses:
-// torch's randperm with a CPU generator seeded with seed + epoch. With the same seed both read the
-// same rows.
+// The random order is the same as with Accelerate's SeedableRandomSampler, which the Hugging Face
+// Trainer uses: torch's randperm with a CPU generator seeded with seed + epoch. With the same seed,
+// both read the same rows.
 //
 // Other orders are functions for LoaderOptions::order:
 //
@@ -15,10 +15,10 @@
 //                                       .order = length_grouped_order(lengths, /*batch_size=*/8)});
 //   auto balanced = make_loader(dataset, {.order = weighted_order({.weights = weights})});
 //
-// They too depend on the seed and the epoch alone, so processes share one order, and a loader
+// They also depend only on the seed and the epoch, so processes share one order, and a loader
 // resumes in the middle of it. Their random numbers come from a CPU generator of torch, seeded with
 // seed + epoch.
-// Thread rule: many threads may read an EpochOrder, each with a `scratch` of its own.
+// Thread rule: many threads may read an EpochOrder, each with its own `scratch`.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -33,7 +33,7 @@
 namespace hasten {
 
 // A user's own order: receives the number of rows, the seed and the epoch, and returns row numbers
-// below `rows`. It may omit or repeat rows, but must return equally many in every epoch.
+// below `rows`. It may omit or repeat rows, but must return the same number of them in every epoch.
 using OrderFunction = std::function<std::vector<std::int64_t>(std::int64_t rows, std::uint64_t seed,
                                                               std::int64_t epoch)>;
 
@@ -46,9 +46,9 @@ struct OrderOptions {
 // Groups rows of similar length, which need little padding: the rows are permuted, divided into
 // groups of min(rows / (4 batch_size), 50) batches (at least one), and each group is sorted by
 // length, longest first. The longest row of all is the first one, so that memory runs out at once
-// or never. `lengths` has one entry per row; `batch_size` counts the rows that belong together, in
-// the Trainer those of an optimizer step. Throws UsageError "data.order" for another number of
-// rows.
+// or never. `lengths` has one entry per row; `batch_size` counts the rows that belong together; in
+// the Trainer, these are the rows of an optimizer step. Throws UsageError "data.order" if the
+// dataset has a different number of rows.
 // Source: get_length_grouped_indices of transformers 5.23, which returns the same order if it gets
 // a generator with the same seed. The Hugging Face Trainer uses torch's default generator instead.
 HASTEN_API OrderFunction length_grouped_order(std::vector<std::int64_t> lengths,
@@ -57,13 +57,13 @@ HASTEN_API OrderFunction length_grouped_order(std::vector<std::int64_t> lengths,
 struct WeightedRows {
   // One for each row, not negative; a row is drawn with a probability proportional to its weight.
   std::vector<double> weights;
-  std::int64_t num_samples = 0;  // Rows of an epoch; 0: as many as weights.
-  // False: no row is drawn twice in an epoch, and num_samples rows must have a weight above 0.
+  std::int64_t num_samples = 0;  // Rows of an epoch; 0 means one per weight.
+  // If false, no row is drawn twice in an epoch, and num_samples rows must have a weight above 0.
   bool replacement = true;
 };
 
-// Draws rows by their weights, such as rare classes more often. Throws UsageError "data.order" for
-// unusable weights and for another number of rows.
+// Draws rows by their weights, for example rare classes more often. Throws UsageError "data.order"
+// for unusable weights, and if the dataset has a different number of rows.
 // Source: torch.utils.data.WeightedRandomSampler, with the same rows for the same generator.
 HASTEN_API OrderFunction weighted_order(WeightedRows rows);
 
@@ -74,8 +74,8 @@ class HASTEN_API EpochOrder {
   EpochOrder(std::int64_t rows, const OrderOptions& options, std::int64_t epoch);
 
   std::int64_t size() const noexcept { return size_; }
-  // Rows [first, first + count) of the order. A sequential order is not stored; its rows are
-  // written to `scratch`.
+  // Returns rows [first, first + count) of the order. A sequential order is not stored; its rows
+  // are written to `scratch`.
   std::span<const std::int64_t> slice(std::int64_t first, std::int64_t count,
                                       std::vector<std::int64_t>& scratch) const;
 

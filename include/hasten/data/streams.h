@@ -1,5 +1,6 @@
 // File: hasten/data/streams.h
-// Streams made of other streams: shuffled in a buffer, parts, transformed rows, and several as one.
+// Streams made from other streams: shuffled in a buffer, parts, transformed rows, and several
+// streams as one.
 //
 //   struct Lines {
 //     std::optional<at::Tensor> next() { return std::nullopt; }
@@ -11,24 +12,24 @@
 //
 // Each function takes streams (hasten/data/dataset.h) and returns a RowStream, or a
 // ShardableRowStream if it can be divided into parts; copies of it share its position. Pass a
-// std::shared_ptr to share a stream. The rows of an epoch follow from the streams, the options and
-// the epoch, so a loader that resumes gets the rows that it would have had.
+// std::shared_ptr to share a stream. The rows of an epoch depend only on the streams, the options
+// and the epoch, so a loader that resumes gets the same rows as without the interruption.
 //
-// The result has skip(), after which the same rows follow as after reading. map_rows, take_rows and
-// skip_rows pass it on to the skip() of their stream; no function is called for a skipped row.
+// The result has skip(). The same rows follow after skipping rows as after reading them. map_rows,
+// take_rows and skip_rows call the skip() of their stream, and call no function for a skipped row.
 // shuffle_rows makes the draws of the skipped rows, and reads only those rows of its stream that
-// are in its buffer afterwards. The others read rows to skip them.
+// are in its buffer afterwards. The other functions read rows to skip them.
 //
-// The result has shard() if its parts have each row of the whole once. That holds for map_rows,
-// filter_rows and shuffle_rows (which shuffles each part by itself) of a stream that has shard(),
-// and for concatenate_datasets of such streams. The parts of take_rows, skip_rows and
-// interleave_datasets would have other rows than the whole, so processes that read for themselves
-// read the whole.
+// The result has shard() if its parts together have each row of the whole stream once. That holds
+// for map_rows, filter_rows and shuffle_rows (which shuffles each part by itself) of a stream that
+// has shard(), and for concatenate_datasets of such streams. The parts of take_rows, skip_rows and
+// interleave_datasets would have different rows than the whole stream, so processes that read for
+// themselves read the whole stream.
 //
 // Throws UsageError "data.option". Thread rule: one thread at a time.
 // Source: IterableDataset of datasets 5.2: shuffle(buffer_size), take, skip, filter, map,
 // concatenate_datasets and interleave_datasets. There, a resumed shuffle loses the rows that were
-// in its buffer, and take, skip and interleave_datasets are divided, with other rows.
+// in its buffer, and take, skip and interleave_datasets can be divided, but give different rows.
 #pragma once
 
 #include <algorithm>
@@ -62,7 +63,7 @@ class RowStream {
 
   std::optional<Row> next() { return next_(); }
   void rewind(std::int64_t epoch) { rewind_(epoch); }
-  // Skips rows, or all that are left.
+  // Skips this number of rows, or all remaining rows if there are fewer.
   void skip(std::int64_t rows) {
     if (skip_) return skip_(rows);
     while (rows > 0 && next()) --rows;
@@ -71,7 +72,7 @@ class RowStream {
  private:
   std::function<std::optional<Row>()> next_;
   std::function<void(std::int64_t)> rewind_;
-  std::function<void(std::int64_t)> skip_;  // null: rows are read to skip them
+  std::function<void(std::int64_t)> skip_;  // null if rows are read to skip them
 };
 
 // A RowStream that can be divided into parts.
@@ -90,7 +91,7 @@ class ShardableRowStream : public RowStream<Row> {
 };
 
 struct ShuffleOptions {
-  std::int64_t buffer_size = 1000;  // Rows that are in memory, and among which the next is drawn.
+  std::int64_t buffer_size = 1000;  // Rows in memory, from which the next row is drawn.
   std::uint64_t seed = 42;
 };
 
@@ -124,18 +125,18 @@ auto as_stream(State state) {
 HASTEN_API void check_buffer(std::int64_t buffer_size);
 HASTEN_API RowRandom shuffle_random(std::uint64_t seed, std::int64_t epoch);
 
-// The places of a shuffle buffer while rows are drawn that nobody reads.
+// The places of a shuffle buffer while skipped rows are drawn.
 class HASTEN_API ShuffleDraws {
  public:
-  // `filled` places have rows.
+  // `filled` is the number of places that have rows.
   ShuffleDraws(std::int64_t buffer_size, std::int64_t filled, RowRandom random);
-  // Fills the buffer from the stream and draws a row, so many times.
+  // Fills the buffer from the stream and draws a row, `rows` times.
   void draw(std::int64_t rows);
 
   // The content of a place of the buffer: a row that was there before, or one that follows.
   struct Place {
     bool is_from_stream = false;
-    std::int64_t number = 0;  // its place before, or its number in the stream from here on
+    std::int64_t number = 0;  // its earlier place, or its number in the stream from here on
   };
   const std::vector<Place>& places() const { return places_; }
   // The rows that the stream must have for these draws.
@@ -156,7 +157,7 @@ struct ShuffledStream {
   std::vector<Row> buffer = {};
   RowRandom random = shuffle_random(options.seed, 0);
   std::int64_t epoch = 0;
-  std::int64_t returned = 0;  // rows of the epoch, with the skipped ones
+  std::int64_t returned = 0;  // rows of the epoch so far, including skipped ones
 
   void rewind(std::int64_t to_epoch) {
     epoch = to_epoch;
@@ -217,7 +218,7 @@ struct ShuffledStream {
       if (!filled[place]) return false;
       at = number + 1;
     }
-    if (at < draws.rows_read()) {  // the last row shows that the stream has as many
+    if (at < draws.rows_read()) {  // reads the last row to check that the stream has enough
       stream.skip(draws.rows_read() - 1 - at);
       if (!stream.next()) return false;
     }
@@ -358,7 +359,7 @@ auto all_streams(First first, Rest... rest) {
 
 }  // namespace detail
 
-// Draws each row from a buffer of the next ones, with other draws in each epoch.
+// Draws each row from a buffer of the next rows, with different draws in each epoch.
 template <detail::IsStream D>
 auto shuffle_rows(D stream, const ShuffleOptions& options = {}) {
   detail::check_buffer(options.buffer_size);
@@ -366,7 +367,7 @@ auto shuffle_rows(D stream, const ShuffleOptions& options = {}) {
       detail::row_stream(std::move(stream)), options});
 }
 
-// The first `count` rows, and those after them.
+// Return the first `count` rows, and the rows after them.
 template <detail::IsStream D>
 auto take_rows(D stream, std::int64_t count) {
   return detail::as_stream(
@@ -385,14 +386,14 @@ auto filter_rows(D stream, Keep keep) {
       detail::row_stream(std::move(stream)), std::move(keep)});
 }
 
-// Each row as function(row).
+// Replaces each row by function(row).
 template <detail::IsStream D, class F>
 auto map_rows(D stream, F function) {
   return detail::as_stream(detail::MappedStream<detail::RowStreamOf<D>, F>{
       detail::row_stream(std::move(stream)), std::move(function)});
 }
 
-// Streams with rows of one type, one after the other.
+// Joins streams with rows of the same type, one after the other.
 template <detail::IsStream First, detail::IsStream... Rest>
 auto concatenate_datasets(First first, Rest... rest) {
   auto streams = detail::all_streams(std::move(first), std::move(rest)...);
@@ -400,8 +401,9 @@ auto concatenate_datasets(First first, Rest... rest) {
   return detail::as_stream(detail::JoinedStream<Stream>{std::move(streams)});
 }
 
-// Their rows by turns, or drawn with probabilities. first_exhausted ends after the last row of the
-// first stream that ends, in the middle of a round.
+// Takes a row from each stream in turn, or draws the stream of each row with the probabilities.
+// first_exhausted ends after the last row of the first stream that ends, even in the middle of a
+// round.
 template <detail::IsStream First, detail::IsStream... Rest>
 auto interleave_datasets(const InterleaveOptions& options, First first, Rest... rest) {
   auto streams = detail::all_streams(std::move(first), std::move(rest)...);

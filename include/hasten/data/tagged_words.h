@@ -1,6 +1,7 @@
 // File: hasten/data/tagged_words.h
-// Reads texts whose words have tags, such as the names of persons and places: JSON lines with a
-// list of words and a list of as many tags, or two such columns of Arrow or Parquet data.
+// Reads texts with a tag for each word, for example a tag that marks the names of persons or
+// places: JSON lines with a list of words and a list of the same number of tags, or two such
+// columns of Arrow or Parquet data.
 //
 //   TaggedWords texts = read_tagged_words("train.jsonl");  // {"tokens": [...], "tags": [...]}
 //   std::span<const std::string> words = texts.words(0);
@@ -26,7 +27,7 @@ namespace hasten {
 struct TaggedWordsOptions {
   std::string words_column = "tokens";
   std::string tags_column = "tags";
-  bool tags_required = true;  // False: the file may lack the tags, in all rows.
+  bool tags_required = true;  // If false, all rows of the file may lack tags.
 };
 
 class HASTEN_API TaggedWords {
@@ -36,16 +37,16 @@ class HASTEN_API TaggedWords {
   std::int64_t rows() const noexcept { return static_cast<std::int64_t>(ends_.size()); }
   // The words of a row, at least one.
   std::span<const std::string> words(std::int64_t row) const;
-  // The place of the row's first word among the words of all rows.
+  // The index of the row's first word among the words of all rows.
   std::int64_t first_word(std::int64_t row) const;
   bool has_tags() const noexcept { return tags_.rows() > 0; }
-  // The tags of all words, as a table of one column with a row for each word. Its lines are those
-  // of the file.
+  // The tags of all words, as a table of one column with a row for each word. Its line numbers are
+  // those in the file.
   const TextTable& tags() const noexcept { return tags_; }
 
-  // Adds a row that is on this line of the file. `tags` has as many texts as `words`, or none.
+  // Adds a row from this line of the file. `tags` has one text for each word, or is empty.
   void push_back(std::vector<std::string> words, std::vector<std::string> tags, std::int64_t line);
-  // Sets the tags by their numbers, for a file that has them.
+  // Sets the names of the tags by number, for a file that defines them.
   void declare_tags(std::vector<std::string> tags);
 
  private:

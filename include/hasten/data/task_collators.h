@@ -1,5 +1,5 @@
 // File: hasten/data/task_collators.h
-// Collators for sequence to sequence, multiple choice, and batches without padding.
+// Collators for sequence-to-sequence models, multiple choice, and batches without padding.
 //
 //   DataCollatorForSeq2Seq translate{.pad_token_id = 0, .decoder_start_token_id = 0};
 //   DataCollatorForMultipleChoice choose{.pad_to_multiple_of = 8};
@@ -23,26 +23,26 @@
 namespace hasten {
 
 // Pads `input_ids` [tokens] and the other token columns like DataCollatorWithPadding, and `labels`
-// [target tokens] to a length of their own, with label_pad_token_id. Rows need not have labels.
+// [target tokens] to their own length, with label_pad_token_id. Rows need not have labels.
 struct HASTEN_API DataCollatorForSeq2Seq {
   std::int64_t pad_token_id = 0;
   // Rounds both lengths up to a multiple of this number.
   std::optional<std::int64_t> pad_to_multiple_of = std::nullopt;
-  // Pads texts and labels to this length; a longer row is an error. Unset: to the longest of the
-  // batch.
+  // Pads texts and labels to this length; a longer row is an error. If unset, pads to the longest
+  // of the batch.
   std::optional<std::int64_t> max_length = std::nullopt;
   std::int64_t pad_token_type_id = 0;
   std::int64_t label_pad_token_id = -100;
   // Adds `decoder_input_ids`: this token, then the labels without their last one, with pad_token_id
-  // instead of -100. Unset: the batch has no such column.
+  // instead of -100. If unset, the batch has no such column.
   std::optional<std::int64_t> decoder_start_token_id = std::nullopt;
 
   TensorDict operator()(std::span<const TensorDict> rows) const;
 };
 
-// Rows have `input_ids` [choices, tokens], further columns of that shape, and one label. All rows
-// have equally many choices. The batch has [rows, choices, length] and `labels` [rows]. Choices of
-// different lengths in one row are padded in the row, with 0 in its `attention_mask`.
+// Rows have `input_ids` [choices, tokens], more columns of the same shape, and one label. All rows
+// have the same number of choices. The batch has [rows, choices, length] and `labels` [rows].
+// Choices of different lengths in one row are padded in the row, with 0 in its `attention_mask`.
 struct HASTEN_API DataCollatorForMultipleChoice {
   std::int64_t pad_token_id = 0;
   std::optional<std::int64_t> pad_to_multiple_of = std::nullopt;
@@ -53,10 +53,10 @@ struct HASTEN_API DataCollatorForMultipleChoice {
 };
 
 // Puts the rows one after the other into a single row without padding: `input_ids`, `labels` and
-// `position_ids` [1, tokens]. Labels are those of the rows, or else their ids; the first label of
-// each row is separator_id, as no earlier token of the row predicts it. Other columns of the rows
-// are dropped. The model must not let tokens attend to another row's: it needs the columns below,
-// or position_ids that start again.
+// `position_ids` [1, tokens]. Labels are the rows' labels, or else their ids; the first label of
+// each row is separator_id, because no earlier token of the row predicts it. Other columns of the
+// rows are dropped. The model must not let tokens attend to tokens of another row. For this it
+// needs the columns below, or position_ids that start again in each row.
 struct HASTEN_API DataCollatorWithFlattening {
   bool return_position_ids = true;
   std::int64_t separator_id = -100;

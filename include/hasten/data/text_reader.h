@@ -10,7 +10,7 @@
 // between two tabs. CSV has the quotes of RFC 4180: "a field with , or ""quotes"" or a line end".
 // In JSON lines each line is an object with the same keys; numbers and booleans become their text,
 // null becomes an empty text, and blank lines are skipped. The columns of Arrow and Parquet data
-// (hasten/data/arrow_dataset.h) become texts in the same way, a class its name.
+// (hasten/data/arrow_dataset.h) become texts in the same way, and a class becomes its name.
 // Throws IoError "io.*", DataError "text.*" with a message that begins with file:line, and
 // UsageError "text.ending" for a file of unknown format.
 // Thread rule: values; reading is safe on many threads.
@@ -29,7 +29,7 @@ namespace hasten {
 struct TextOptions {
   std::vector<std::string> names = {};    // Column names, if no line has them (TSV and CSV).
   std::vector<std::string> columns = {};  // Required columns; others are read too.
-  // JSON lines: an array or an object becomes its JSON text. False: it is an error.
+  // For JSON lines: if true, an array or an object becomes its JSON text; if false, it is an error.
   bool structured = false;
 };
 
@@ -41,7 +41,7 @@ enum class TextKind {
 };
 HASTEN_API TextKind kind_of(const std::vector<std::string>& texts);
 
-// Class numbers and the names that they stand for.
+// Class numbers and their names.
 struct ClassColumn {
   std::vector<std::int64_t> ids;   // One per row.
   std::vector<std::string> names;  // names[id] is the name of a class.
@@ -54,13 +54,13 @@ class HASTEN_API TextTable {
   const std::string& file() const noexcept { return file_; }
   std::int64_t rows() const noexcept { return static_cast<std::int64_t>(lines_.size()); }
   const std::vector<std::string>& names() const noexcept { return names_; }
-  // One column. Throws "text.missing-column", which suggests the nearest name.
+  // Returns one column. Throws "text.missing-column", which suggests the nearest name.
   const std::vector<std::string>& column(const std::string& name) const;
   // The line of the file on which a row begins, from 1.
   std::int64_t line(std::int64_t row) const { return lines_.at(static_cast<std::size_t>(row)); }
 
-  // A column as numbers. Throws "text.number" with the line of a field that is not a number, and
-  // the hint.
+  // Return a column as numbers. Throws "text.number" with the line of a field that is not a number,
+  // and the hint.
   std::vector<std::int64_t> integers(const std::string& name) const;
   std::vector<double> numbers(const std::string& name, const std::string& hint = "") const;
 
@@ -69,16 +69,16 @@ class HASTEN_API TextTable {
   // of an empty or unknown name.
   //
   // class_names returns the names that occur, sorted by value if all of them are numbers, otherwise
-  // by their bytes; or the declared ones.
+  // by their bytes; or the declared names.
   std::vector<std::string> class_names(const std::string& name) const;
   // Maps each row's name to its number in `ids`.
   std::vector<std::int64_t> class_ids(const std::string& name,
                                       const std::map<std::string, std::int64_t>& ids,
                                       const std::string& hint = "") const;
-  // The same, with names whose index in `known` is their number. If `known` is empty, the names are
-  // those of class_names.
+  // Does the same, with the index of a name in `known` as its number. If `known` is empty, the
+  // names are those of class_names.
   ClassColumn classes(const std::string& name, const std::vector<std::string>& known = {}) const;
-  // Sets the classes of a column by their numbers, for a file that has them.
+  // Sets the names of a column's classes by number, for a file that defines them.
   void declare_classes(const std::string& name, std::vector<std::string> classes);
 
   // Adds a row with one field per column, which begins on this line of the file.

@@ -5,11 +5,11 @@
 //   auto dataset = torch::data::datasets::MNIST(folder).map(torch::data::transforms::Stack<>());
 //   auto loader = make_loader(std::move(dataset), {.batch_size = 32, .shuffle = true});
 //
-// Batches are those of the dataset's get_batch, as with torch::data::make_data_loader; order,
-// length, workers and position are hasten's. Throws UsageError "data.unknown-size" if a loader is
-// made of a dataset without a size. Thread rule: with workers, get_batch of one dataset is called
-// on several threads at once, whereas torch::data copies the dataset for each worker. A dataset
-// with state between calls needs num_workers = 0.
+// The dataset's get_batch makes the batches, as with torch::data::make_data_loader; hasten provides
+// order, length, workers and position. Throws UsageError "data.unknown-size" if a loader is made of
+// a dataset without a size. Thread rule: with workers, get_batch of one dataset is called on
+// several threads at once, whereas torch::data copies the dataset for each worker. A dataset with
+// state between calls needs num_workers = 0.
 #pragma once
 
 #include <c10/util/ArrayRef.h>
@@ -27,7 +27,7 @@
 
 namespace hasten {
 
-// A torch::data::datasets::BatchDataset whose rows have numbers.
+// A torch::data::datasets::BatchDataset with numbered rows.
 template <class D>
 concept TorchMapDataset = requires(D& dataset, c10::ArrayRef<std::size_t> rows) {
   dataset.get_batch(rows);

@@ -1,5 +1,6 @@
 // File: hasten/data/views.h
-// Datasets made of the rows of others: parts, transformed rows, and several datasets as one.
+// Datasets made from the rows of other datasets: parts, transformed rows, and several datasets as
+// one.
 //
 //   auto split = train_test_split(dataset, {.test_size = 0.1});     // split.train, split.test
 //   auto small = take_rows(dataset, 1000);
@@ -11,8 +12,8 @@
 // A view is a map dataset itself (hasten/data/dataset.h). It moves or copies the datasets; pass a
 // std::shared_ptr to share one. A row's RowContext has its number in the outermost view, so a row
 // that occurs twice has two keys.
-// Throws UsageError "data.row" for a row that does not exist, and "data.option". Thread rule: that
-// of the datasets; a function of map_rows is called on several threads at once.
+// Throws UsageError "data.row" for a row that does not exist, and "data.option". Thread rule: the
+// same as for the datasets; a function of map_rows is called on several threads at once.
 // Source: select, take, skip, filter, map, train_test_split, concatenate_datasets and
 // interleave_datasets of datasets 5.2.
 #pragma once
@@ -97,7 +98,7 @@ class MappedRows {
   F function_;
 };
 
-// Datasets one after the other.
+// Several datasets, one after the other.
 template <class Row>
 class JoinedRows {
  public:
@@ -128,7 +129,7 @@ class JoinedRows {
   std::vector<std::int64_t> ends_;
 };
 
-// The given rows, which may repeat.
+// Selects the given rows, which may repeat.
 template <detail::HasRows D>
 auto select_rows(D dataset, std::vector<std::int64_t> rows) {
   return SelectedRows<detail::DatasetOf<D>>(detail::shared_dataset(std::move(dataset)),
@@ -144,7 +145,8 @@ auto range_of_rows(D dataset, std::int64_t first, std::int64_t end) {
 }
 }  // namespace detail
 
-// The first `count` rows, and those after them; of a dataset with fewer rows, all or none.
+// Return the first `count` rows, and the rows after them. If the dataset has fewer rows, take_rows
+// returns all of them and skip_rows returns none.
 template <detail::HasRows D>
 auto take_rows(D dataset, std::int64_t count) {
   auto shared = detail::shared_dataset(std::move(dataset));
@@ -158,7 +160,7 @@ auto skip_rows(D dataset, std::int64_t count) {
   return detail::range_of_rows(std::move(shared), std::max<std::int64_t>(0, count), size);
 }
 
-// The rows for which keep(row) is true. Reads every row once, at once.
+// The rows for which keep(row) is true. Reads every row once, immediately.
 template <detail::HasSingleRows D, class Keep>
 auto filter_rows(D dataset, Keep&& keep) {
   auto shared = detail::shared_dataset(std::move(dataset));
@@ -169,14 +171,14 @@ auto filter_rows(D dataset, Keep&& keep) {
   return select_rows(std::move(shared), std::move(rows));
 }
 
-// Each row as function(row), called whenever the row is read.
+// Replaces each row by function(row), which is called whenever the row is read.
 template <detail::HasSingleRows D, class F>
 auto map_rows(D dataset, F function) {
   return MappedRows<detail::DatasetOf<D>, F>(detail::shared_dataset(std::move(dataset)),
                                              std::move(function));
 }
 
-// Datasets with rows of one type, one after the other.
+// Joins datasets with rows of the same type, one after the other.
 template <detail::HasSingleRows First, detail::HasSingleRows... Rest>
 auto concatenate_datasets(First first, Rest... rest) {
   using Row = RowOf<detail::DatasetOf<First>>;
@@ -186,7 +188,7 @@ auto concatenate_datasets(First first, Rest... rest) {
                          detail::shared_dataset(std::move(rest))...);
 }
 
-// Their rows by turns, or drawn with probabilities.
+// Takes a row from each dataset in turn, or draws the dataset of each row with the probabilities.
 template <detail::HasSingleRows... D>
 auto interleave_datasets(const InterleaveOptions& options, D... datasets) {
   const std::tuple all(detail::shared_dataset(std::move(datasets))...);
@@ -201,7 +203,7 @@ auto interleave_datasets(const InterleaveOptions& options, D... datasets) {
 
 struct TrainTestSplitOptions {
   double test_size = 0.25;  // Below 1: a share of the rows, rounded up. Otherwise a number of rows.
-  bool shuffle = true;      // False: the last rows are the test.
+  bool shuffle = true;      // If false, the last rows are the test.
   std::uint64_t seed = 42;
 };
 template <class D>

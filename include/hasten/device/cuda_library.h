@@ -14,8 +14,8 @@
 //
 // Nothing happens on a machine without NVIDIA's driver, with a LibTorch that has no CUDA library,
 // if the program links the library, or while a GPU is simulated (hasten/anatomy/dry_run.h). Throws
-// nothing: a library that does not load is logged (hasten/base/log.h), and the process uses the
-// CPU. Thread rule: any thread, while no other thread runs a model.
+// nothing: if the library cannot be loaded, this is logged (hasten/base/log.h), and the process
+// uses the CPU. Thread rule: any thread, while no other thread runs a model.
 #pragma once
 
 #include "hasten/base/export.h"

@@ -6,7 +6,7 @@
 //
 // On a GPU or a TPU, reading a number waits for all operations that were submitted before. On the
 // CPU the number is stored at once. It converts implicitly to double, which reads it. Thread rule:
-// a value; threads must not share it before its first reading.
+// a value; threads must not share it before it is first read.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -28,7 +28,7 @@ HASTEN_API HostMemory host_memory();
 // Memory of GPU `index` that all processes together use, including their contexts. In a dry run for
 // a GPU (hasten/anatomy/dry_run.h): the memory that this process would use.
 HASTEN_API std::optional<std::int64_t> gpu_memory_used(int index = 0);
-// All memory of GPU `index`.
+// The total memory of GPU `index`.
 HASTEN_API std::optional<std::int64_t> gpu_memory_total(int index = 0);
 
 // Prints the documentation's line, "GPU memory occupied: 14949 MB.", or without a GPU "Host memory
@@ -40,8 +40,8 @@ HASTEN_API void print_gpu_utilization();  // On standard output.
 HASTEN_API void empty_device_cache();
 
 // Makes the host's allocator keep freed memory instead of returning it to the system, since a
-// training step frees and allocates the same large blocks over and over. For programs: call it
-// once, at the start.
+// training step frees and allocates the same large blocks over and over. Call it once, at the start
+// of a program.
 HASTEN_API void keep_freed_memory();
 
 }  // namespace hasten

@@ -9,22 +9,22 @@
 //   model->save("trained.pt2");                        // torch.export.load reads it
 //   model->save_weights("out");                        // out/model.safetensors, names of state_dict
 //
-// The Trainer takes it too, and so does `hasten train --model model.pt2` (docs/exported.md): the
-// outputs "loss" and "logits" are those of a batch.
+// The Trainer accepts it too, as does `hasten train --model model.pt2` (docs/exported.md). They
+// read the outputs "loss" and "logits" of each batch.
 //
 // The module has Python's parameters and buffers under Python's names, so optimizers,
 // Accelerator::prepare, to(), clone() and anatomies work as with any module. Parameters that Python
 // shares are one parameter here. Outputs have the keys of the dictionary or class that the model
 // returns; "output" if it returns one tensor, and "output_0", "output_1", ... for a tuple.
 //
-// train() and eval() switch dropout, batch norm and the other operators that know both modes, and
-// leave alone what was off at the export, such as a frozen batch norm. A model that behaves
+// train() and eval() switch dropout, batch norm and the other operators that have both modes. An
+// operator that was off at the export, such as a frozen batch norm, stays off. A model that behaves
 // differently in other ways needs a file with two programs, "train" and "eval" (docs/exported.md).
 //
-// Throws DataError "exported.*" when a file is loaded that is damaged or that hasten does not run,
-// UsageError "exported.inputs" for inputs that the export does not allow, "exported.evaluation" if
-// evaluation would be wrong, IoError "io.*". An untrusted file is a program: an operator may have
-// faults that wrong arguments reach, although every argument is checked against its type.
+// Throws DataError "exported.*" for a file that is damaged or that hasten cannot run, UsageError
+// "exported.inputs" for inputs that the export does not allow, "exported.evaluation" if evaluation
+// would be wrong, IoError "io.*". Treat an untrusted file like a program: every argument is checked
+// against its type, but wrong arguments may still trigger a fault in an operator.
 // Thread rule: threads may call forward() of one module at once if none of them changes it.
 // Source: schema 8 of torch/_export/serde/schema.py.
 #pragma once
@@ -58,14 +58,14 @@ class HASTEN_API ExportedModule : public torch::nn::Module,
                                   public TrainingTraits,
                                   public LinearLayers {
  public:
-  // load_exported calls it.
+  // For load_exported.
   struct Parts;
   explicit ExportedModule(std::shared_ptr<const Parts> parts);
   ~ExportedModule() override;
 
   // Computes the outputs for inputs by name. Names that the model does not take are ignored.
   TensorDict forward(const TensorDict& inputs);
-  // The same for inputs in the order of input_names().
+  // Does the same for inputs in the order of input_names().
   TensorDict forward(const std::vector<at::Tensor>& inputs);
   template <class... Tensors>
   TensorDict forward(const at::Tensor& first, const Tensors&... others) {
@@ -82,35 +82,36 @@ class HASTEN_API ExportedModule : public torch::nn::Module,
   // Throws UsageError "exported.evaluation" if the program cannot be switched to evaluation. Logs a
   // warning if the model was exported in evaluation mode and is to be trained.
   void train(bool on = true) override;
-  // A module with its own copies of all tensors, which shares the program.
+  // Returns a module with its own copies of all tensors. Both modules share the program.
   std::shared_ptr<torch::nn::Module> clone(
       const std::optional<at::Device>& device = std::nullopt) const override;
 
-  // Parameters and persistent buffers under the names of Python's state_dict(), shared ones under
-  // each of their names.
+  // Returns the parameters and persistent buffers under the names of Python's state_dict(). Shared
+  // tensors appear under each of their names.
   TensorDict state_dict() const;
-  // Writes the file that was loaded with the module's tensors, in the types of the export. The file
+  // Writes the loaded file again with the module's tensors, in the types of the export. The file
   // appears complete or not at all.
   void save(const std::filesystem::path& path) const;
   using torch::nn::Module::save;
-  // Writes state_dict() to model.safetensors in the folder, shared tensors once, under the name
-  // that named_parameters() has.
+  // Writes state_dict() to model.safetensors in the folder. A shared tensor is written once, under
+  // its name in named_parameters().
   void save_weights(const std::filesystem::path& folder) const;
-  // Copies the tensors of a .safetensors file or of a folder with weights, in which every tensor of
-  // state_dict() has to be, a shared one under one of its names. Throws DataError
+  // Copies the tensors of a .safetensors file or of a folder with weights. Every tensor of
+  // state_dict() must be present, a shared one under at least one of its names. Throws DataError
   // "weights.mismatch".
   void load_weights(const std::filesystem::path& file_or_folder);
 
-  // The facts for the Trainer. A text model has an input "input_ids": its tokens are counted, and
-  // its operations as the Hugging Face Trainer counts them.
+  // Information for the Trainer. If the model has an input "input_ids", it is a text model: its
+  // tokens are counted, and its operations are counted as by the Hugging Face Trainer.
   std::int64_t max_length() const override;
   std::optional<double> floating_point_ops(const TensorDict& batch) const override;
   std::optional<std::int64_t> token_count(const TensorDict& batch) const override;
   std::optional<std::int64_t> real_token_count(const TensorDict& batch) const override;
   std::int64_t row_length(const TensorDict& batch) const override;
   std::optional<std::set<std::string>> undecayed_parameters() const override;
-  // Recomputes each call of the modules that the patterns match, or of the layers: the shortest
-  // paths that end in a number, such as "bert.encoder.layer.0".
+  // Recomputes each call of the modules that the patterns match. Without patterns, it recomputes
+  // the layers: the modules with the shortest paths that end in a number, such as
+  // "bert.encoder.layer.0".
   std::optional<std::vector<std::string>> set_recomputation(
       const std::optional<Recomputation>& wanted) override;
   // Writes trained.pt2 and model.safetensors.
@@ -118,7 +119,7 @@ class HASTEN_API ExportedModule : public torch::nn::Module,
   std::uintmax_t other_file_bytes() const override;
   std::optional<std::vector<std::string>> load_files(const std::filesystem::path& folder) override;
 
-  // The parameters that are named "weight" and by which linear operators of the program multiply.
+  // The parameters named "weight" that linear operators of the program multiply by.
   std::vector<LinearLayer> linear_layers() const override;
   void set_linear_weight(const std::string& path, const at::Tensor& weight) override;
 
@@ -146,7 +147,8 @@ class HASTEN_API ExportedModule : public torch::nn::Module,
   bool warned_of_evaluation_export_ = false;
 };
 
-// Loads a file of torch.export.save, or one of package_pt2 with the programs "train" and "eval".
+// Loads a file that torch.export.save has written, or a file of package_pt2 with the programs
+// "train" and "eval".
 HASTEN_API std::shared_ptr<ExportedModule> load_exported(const std::filesystem::path& path,
                                                          const ExportedOptions& options = {});
 

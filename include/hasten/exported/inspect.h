@@ -7,8 +7,8 @@
 //   if (!contents.refusal.empty()) return 1;           // load_exported would throw this
 //
 // Throws DataError "exported.archive", "exported.version", "exported.graph" for a file that cannot
-// be read at all. A file that can be read and that load_exported refuses is described, with the
-// reason. Thread rule: pure functions.
+// be read at all. If a file can be read but load_exported refuses it, the result describes the file
+// and gives the reason. Thread rule: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ struct ExportedProgramContents {
   std::map<std::string, std::int64_t> operators;  // the number of calls in the graph
   std::map<std::string, std::string> ranges;      // the range of each dynamic size: "2 to 64"
   std::vector<std::string> guards;
-  // Why eval() would be refused; empty: it is not.
+  // The reasons why eval() would be refused; empty if there are none.
   std::vector<std::string> evaluation_problems;
 };
 
@@ -44,8 +44,8 @@ struct ExportedContents {
   std::string schema_version, torch_version;  // "8.17", "2.11.0"
   std::vector<ExportedProgramContents> programs;
   std::vector<ExportedValue> parameters, buffers;
-  std::int64_t parameter_count = 0;  // the numbers in parameters, shared ones once
-  // The code and the message of the error that load_exported throws; empty: it loads the file.
+  std::int64_t parameter_count = 0;  // the elements of all parameters; shared ones count once
+  // The code and the message of the error that load_exported throws; empty if it loads the file.
   std::string refusal_code, refusal;
 };
 

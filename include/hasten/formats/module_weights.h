@@ -1,5 +1,5 @@
 // File: hasten/formats/module_weights.h
-// The weights of any LibTorch module to and from safetensors, under the names that Python's
+// Saves and loads the weights of any LibTorch module as safetensors, under the names that Python's
 // state_dict uses.
 //
 //   save_weights(*net, "net.safetensors");   // a ModuleHolder or a shared_ptr: *net is the module
@@ -17,11 +17,11 @@
 //   $ safetensors.torch.load_model(net, "net.safetensors")
 //   $ safetensors.torch.save_model(net, "net.safetensors")   # or save_file(net.state_dict(), ...)
 //
-// Names: a parameter or buffer is called as it was registered, after the names of the modules that
-// contain it, joined by dots. register_module("fc1", ...), register_parameter("scale", ...) and
-// register_buffer("mean", ...) give the names of Python's attributes self.fc1, self.scale and
-// self.mean; LibTorch's own modules have the names of Python's. Sequential and ModuleList number
-// their modules from 0 in both.
+// Names: the name of a parameter or buffer consists of the names of the modules that contain it and
+// its own registered name, joined by dots. register_module("fc1", ...), register_parameter("scale",
+// ...) and register_buffer("mean", ...) give the names of Python's attributes self.fc1, self.scale
+// and self.mean; LibTorch's own modules use the same names as Python's. Sequential and ModuleList
+// number their modules from 0 in both languages.
 //
 // Buffers: Python leaves a buffer with persistent=False out of state_dict. C++ does not know this
 // property, so `non_persistent` has to name such buffers.
@@ -53,13 +53,13 @@ namespace hasten {
 struct SaveModuleOptions {
   // Buffers to leave out: a full name, or the last parts of one ("inv_freq", "rotary.inv_freq").
   std::vector<std::string> non_persistent = {};
-  // The most bytes of tensors per file, when saving to a folder.
+  // The maximum bytes of tensors per file, when saving to a folder.
   std::int64_t max_shard_size = 50'000'000'000;
   SafetensorsMetadata metadata = {{"format", "pt"}};
 };
 
 // Writes one file if the path ends in ".safetensors". Any other path is a folder, which receives
-// model.safetensors, or shards with an index, like save_weights in hasten/formats/weights.h.
+// model.safetensors, or shards with an index, as with save_weights in hasten/formats/weights.h.
 HASTEN_API void save_weights(const torch::nn::Module& module,
                              const std::filesystem::path& file_or_folder,
                              const SaveModuleOptions& options = {});
@@ -73,10 +73,10 @@ HASTEN_API Rename replace_prefix(std::string from, std::string to);
 HASTEN_API Rename replace_regex(const std::string& expression, std::string to);
 
 struct LoadModuleOptions {
-  // If false, tensors that the file lacks keep their values, and further tensors in the file are
+  // If false, tensors that the file lacks keep their values, and extra tensors in the file are
   // ignored. Shapes and types must match in either case, as in Python.
   bool strict = true;
-  // Converts a tensor of another type. False: another type is an error.
+  // If true, converts tensors of a different type. If false, a different type is an error.
   bool convert_dtype = false;
   // Applied to each name in the file, one after the other.
   std::vector<Rename> rename = {};

@@ -7,10 +7,11 @@
 //   TensorDict weights = load_pytorch_weights("pytorch_model.bin", {.allow_pickle = true});
 //   convert_pytorch_weights("pytorch_model.bin", "model.safetensors", {.allow_pickle = true});
 //
-// A state_dict has the keys of its entries as names; a module that torch::save wrote has the names
-// of named_parameters() and named_buffers(). A folder has pytorch_model.bin, or several files that
-// pytorch_model.bin.index.json lists. The tensors are views of the mapped file. `hasten convert`
-// does the same, and hasten/checkpoint/pytorch_optimizer.h reads the state of optimizers.
+// The names of the tensors are the keys of a state_dict, or those of named_parameters() and
+// named_buffers() for a module that torch::save wrote. A folder has pytorch_model.bin, or several
+// files that pytorch_model.bin.index.json lists. The tensors are views of the mapped file.
+// `hasten convert` does the same, and hasten/checkpoint/pytorch_optimizer.h reads the state of
+// optimizers.
 //
 // Throws UsageError "pickle.not-allowed" unless allow_pickle is true, "weights.merge-target" if the
 // target is a checkpoint, and "weights.shard-size" for max_shard_size with one file; DataError
@@ -30,8 +31,7 @@ namespace hasten {
 struct PyTorchFileOptions {
   // Reads pickles.
   bool allow_pickle = false;
-  // The most bytes of tensors per file, when converting to a folder, which it needs. Unset: one
-  // file.
+  // The most bytes of tensors per file, which requires a conversion to a folder. Unset: one file.
   std::optional<std::int64_t> max_shard_size = std::nullopt;
 };
 
@@ -39,8 +39,8 @@ struct PyTorchFileOptions {
 HASTEN_API TensorDict load_pytorch_weights(const std::filesystem::path& file_or_folder,
                                            const PyTorchFileOptions& options = {});
 
-// Writes them to a file that ends in ".safetensors", or to a folder, and returns them. Names that
-// share one tensor are written once; the metadata of the file have the other names.
+// Writes the tensors to a file that ends in ".safetensors", or to a folder, and returns them. A
+// tensor that has several names is written once; the metadata of the file lists the other names.
 HASTEN_API TensorDict convert_pytorch_weights(const std::filesystem::path& file_or_folder,
                                               const std::filesystem::path& target,
                                               const PyTorchFileOptions& options = {});

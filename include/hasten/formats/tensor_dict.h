@@ -6,7 +6,7 @@
 //
 // Copying a TensorDict copies references: the tensors share their memory, as everywhere in
 // LibTorch.
-// Thread rule: that of std::map.
+// Thread rule: the same as for std::map.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,6 +1,6 @@
 // File: hasten/formats/weights.h
-// The weights of a model in a folder, in one safetensors file or in several with an index, as in
-// transformers.
+// Saves and loads the weights of a model in a folder, in one safetensors file or in several with an
+// index, as in transformers.
 //
 //   TensorDict weights = load_weights("bert-base-uncased");   // a folder, a file or an index
 //   save_weights("out", weights);                             // out/model.safetensors
@@ -29,25 +29,25 @@ namespace hasten {
 
 // The options of save_weights.
 struct WeightsOptions {
-  // The most bytes of tensors per file; a larger tensor gets a file of its own.
+  // The maximum bytes of tensors per file; a larger tensor gets its own file.
   std::int64_t max_shard_size = 50'000'000'000;
   // The order in which the files are filled, a permutation of the names. The order of the model's
-  // modules gives the same files as transformers. Empty: sorted by name.
+  // modules gives the same files as transformers. If empty, names are sorted.
   std::vector<std::string> order = {};
-  // "total_parameters" of the index. Unset: the number of elements of all tensors.
+  // "total_parameters" of the index. If unset, it is the number of elements of all tensors.
   std::optional<std::int64_t> total_parameters = std::nullopt;
   SafetensorsMetadata metadata = {{"format", "pt"}};
 };
 
 // Loads model.safetensors, or else the files that model.safetensors.index.json lists. Each listed
-// file must exist and hold exactly the tensors that the index assigns to it. A file name with a
-// folder in it is refused.
+// file must exist and hold exactly the tensors that the index assigns to it. A file name that
+// contains a folder is refused.
 HASTEN_API TensorDict load_weights(const std::filesystem::path& folder_or_file);
 
-// Writes the folder's weights, and removes files of an earlier save with another number of files.
-// All shards are first written to a temporary folder. A reader, at the same time or after a crash,
-// finds the old weights, the new ones, or none (only if new shards have the names of old ones), but
-// never a mixture. Refuses shared memory like save_safetensors.
+// Writes the folder's weights, and removes files of an earlier save with a different number of
+// files. All shards are first written to a temporary folder. A reader, at the same time or after a
+// crash, finds the old weights, the new ones, or none (only if new shards have the names of old
+// ones), but never a mixture. Refuses shared memory, as save_safetensors does.
 HASTEN_API void save_weights(const std::filesystem::path& folder, const TensorDict& weights,
                              const WeightsOptions& options = {});
 

@@ -1,18 +1,18 @@
 // File: hasten/launch/launcher.h
-// Starts a program several times, on this machine or as one of several machines, and supervises the
-// processes.
+// Starts a program several times on this machine, alone or as one of several machines, and
+// supervises the processes.
 //
 //   LaunchConfiguration run = parse_launch({argv + 2, argv + argc}, config::process_environment());
 //   return launch(run);                                     // the exit code of the job
 //
 // Each process (rank) has torchrun's environment: RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR,
-// MASTER_PORT, TORCHELASTIC_RESTART_COUNT and the others. The port is free, reserved for rank 0,
-// and a new one in each attempt, so that an attempt cannot connect to remains of an earlier one.
-// HASTEN_STORE and HASTEN_JOB_TOKEN give access to a key-value store that the launcher serves over
-// TLS. Each rank leads a process group of its own.
+// MASTER_PORT, TORCHELASTIC_RESTART_COUNT and the others. The port is free and reserved for rank 0.
+// Each attempt uses a new port, so that it cannot connect to processes that are left from an
+// earlier attempt. HASTEN_STORE and HASTEN_JOB_TOKEN give access to a key-value store that the
+// launcher serves over TLS. Each rank leads its own process group.
 //
-// With several machines there is one launcher on each; they meet at one of them
-// (rendezvous/coordinator.h).
+// With several machines, one launcher runs on each machine; the launchers meet at one of the
+// machines (rendezvous/coordinator.h).
 //
 // When a rank fails, the launcher stops the others, reports the first failure with its last lines,
 // and returns its exit code (128 + n for signal n). SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2
@@ -34,9 +34,9 @@
 
 namespace hasten {
 
-// One attempt of the job, as all machines agreed on it, from the view of this machine.
+// One attempt of the job, on which all machines have agreed, as seen from this machine.
 struct Round {
-  // From 0; counts restarts.
+  // The number of restarts so far.
   int attempt = 0;
   std::int64_t machine_rank = 0;
   std::int64_t num_machines = 1;
@@ -47,15 +47,17 @@ struct Round {
   int master_port = 0;
   std::string store;  // HOST:PORT of the job's key-value store.
   std::string token;
-  // The job's name, the same on all machines; empty: this launcher's own.
+  // The job's name, the same on all machines. If empty, this launcher uses its own name for the
+  // job.
   std::string run_id;
 };
 
-// How to start one process.
+// The command that starts one process.
 struct RankCommand {
   std::vector<std::string> program;
   std::vector<std::string> environment;  // NAME=value, in addition to the launcher's own.
-  // The only CPUs that it may use, a subset of the launcher's; empty: all of those.
+  // The CPUs that the process may use, a subset of the launcher's CPUs. If empty, it may use all of
+  // them.
   std::vector<int> cores;
 };
 
@@ -65,8 +67,8 @@ HASTEN_API std::int64_t processes_on_this_machine(const LaunchConfiguration& run
 // its processes.
 HASTEN_API std::vector<RankCommand> rank_commands(const LaunchConfiguration& run,
                                                   const Round& round, const std::string& job);
-// Throws what rank_commands would throw, before anything is started: for a missing program, or more
-// processes than TPU chips.
+// Throws what rank_commands would throw, before anything is started: for a missing program, or for
+// more processes than TPU chips.
 HASTEN_API void check_rank_commands(const LaunchConfiguration& run);
 // Formats the settings with their origins, and the commands.
 HASTEN_API std::string launch_text(const LaunchConfiguration& run);

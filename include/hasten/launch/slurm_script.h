@@ -10,7 +10,7 @@
 //   $ sbatch train.sbatch
 //
 // Submits nothing and calls no command of Slurm. Throws ConfigError "config.bad-value" for a value
-// that cannot stand in a line of the script. Thread rule: values and pure functions.
+// that cannot be written in a line of the script. Thread rule: values and pure functions.
 #pragma once
 
 #include <cstdint>
@@ -28,18 +28,18 @@ struct SlurmScript {
   std::string hasten = "hasten";  // The command, as the cluster's machines find it.
   std::string job_name = "hasten";
   std::int64_t num_machines = 1;
-  std::string time;  // "1-12:00:00"; empty: the partition's limit.
+  std::string time;  // "1-12:00:00"; empty for the partition's limit.
   std::string partition;
   std::string account;
-  std::string signal;  // "USR1@120", sent before the time is up; empty: none.
+  std::string signal;  // "USR1@120", sent before the time is up; empty for none.
   std::optional<std::int64_t> gpus_per_node;
-  std::optional<std::int64_t> cpus_per_task;  // Cores per machine; unset: whole machines.
+  std::optional<std::int64_t> cpus_per_task;  // Cores per machine; unset for whole machines.
   std::vector<std::string> options;           // Further options of each launcher.
   std::vector<std::string> program;           // With its arguments.
 };
 
-// The script for this configuration. Only options that differ from their defaults are passed on to
-// the launchers.
+// Returns the script for this configuration. Only options that differ from their defaults are
+// passed to the launchers.
 HASTEN_API SlurmScript slurm_script(const LaunchConfiguration& run, const std::string& hasten);
 
 HASTEN_API std::string to_text(const SlurmScript& script);

@@ -6,11 +6,11 @@
 //   const Worker worker = worker_of(config::whole_environment());
 //   std::printf("rank %ld of %ld\n", worker.rank, worker.world_size);
 //
-// The first launcher in this order whose variables give a world size determines all values:
+// The first launcher in this order with variables that give a world size determines all values:
 // torchrun (hasten launch sets its variables too), Open MPI, MVAPICH, PMI (MPICH, Intel MPI),
 // Slurm, an indexed job of Kubernetes. The address of rank 0 is MASTER_ADDR, else this machine if
 // it has all processes, else the first host of Slurm's list. The port is MASTER_PORT, else
-// port_of_job() of the job's number, the same in every process, else PyTorch's 29500.
+// port_of_job() of the job's number, which is the same in every process, else PyTorch's 29500.
 //
 // If a launcher does not number its machines (MPI), they are assumed to be filled one after the
 // other.
@@ -49,8 +49,8 @@ struct Worker {
   std::int64_t local_world_size = 1;
   std::int64_t machine_rank = 0;
   std::int64_t num_machines = 1;
-  std::int64_t attempt = 0;    // The number of restarts before.
-  std::string job;             // Number or name of the job; empty: unknown.
+  std::int64_t attempt = 0;    // The number of earlier restarts.
+  std::string job;             // Number or name of the job; empty if unknown.
   std::string master_addr;     // Address of rank 0; empty if world_size is 1.
   int master_port = 0;         // 0 if world_size is 1.
   std::string address_source;  // "MASTER_ADDR", "the first host of SLURM_JOB_NODELIST", ...

@@ -1,6 +1,6 @@
 // File: hasten/machine/gpus.h
-// The GPUs that a prediction can be made for on a machine without one: their memory, what a process
-// uses of it before its first tensor, and their speed.
+// The GPUs for which hasten can predict a run on a machine without a GPU: their memory, the part of
+// it that a process uses before its first tensor, and their speed.
 //
 //   const Gpu& gpu = find_gpu("cuda:v100-16gb");
 //   gpu.memory - gpu.context;                    // bytes left for tensors
@@ -29,10 +29,10 @@ struct Gpu {
   // The CUDA context, loaded kernels and libraries of one training process.
   std::int64_t context = 0;
   double flops_per_second = 0;       // In float, without tensor cores.
-  double bf16_flops_per_second = 0;  // On tensor cores, dense; 0: it has none.
+  double bf16_flops_per_second = 0;  // On tensor cores, dense; 0 if unsupported.
   double bytes_per_second = 0;
   double fp16_flops_per_second = 0;  // On tensor cores, dense, with sums in float.
-  double tf32_flops_per_second = 0;  // The same for products of float in TF32; 0: it has none.
+  double tf32_flops_per_second = 0;  // For products of floats in TF32; 0 if unsupported.
 };
 
 // All known GPUs.

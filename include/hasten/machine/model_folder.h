@@ -29,8 +29,8 @@ namespace hasten {
 HASTEN_API std::string model_folder(
     const std::string& what, const config::Environment& environment = config::whole_environment());
 
-// Returns the command that fetches the files that a folder in the cache lacks, as in
-// "hf download ORG/NAME"; empty if the folder is not in a cache.
+// Returns the command that downloads the files that a folder in the cache lacks, such as "hf
+// download ORG/NAME"; empty if the folder is not in a cache.
 HASTEN_API std::string download_command(const std::filesystem::path& folder);
 
 }  // namespace hasten

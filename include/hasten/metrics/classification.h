@@ -6,11 +6,12 @@
 //   metrics->add(logits, labels);  // [rows, 3], [rows]
 //   double f1 = metrics->compute().at("f1");
 //
-// Logits are [..., classes] and labels [...], so that the same metrics serve sequences and tokens.
-// Labels of -100 are ignored. The prediction is the largest logit, the first of equal ones. Values
-// equal those of scikit-learn within 1e-9. A metric that has added nothing has no scores.
+// Logits are [..., classes] and labels [...], so that the same metrics work for sequences and
+// tokens. Labels of -100 are ignored. The prediction is the class with the largest logit, or the
+// first of several equal ones. Values match scikit-learn's within 1e-9. A metric to which nothing
+// was added has no scores.
 //
-// add() throws UsageError "metrics.shape" for tensors of other shapes, and DataError
+// add() throws UsageError "metrics.shape" for tensors of the wrong shape, and DataError
 // "metrics.label" for a label that is not a class. Thread rule: one thread at a time.
 #pragma once
 
@@ -23,8 +24,8 @@
 
 namespace hasten {
 
-// "accuracy": the share of labels that are predicted. It has no score for a regression, which has
-// floating-point labels or one logit.
+// "accuracy": the share of labels that are predicted correctly. It has no score for a regression,
+// which has floating-point labels or one logit.
 class HASTEN_API Accuracy : public EvalMetric {
  public:
   void reset() override { right_ = total_ = 0; }
@@ -36,8 +37,8 @@ class HASTEN_API Accuracy : public EvalMetric {
   double right_ = 0, total_ = 0;  // exact, as there are fewer labels than 2^53
 };
 
-// "top_K_accuracy", such as top_5_accuracy: the share of labels among the K largest logits. Of
-// equal logits the last counts as the largest, as in scikit-learn's top_k_accuracy_score.
+// "top_K_accuracy", such as top_5_accuracy: the share of labels among the K largest logits. Among
+// equal logits, the last counts as the largest, as in scikit-learn's top_k_accuracy_score.
 class HASTEN_API TopKAccuracy : public EvalMetric {
  public:
   // Throws UsageError "metrics.top-k" unless k is at least 1.
@@ -72,12 +73,12 @@ class HASTEN_API ConfusionMatrix : public EvalMetric {
   std::vector<double> counts_;  // [label, prediction]
 };
 
-// How the scores of the classes become one. binary: the score of class 1. micro: from the sums of
-// the counts. macro: their mean. weighted: their mean, weighted by the number of labels. Only
-// classes that occur among labels or predictions count.
+// Selects how the scores of the classes become one score. binary: the score of class 1. micro: the
+// score of the summed counts. macro: the mean of the scores. weighted: the mean of the scores,
+// weighted by the number of labels. Only classes that occur among labels or predictions count.
 enum class Average { binary, micro, macro, weighted };
 
-// "precision", "recall" and "f1". A score whose denominator is 0 is 0, as scikit-learn's
+// "precision", "recall" and "f1". A score is 0 if its denominator is 0, as with scikit-learn's
 // zero_division=0. Average::binary requires two classes (UsageError "metrics.average").
 class HASTEN_API PrecisionRecallF1 : public ConfusionMatrix {
  public:
@@ -88,16 +89,18 @@ class HASTEN_API PrecisionRecallF1 : public ConfusionMatrix {
   Average average_;
 };
 
-// "matthews_correlation", for two or more classes. 0 if all labels or all predictions are equal.
+// "matthews_correlation", for two or more classes. It is 0 if all labels or all predictions are
+// equal.
 class HASTEN_API MatthewsCorrelation : public ConfusionMatrix {
  public:
   using ConfusionMatrix::ConfusionMatrix;
   Metrics compute() const override;
 };
 
-// "roc_auc": the area under the ROC curve. With one or two logits the score of a row is its logit
-// or the probability of class 1; with more it is the mean over the classes of one against the rest
-// (scikit-learn's multi_class="ovr"). NaN if a class has no labels, or all of them. It keeps every
+// "roc_auc": the area under the ROC curve. With one logit, the score of a row is this logit. With
+// two, it is their difference, which ranks rows as the probability of class 1 does. With more, the
+// area is the mean over the classes of one class against the rest (scikit-learn's
+// multi_class="ovr"). It is NaN if a class has no labels, or all of them. The metric keeps every
 // score in memory.
 class HASTEN_API RocAuc : public EvalMetric {
  public:
@@ -113,8 +116,8 @@ class HASTEN_API RocAuc : public EvalMetric {
 // "perplexity": exp of the mean cross entropy of the labels.
 class HASTEN_API Perplexity : public EvalMetric {
  public:
-  // next_token: the logits at a position predict the label of the next one, as in a decoder whose
-  // labels are its inputs. Logits are then [rows, tokens, classes].
+  // With next_token, the logits at a position predict the label of the next position, as in a
+  // decoder with its inputs as labels. Logits are then [rows, tokens, classes].
   explicit Perplexity(bool next_token = false) : next_token_(next_token) {}
   void reset() override { loss_ = total_ = 0; }
   void add(const at::Tensor& logits, const at::Tensor& labels) override;

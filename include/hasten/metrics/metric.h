@@ -12,12 +12,12 @@
 // The Trainer takes a metric as TrainerParts::compute_metrics, and its evaluations return the
 // scores as eval_accuracy and so on.
 //
-// A metric of a model with several outputs, or of several label columns
+// A metric for a model with several outputs, or for several label columns
 // (TrainingArguments::label_names), overrides add_outputs().
 //
-// metric_from_function() makes a metric of a function of all predictions, such as transformers'
-// compute_metrics; it keeps every prediction in memory, on the CPU. Thread rule: called on the
-// training thread.
+// metric_from_function() turns a function of all predictions, such as transformers'
+// compute_metrics, into a metric. The metric keeps every prediction in memory, on the CPU. Thread
+// rule: called on the training thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -53,25 +53,26 @@ class HASTEN_API EvalMetric {
   virtual void reset() = 0;
   // Adds the logits and labels of one batch.
   virtual void add(const at::Tensor& logits, const at::Tensor& labels) = 0;
-  // Adds a batch of a model with other outputs than logits, or of data with several label columns.
-  // The default passes the logits and the only labels to add(), and throws UsageError
+  // Adds a batch of a model with outputs other than logits, or of data with several label columns.
+  // The default passes the logits and the single label column to add(), and throws UsageError
   // "metrics.outputs" if there are none or several.
   virtual void add_outputs(const EvalPrediction& batch);
-  // The scores by name, without the prefix "eval_".
+  // Returns the scores by name, without the prefix "eval_".
   virtual Metrics compute() const = 0;
-  // The numbers behind the scores whose sums over the processes are the numbers of all rows. If
-  // there are any, each of several processes adds only its own rows, and the numbers are summed.
-  // Empty (the default): each process adds the rows of all, batch by batch in the data's order.
+  // Returns the numbers from which the scores are computed, if their sums over the processes are
+  // the numbers for all rows. Each process then adds only its own rows, and the numbers are summed
+  // over the processes. If empty (the default), each process adds the rows of all processes, batch
+  // by batch in the order of the data.
   virtual std::vector<double*> counts() { return {}; }
 };
 
-// A metric that keeps all predictions and calls compute_metrics with them.
+// Returns a metric that keeps all predictions and calls compute_metrics with them.
 HASTEN_API std::shared_ptr<EvalMetric> metric_from_function(
     std::function<Metrics(const EvalPrediction&)> compute_metrics);
 
-// Several metrics in one, which returns the scores of all. compute() throws UsageError
-// "metrics.name" if two of them have a score of the same name. Each process adds only its own rows
-// if all of them have counts.
+// Combines several metrics into one, which returns the scores of all of them. compute() throws
+// UsageError "metrics.name" if two of them have a score of the same name. Each process adds only
+// its own rows if all metrics have counts().
 HASTEN_API std::shared_ptr<EvalMetric> combine_metrics(
     std::vector<std::shared_ptr<EvalMetric>> metrics);
 

@@ -6,10 +6,11 @@
 //   metrics->add(logits, labels);  // [rows, 1] or [rows], [rows]
 //   double pearson = metrics->compute().at("pearson");
 //
-// Predictions and labels have the same number of elements. Values equal those of scikit-learn and
-// SciPy within 1e-9. A metric that has added nothing has no scores.
+// Predictions and labels have the same number of elements. Values match scikit-learn's and SciPy's
+// within 1e-9. A metric to which nothing was added has no scores.
 //
-// add() throws UsageError "metrics.shape" for other tensors. Thread rule: one thread at a time.
+// add() throws UsageError "metrics.shape" for tensors of other shapes. Thread rule: one thread at a
+// time.
 #pragma once
 
 #include <vector>
@@ -31,7 +32,8 @@ class HASTEN_API MeanErrors : public EvalMetric {
   double squared_ = 0, absolute_ = 0, total_ = 0;
 };
 
-// Keeps all predictions and labels in memory, for metrics that no sums can give exactly.
+// Keeps all predictions and labels in memory, for metrics that cannot be computed exactly from
+// sums.
 class HASTEN_API CollectedPairs : public EvalMetric {
  public:
   void reset() override;
@@ -42,7 +44,7 @@ class HASTEN_API CollectedPairs : public EvalMetric {
 };
 
 // "r2": the coefficient of determination. If all labels are equal it is 1 for exact predictions and
-// 0 for others, as scikit-learn's r2_score.
+// 0 otherwise, as in scikit-learn's r2_score.
 class HASTEN_API R2 : public CollectedPairs {
  public:
   Metrics compute() const override;

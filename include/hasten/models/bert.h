@@ -8,9 +8,9 @@
 //       model->forward({{"input_ids", ids}, {"attention_mask", mask}, {"labels", labels}});
 //
 // input_ids, attention_mask, token_type_ids and position_ids are [batch, length] int64;
-// attention_mask is non-zero for a token that counts. A batch of one row that consists of several
-// texts has the places where they begin in cu_seq_lens_q (hasten/data/task_collators.h). Structure,
-// names and arithmetic are those of transformers' classes of the same names. Throws DataError
+// attention_mask is non-zero for a token that counts. If a batch has one row that consists of
+// several texts, cu_seq_lens_q has the places where they begin (hasten/data/task_collators.h).
+// Structure, names and arithmetic match transformers' classes of the same names. Throws DataError
 // "models.id-out-of-range", "models.label-out-of-range", "models.sequence-too-long",
 // "models.packed-batch", "data.missing-tensor". Thread rule: one thread at a time.
 #pragma once
@@ -55,15 +55,15 @@ class HASTEN_API BertModel : public BertPreTrainedModel {
   ModelOutput forward(const TensorDict& batch) override;
   // Does the same for a caller that reads only the pooler's output. On the CPU, masked tokens take
   // no time, unless the first token of a row is masked or attention is eager. If masked tokens are
-  // left out, the last hidden state is undefined, and dropout affects other elements than in
+  // left out, the last hidden state is undefined, and dropout affects different elements than in
   // forward().
   ModelOutput forward_pooled(const TensorDict& batch);
   void set_sparse_gradients(bool sparse) override;
   std::vector<at::Tensor> sparse_parameters() const override;
   bool set_embedding_noise(double alpha) override;
   const at::Tensor& word_embeddings() const;
-  // Returns the hidden states of the tokens of a batch and their labels, which the batch has for
-  // each token: hidden [..., hidden_size], labels [...]. Masked tokens are left out as by
+  // Returns the hidden states and the labels of the tokens of a batch that has a label for each
+  // token: hidden [..., hidden_size], labels [...]. Masked tokens are left out, as by
   // forward_pooled.
   std::pair<at::Tensor, at::Tensor> forward_labelled(const TensorDict& batch);
 
@@ -115,11 +115,11 @@ class HASTEN_API BertForTokenClassification : public BertClassifier {
   bool loss_only_ = false;
 };
 
-// Fills masks. In training, set_loss_only(true) leaves out the logits of what has no label, and the
-// rest exists for some tokens at a time (ops::linear_cross_entropy). logits [batch, length,
-// vocab_size]; labels [batch, length], -100 for a token that is not to be filled. With
-// config.tie_word_embeddings the output matrix is the table of word embeddings, whose gradient is
-// then never sparse.
+// Fills masks. In training, set_loss_only(true) leaves out the logits of tokens without a label,
+// and computes the other logits for a few tokens at a time (ops::linear_cross_entropy). logits
+// [batch, length, vocab_size]; labels [batch, length], -100 for a token that is not to be filled.
+// With config.tie_word_embeddings the output matrix is the table of word embeddings, and its
+// gradient is never sparse.
 class HASTEN_API BertForMaskedLM : public BertPreTrainedModel {
  public:
   explicit BertForMaskedLM(BertConfig config);

@@ -8,8 +8,8 @@
 //                   .num_attention_heads = 2,
 //                   .intermediate_size = 256};
 //
-// Names and defaults are those of transformers' BertConfig (5.23). Keys of a file that hasten does
-// not know are kept and written back. Thread rule: a value. Throws DataError "models.config-*" and
+// Names and defaults match transformers' BertConfig (5.23). Keys of a file that hasten does not
+// know are kept and written back. Thread rule: a value. Throws DataError "models.config-*" and
 // "models.unknown-type" for a file that is not a BERT's configuration or contradicts itself.
 #pragma once
 
@@ -39,14 +39,15 @@ struct HASTEN_API BertConfig {
   std::int64_t type_vocab_size = 2;
   double initializer_range = 0.02;  // the standard deviation of new weights
   double layer_norm_eps = 1e-12;
-  std::int64_t pad_token_id = 0;             // its embedding gets no gradient; -1: no such token
-  std::optional<double> classifier_dropout;  // unset: hidden_dropout_prob
+  std::int64_t pad_token_id = 0;             // its embedding gets no gradient; -1 if there is none
+  std::optional<double> classifier_dropout;  // if unset, hidden_dropout_prob
   std::int64_t num_labels = 2;
-  std::map<std::int64_t, std::string> id2label;  // empty: LABEL_0, LABEL_1, ...
-  // regression | single_label_classification | multi_label_classification; empty: the labels decide
+  std::map<std::int64_t, std::string> id2label;  // if empty, LABEL_0, LABEL_1, ...
+  // regression | single_label_classification | multi_label_classification. If empty, it depends on
+  // the labels.
   std::string problem_type;
   bool tie_word_embeddings = true;
-  // Not a key of the file: how this process computes attention.
+  // How this process computes attention. It is not a key of the file.
   AttentionImplementation attn_implementation = AttentionImplementation::sdpa;
   std::vector<std::string> architectures;  // class names of transformers
   std::string other_keys = "{}";           // a JSON object of the file's other keys
@@ -55,10 +56,10 @@ struct HASTEN_API BertConfig {
   // `where` names the source in messages.
   static BertConfig from_json(const std::string& text, const std::string& where);
   // A built-in configuration, "bert-base" or "bert-large" (the sizes of the uncased models); unset
-  // for another name.
+  // for any other name.
   static std::optional<BertConfig> by_name(const std::string& name);
 
-  // The name of a label: that of id2label, or LABEL_<id>.
+  // Returns the name of a label: its name in id2label, or else LABEL_<id>.
   std::string label_name(std::int64_t id) const;
   // The text of config.json as transformers writes it: sorted keys, two spaces of indentation, a
   // newline at the end.

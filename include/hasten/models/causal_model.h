@@ -11,7 +11,7 @@
 //     }
 //   };
 //
-// GPT2LMHeadModel and LlamaForCausalLM are such models. Thread rule: that of the module.
+// GPT2LMHeadModel and LlamaForCausalLM implement it. Thread rule: that of the module.
 #pragma once
 
 #include "hasten/base/export.h"
@@ -24,7 +24,7 @@ class HASTEN_API CausalModel {
   virtual ~CausalModel() = default;
 
   virtual CacheShape cache_shape() const = 0;
-  // The most tokens of a row; 0: no limit.
+  // The most tokens that a row may have; 0: no limit.
   virtual std::int64_t max_length() const = 0;
   // Takes the next tokens of each row, ids [cache.rows(), tokens] int64, and appends their keys and
   // values to the cache of each layer; the caller then advances the cache. Returns the logits

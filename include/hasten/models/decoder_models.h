@@ -34,7 +34,8 @@ template <class Family>
 class HASTEN_API DecoderModel : public Family {
  public:
   ModelOutput forward(const TensorDict& batch) override;
-  // Returns the hidden states [rows, tokens, hidden size] of the next tokens of a cache.
+  // Returns the hidden states [rows, tokens, hidden size] of the next tokens after those in the
+  // cache.
   at::Tensor forward(const at::Tensor& ids, KeyValueCache& cache);
   void set_sparse_gradients(bool sparse) override { sparse_gradients_ = sparse; }
   std::vector<at::Tensor> sparse_parameters() const override;
@@ -43,7 +44,7 @@ class HASTEN_API DecoderModel : public Family {
   bool takes_packed_batches() const override { return true; }
   // Returns the hidden states of a pass, for the heads.
   virtual at::Tensor hidden_states(const at::Tensor& ids, const DecoderPass& pass) const = 0;
-  // True if leaving out the padding of a batch changes results by rounding only.
+  // True if leaving out the padding of a batch changes results only by rounding.
   bool may_leave_out_padding() const;
 
  protected:
@@ -59,10 +60,10 @@ class HASTEN_API DecoderModel : public Family {
   double noise_ = 0;  // the alpha of NEFTune
 };
 
-// Predicts the next token. logits [batch, length, vocab_size]; labels [batch, length], which the
-// loss compares with the logits of the token before: labels may be the ids themselves, and -100 for
-// a token that is not to be predicted. With config.tie_word_embeddings the output matrix is the
-// table of word embeddings, whose gradient is then never sparse.
+// Predicts the next token. logits [batch, length, vocab_size]; labels [batch, length]. The loss
+// compares a label with the logits of the token before, so labels may be the ids themselves, with
+// -100 for a token that is not to be predicted. With config.tie_word_embeddings the output matrix
+// is the table of word embeddings, and its gradient is never sparse.
 template <class Family>
 class HASTEN_API DecoderForCausalLM : public Family, public CausalModel {
  public:
@@ -94,7 +95,7 @@ class HASTEN_API DecoderForCausalLM : public Family, public CausalModel {
 };
 
 // Classifies texts by the last token that is not padding. logits [batch, num_labels]; the loss is
-// that of BertForSequenceClassification. A batch of several rows needs a pad_token_id.
+// the same as in BertForSequenceClassification. A batch of several rows needs a pad_token_id.
 template <class Family>
 class HASTEN_API DecoderForSequenceClassification : public Family {
  public:

@@ -8,10 +8,10 @@
 //       model->forward({{"input_ids", ids}, {"attention_mask", mask}, {"labels", ids}});
 //
 // input_ids, attention_mask and position_ids are [batch, length] int64; attention_mask is non-zero
-// for a token that counts, and without position_ids the positions are 0, 1, ... as in transformers,
-// also with padding at the left. token_type_ids are not read, because GPT-2's tokenizer gives none;
-// transformers adds their word embeddings. Structure, names and arithmetic are those of
-// transformers' classes of the same names. Throws DataError "models.id-out-of-range",
+// for a token that counts. Without position_ids the positions are 0, 1, ... as in transformers,
+// even with padding at the left. token_type_ids are not read, because GPT-2's tokenizer gives none;
+// transformers adds their word embeddings. Structure, names and arithmetic match transformers'
+// classes of the same names. Throws DataError "models.id-out-of-range",
 // "models.label-out-of-range", "models.sequence-too-long", "models.no-padding-token",
 // "data.labels", "data.missing-tensor". Thread rule: one thread at a time.
 #pragma once

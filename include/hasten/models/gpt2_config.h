@@ -4,8 +4,8 @@
 //   GPT2Config config = GPT2Config::from_file("model/config.json");
 //   GPT2Config tiny{.vocab_size = 1000, .n_positions = 64, .n_embd = 32, .n_layer = 2, .n_head = 2};
 //
-// Names and defaults are those of transformers' GPT2Config (5.23). Keys of a file that hasten does
-// not know are kept and written back. Thread rule: a value. Throws DataError "models.config-*" and
+// Names and defaults match transformers' GPT2Config (5.23). Keys of a file that hasten does not
+// know are kept and written back. Thread rule: a value. Throws DataError "models.config-*" and
 // "models.unknown-type" for a file that is not a GPT-2's configuration or contradicts itself.
 #pragma once
 
@@ -27,10 +27,10 @@ struct HASTEN_API GPT2Config {
   std::int64_t n_embd = 768;
   std::int64_t n_layer = 12;
   std::int64_t n_head = 12;
-  std::optional<std::int64_t> n_inner;  // unset: 4 * n_embd
+  std::optional<std::int64_t> n_inner;  // if unset, 4 * n_embd
   // gelu | gelu_new | gelu_pytorch_tanh | relu | silu | swish | tanh
   std::string activation_function = "gelu_new";
-  double resid_pdrop = 0.1;  // dropout of what a layer adds
+  double resid_pdrop = 0.1;  // dropout of the values that a layer adds
   double embd_pdrop = 0.1;
   double attn_pdrop = 0.1;
   double layer_norm_epsilon = 1e-5;
@@ -42,9 +42,9 @@ struct HASTEN_API GPT2Config {
   std::optional<std::int64_t> pad_token_id;
   bool tie_word_embeddings = true;
   std::int64_t num_labels = 2;
-  std::map<std::int64_t, std::string> id2label;  // empty: LABEL_0, LABEL_1, ...
-  std::string problem_type;                      // empty: the labels decide
-  // Not a key of the file: how this process computes attention.
+  std::map<std::int64_t, std::string> id2label;  // if empty, LABEL_0, LABEL_1, ...
+  std::string problem_type;                      // if empty, it depends on the labels
+  // How this process computes attention. It is not a key of the file.
   AttentionImplementation attn_implementation = AttentionImplementation::sdpa;
   std::vector<std::string> architectures;  // class names of transformers
   std::string other_keys = "{}";           // a JSON object of the file's other keys
@@ -52,7 +52,7 @@ struct HASTEN_API GPT2Config {
   static GPT2Config from_file(const std::filesystem::path& path);
   // `where` names the source in messages.
   static GPT2Config from_json(const std::string& text, const std::string& where);
-  // A built-in configuration, "gpt2", "gpt2-medium", "gpt2-large" or "gpt2-xl"; unset for another
+  // A built-in configuration, "gpt2", "gpt2-medium", "gpt2-large" or "gpt2-xl"; unset for any other
   // name.
   static std::optional<GPT2Config> by_name(const std::string& name);
 

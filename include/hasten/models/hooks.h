@@ -1,6 +1,6 @@
 // File: hasten/models/hooks.h
-// Functions that run before and after a module's forward pass, and in its backward pass, as
-// register_forward_pre_hook, register_forward_hook and register_full_backward_hook of PyTorch.
+// Functions that run before and after a module's forward pass, and in its backward pass, like
+// PyTorch's register_forward_pre_hook, register_forward_hook and register_full_backward_hook.
 //
 //   std::vector<at::Tensor> features;
 //   const HookHandle handle = register_forward_hook(
@@ -15,7 +15,7 @@
 //       });
 //
 // Calls that run hooks. In Python, every call of a module passes through Module.__call__. C++ calls
-// a module's forward() directly, and nothing can observe that. Hooks run in
+// a module's forward() directly, and nothing can observe that. Hooks run in:
 //
 // - call_module(module, arguments...);
 // - a member of type Hooked<Linear> in place of Linear: fc1(x) runs hooks, fc1->forward(x) does
@@ -25,11 +25,11 @@
 //
 // watch_gradients needs none of these, because it watches tensors.
 //
-// Tensors: hooks see the tensors of the arguments and of the result in their order: those of
-// tensors, pairs, tuples, vectors, maps, optionals and plain structs (hasten/data/batch.h). An
-// argument with other content than tensors is passed on unseen. Some may be undefined. A hook may
-// replace tensors, but must not change their number. Inside a Sequential, hooks see tensors and the
-// results of LSTM, GRU and RNN.
+// Tensors: hooks see the tensors of the arguments and of the result in order, including the tensors
+// in pairs, tuples, vectors, maps, optionals and plain structs (hasten/data/batch.h). Hooks do not
+// see an argument that contains anything other than tensors. Some tensors may be undefined. A hook
+// may replace tensors, but must not change their number. Inside a Sequential, hooks see tensors and
+// the results of LSTM, GRU and RNN.
 //
 // Backward hooks: the module's inputs and outputs are views that autograd made for the hook, so
 // changing them in place (ReLU with inplace) is an error, as in PyTorch. A backward hook runs once
@@ -69,7 +69,7 @@ using BackwardHook =
                        const std::vector<at::Tensor>& grad_outputs)>;
 using GradientWatcher = std::function<void(const std::string& name, const at::Tensor& gradient)>;
 
-// Keeps a hook registered. Its end removes the hook.
+// Keeps a hook registered until it is destroyed.
 class [[nodiscard]] HASTEN_API HookHandle {
  public:
   explicit HookHandle(std::function<void()> remove) : remove_(std::move(remove)) {}
@@ -108,7 +108,7 @@ class HASTEN_API HookedCall {
   HookedCall& operator=(const HookedCall&) = delete;
   ~HookedCall();
 
-  // False if the module has no hooks; nothing else may be called then.
+  // False if the module has no hooks; then nothing else may be called.
   explicit operator bool() const { return state_ != nullptr; }
   void before(std::vector<at::Tensor>& inputs);
   void after(std::vector<at::Tensor>& outputs);
@@ -118,7 +118,8 @@ class HASTEN_API HookedCall {
   std::unique_ptr<State> state_;
 };
 
-// An argument of a call: a copy if it is tensors, which hooks may replace, or a reference.
+// An argument of a call: a copy if it consists of tensors, which hooks may replace; otherwise a
+// reference.
 template <class Argument>
 class CallArgument {
   using Value = std::remove_cvref_t<Argument>;

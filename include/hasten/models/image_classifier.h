@@ -6,9 +6,9 @@
 //   ModelOutput out = model->forward({{"pixel_values", at::zeros({8, 3, 224, 224})}});
 //
 // pixel_values is floating-point [batch, channels, height, width]; hasten/data/images.h makes it
-// from files. logits [batch, num_labels]. The loss is that of BertForSequenceClassification. Throws
-// DataError "data.missing-tensor", "models.image-shape", "models.label-out-of-range". Thread rule:
-// one thread at a time.
+// from files. logits [batch, num_labels]. The loss is the same as in BertForSequenceClassification.
+// Throws DataError "data.missing-tensor", "models.image-shape", "models.label-out-of-range". Thread
+// rule: one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace hasten {
 
-// The sizes of an image; a height or width of 0 stands for any.
+// The sizes of an image; a height or width of 0 means any.
 struct ImageShape {
   std::int64_t channels = 3, height = 0, width = 0;
 };
@@ -32,7 +32,8 @@ class HASTEN_API ImageClassifier : public PreTrainedModel {
   std::int64_t max_length() const override { return 0; }
   std::int64_t vocab_size() const override { return 0; }
   // Counts six for each value of pixel_values and each parameter, as the Hugging Face Trainer does
-  // for total_flos, which takes each value for a token. The true number is unrelated.
+  // for total_flos, because it counts each value as a token. The true number of operations is
+  // unrelated.
   std::optional<double> floating_point_ops(const TensorDict& batch) const override;
 
  protected:

@@ -1,6 +1,6 @@
 // File: hasten/models/key_value_cache.h
-// The keys and values of the tokens that a decoder has read, so that a new token takes time in
-// proportion to the tokens before it, and not to all products of the whole text.
+// Stores the keys and values of the tokens that a decoder has read, so that a new token takes time
+// in proportion to the number of tokens before it, and the whole text is not computed again.
 //
 //   KeyValueCache cache({.layers = 12, .width = 768}, {.rows = 4, .capacity = 1024});
 //   cache.set_prompt(attention_mask);                    // [4, 10], padded at the left
@@ -10,15 +10,15 @@
 //   // After the last layer:
 //   cache.advance(tokens);
 //
-// Memory: two tensors [rows * copies, capacity, width] for each layer, of the type and on the
+// Memory: two tensors [rows * copies, capacity, width] for each layer, with the type and on the
 // device of the first keys. They are allocated at the first append() of a layer and never grow.
 //
-// Copies: with `copies` above 1 the cache takes the prompts once, and spread() then makes each of
-// them the beginning of that many rows, such as the beams of a search. copy_row() copies only the
+// Copies: with `copies` above 1, the cache reads the prompts once, and spread() then makes each of
+// them the beginning of `copies` rows, such as the beams of a search. copy_row() copies only the
 // tokens in which two rows of a prompt differ.
 //
-// Throws UsageError "models.cache" for more tokens than the capacity and for keys of another shape.
-// Thread rule: one thread at a time.
+// Throws UsageError "models.cache" for more tokens than the capacity and for keys of the wrong
+// shape. Thread rule: one thread at a time.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,7 +32,8 @@
 
 namespace hasten {
 
-// The layers of a model, and the numbers of a token's keys in each: heads of keys * head size.
+// The number of layers of a model, and the size of a token's keys in each layer: number of key
+// heads * head size.
 struct CacheShape {
   std::int64_t layers = 0, width = 0;
 };
@@ -46,17 +47,17 @@ class HASTEN_API KeyValueCache {
   };
   KeyValueCache(const CacheShape& shape, const Size& size);
 
-  // Sets which tokens of the prompts count: attention_mask [rows, length], undefined if all do. The
-  // cache has no token then.
+  // Sets which tokens of the prompts count: attention_mask [rows, length], undefined if all count.
+  // Call it while the cache is empty.
   void set_prompt(const at::Tensor& attention_mask);
 
-  // The rows now: the prompts, and all copies after spread().
+  // The current number of rows: the prompts, or all copies after spread().
   std::int64_t rows() const { return is_spread_ ? size_.rows * size_.copies : size_.rows; }
   std::int64_t length() const { return length_; }
   std::int64_t capacity() const { return size_.capacity; }
 
-  // The positions of the next tokens: the number of tokens before each that count. [rows, tokens]
-  // int64, or [1, tokens] if they are the same for all rows.
+  // Returns the positions of the next tokens. A position is the number of earlier tokens that
+  // count. [rows, tokens] int64, or [1, tokens] if they are the same for all rows.
   at::Tensor positions(std::int64_t tokens) const;
   // The causal mask of the cached tokens and the next ones.
   ops::KeyMask mask(std::int64_t tokens) const;
@@ -90,11 +91,11 @@ class HASTEN_API KeyValueCache {
   std::int64_t width_, length_ = 0, prompt_length_ = 0;
   bool is_spread_ = false;
   std::vector<Layer> layers_;
-  // With padding only: how many of each prompt's first tokens count, [rows][prompt length], and the
-  // mask of [rows, capacity].
+  // Only set with padding: how many of the first n tokens of each prompt count, [rows][n] for n
+  // from 0 to the prompt length, and the mask [rows, capacity].
   std::vector<std::vector<std::int64_t>> counted_;
   ops::KeyMask mask_{at::Tensor()};
-  // For rows a and b of one prompt: how many of their first tokens are the same.
+  // For each pair of rows of one prompt: how many of their first tokens are the same.
   std::vector<std::int64_t> equal_;
 };
 

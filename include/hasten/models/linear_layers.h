@@ -1,7 +1,7 @@
 // File: hasten/models/linear_layers.h
-// A module that computes with the weights of linear layers, so that add_lora (hasten/models/lora.h)
-// can adapt them. torch::nn::Linear, the layers of hasten's models and exported programs are known.
-// A linear layer of your own derives from it:
+// The interface of a module that computes with the weights of linear layers, so that add_lora
+// (hasten/models/lora.h) can adapt them. hasten recognizes torch::nn::Linear, the layers of its own
+// models and exported programs. Your own linear layer derives from it:
 //
 //   struct MyLinear : torch::nn::Module, LinearLayers {
 //     at::Tensor weight = register_parameter("weight", at::empty({3, 2}));
@@ -10,8 +10,8 @@
 //     void set_linear_weight(const std::string&, const at::Tensor& tensor) override { weight = tensor; }
 //   };
 //
-// The forward pass has to multiply by the weight with linear, matmul, mm or addmm, in which the
-// weight, or its transposition, is the right operand. Thread rule: that of the module.
+// The forward pass has to multiply by the weight with linear, matmul, mm or addmm. The weight, or
+// its transpose, must be the right operand. Thread rule: the same as for the module.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,10 +24,10 @@
 namespace hasten {
 
 struct LinearLayer {
-  // The path of the module that has registered the parameter "weight", from this module; empty:
+  // The path from this module to the module that has registered the parameter "weight"; empty for
   // this module itself.
   std::string path;
-  // The weight is [in, out], as that of GPT-2's Conv1D, and not [out, in].
+  // True if the weight is [in, out], as in GPT-2's Conv1D, and not [out, in].
   bool is_transposed = false;
 };
 
@@ -35,7 +35,7 @@ class HASTEN_API LinearLayers {
  public:
   virtual ~LinearLayers() = default;
   virtual std::vector<LinearLayer> linear_layers() const = 0;
-  // Replaces the handles of the layer's weight by which the forward pass multiplies.
+  // Replaces the handles of the layer's weight that the forward pass uses.
   virtual void set_linear_weight(const std::string& path, const at::Tensor& weight) = 0;
 };
 

@@ -9,9 +9,9 @@
 //
 // Norms divide by the root mean square (Zhang and Sennrich 2019), positions rotate queries and keys
 // (Su et al. 2021), several heads of queries may share a head of keys and values (Ainslie et al.
-// 2023), and the inner layer is gated (Shazeer 2020). Inputs are those of GPT-2 (hasten/models/
-// gpt2.h). Structure, names and arithmetic are those of transformers' classes of the same names.
-// Throws DataError "models.id-out-of-range", "models.label-out-of-range",
+// 2023), and the inner layer is gated (Shazeer 2020). Inputs are the same as for GPT-2
+// (hasten/models/gpt2.h). Structure, names and arithmetic match transformers' classes of the same
+// names. Throws DataError "models.id-out-of-range", "models.label-out-of-range",
 // "models.no-padding-token", "data.labels", "data.missing-tensor". Thread rule: one thread at a
 // time.
 #pragma once

@@ -10,10 +10,10 @@
 //                    .num_attention_heads = 4,
 //                    .num_key_value_heads = 2};
 //
-// Names and defaults are those of transformers' LlamaConfig (5.23). Files of earlier versions, with
-// rope_theta and rope_scaling, are read, too. Keys of a file that hasten does not know are kept and
-// written back. Thread rule: a value. Throws DataError "models.config-*" and "models.unknown-type"
-// for a file that is not a Llama's configuration or contradicts itself.
+// Names and defaults match transformers' LlamaConfig (5.23). Files of earlier versions, with
+// rope_theta and rope_scaling, can also be read. Keys of a file that hasten does not know are kept
+// and written back. Thread rule: a value. Throws DataError "models.config-*" and
+// "models.unknown-type" for a file that is not a Llama's configuration or contradicts itself.
 #pragma once
 
 #include <cstdint>
@@ -31,14 +31,15 @@ namespace hasten {
 // The key rope_parameters: how positions rotate queries and keys (Su et al. 2021).
 struct RopeParameters {
   // default | linear (every frequency is divided by factor) | llama3 (low frequencies are divided
-  // by factor, high ones are not, and those between are interpolated)
+  // by factor, high ones are not, and frequencies in between are interpolated)
   std::string rope_type = "default";
   double rope_theta = 10000;
   double factor = 1;  // linear and llama3
-  // llama3: the wavelengths original_max_position_embeddings / factor at which the frequencies
-  // between begin and end.
+  // For llama3: frequencies are interpolated between the wavelengths
+  // original_max_position_embeddings / low_freq_factor and original_max_position_embeddings /
+  // high_freq_factor.
   double low_freq_factor = 1, high_freq_factor = 4;
-  std::int64_t original_max_position_embeddings = 0;  // 0: max_position_embeddings
+  std::int64_t original_max_position_embeddings = 0;  // if 0, max_position_embeddings
 };
 
 struct HASTEN_API LlamaConfig {
@@ -47,8 +48,8 @@ struct HASTEN_API LlamaConfig {
   std::int64_t intermediate_size = 11008;
   std::int64_t num_hidden_layers = 32;
   std::int64_t num_attention_heads = 32;
-  std::optional<std::int64_t> num_key_value_heads;  // unset: num_attention_heads
-  std::optional<std::int64_t> head_dim;             // unset: hidden_size / num_attention_heads
+  std::optional<std::int64_t> num_key_value_heads;  // if unset, num_attention_heads
+  std::optional<std::int64_t> head_dim;             // if unset, hidden_size / num_attention_heads
   // gelu | gelu_new | gelu_pytorch_tanh | relu | silu | swish | tanh
   std::string hidden_act = "silu";
   std::int64_t max_position_embeddings = 2048;
@@ -63,9 +64,9 @@ struct HASTEN_API LlamaConfig {
   double attention_dropout = 0;
   bool mlp_bias = false;
   std::int64_t num_labels = 2;
-  std::map<std::int64_t, std::string> id2label;  // empty: LABEL_0, LABEL_1, ...
-  std::string problem_type;                      // empty: the labels decide
-  // Not a key of the file: how this process computes attention.
+  std::map<std::int64_t, std::string> id2label;  // if empty, LABEL_0, LABEL_1, ...
+  std::string problem_type;                      // if empty, it depends on the labels
+  // How this process computes attention. It is not a key of the file.
   AttentionImplementation attn_implementation = AttentionImplementation::sdpa;
   std::vector<std::string> architectures;  // class names of transformers
   std::string other_keys = "{}";           // a JSON object of the file's other keys
@@ -74,7 +75,7 @@ struct HASTEN_API LlamaConfig {
   // `where` names the source in messages.
   static LlamaConfig from_json(const std::string& text, const std::string& where);
   // A built-in configuration with the sizes of the published model: "llama-2-7b", "llama-3-8b",
-  // "llama-3.2-1b" or "llama-3.2-3b"; unset for another name.
+  // "llama-3.2-1b" or "llama-3.2-3b"; unset for any other name.
   static std::optional<LlamaConfig> by_name(const std::string& name);
 
   std::int64_t key_value_heads() const { return num_key_value_heads.value_or(num_attention_heads); }

@@ -6,8 +6,8 @@
 //   set_recomputation(*model, Recomputation{.every_n_layers = 2});
 //   set_recomputation(*model, std::nullopt);                        // as before
 //
-// Works for the models of hasten, for exported programs, and for every module whose layers derive
-// from RecomputableLayer:
+// Works for hasten's models, for exported programs, and for every module whose layers derive from
+// RecomputableLayer:
 //
 //   struct Block : torch::nn::Module, RecomputableLayer {
 //     torch::nn::Linear in = register_module("in", torch::nn::Linear(8, 32)),
@@ -18,8 +18,9 @@
 //   };
 //
 // The Trainer does this with activation_checkpointing. A module with another structure calls
-// checkpoint() in its forward(), which needs no switch. Thread rule: while the module does not run.
-// Source: GradientCheckpointingLayer of transformers 5.23, which counts layers in the same order.
+// checkpoint() in its forward(), which needs no switch. Thread rule: no thread may run the module
+// during a call. Source: GradientCheckpointingLayer of transformers 5.23, which counts layers in
+// the same order.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -37,20 +38,20 @@
 namespace hasten {
 
 struct Recomputation {
-  // Recomputes each n-th of the layers, from the first on; the others keep their activations.
+  // Recomputes every n-th layer, starting with the first; the others keep their activations.
   std::int64_t every_n_layers = 1;
   RecomputePolicy policy = RecomputePolicy::full;
-  // Patterns of module paths, such as "bert.encoder.layer.*" (fnmatch: * is any text, [0-5] one of
-  // these characters). Only layers whose path, or a path above it, matches one are recomputed. An
-  // exported program recomputes each call of such a module, whether or not it is a layer. Empty:
-  // all layers.
+  // Patterns of module paths, such as "bert.encoder.layer.*" (fnmatch: * matches any text, [0-5]
+  // one of these characters). Selects the layers for which a pattern matches the path or a path
+  // above it. An exported program recomputes each call of such a module, whether or not it is a
+  // layer. If empty, all layers are selected.
   std::vector<std::string> modules = {};
-  // The inputs of recomputed layers wait in host memory; not on the CPU.
+  // Keeps the inputs of recomputed layers in host memory. The model must not be on the CPU.
   bool offload = false;
   bool preserve_rng_state = true;
 };
 
-// A layer that can be recomputed. Off until set_recomputation().
+// A layer that can be recomputed. It is not recomputed until set_recomputation() selects it.
 class HASTEN_API RecomputableLayer {
  public:
   virtual ~RecomputableLayer() = default;
@@ -76,7 +77,7 @@ class HASTEN_API RecomputableLayer {
 HASTEN_API std::vector<std::string> set_recomputation(torch::nn::Module& module,
                                                       const std::optional<Recomputation>& wanted);
 
-// Selects among the paths of layers, in order. Throws "models.recomputed-modules".
+// Returns the paths that `wanted` selects, in order. Throws "models.recomputed-modules".
 HASTEN_API std::vector<std::string> select_layers(const std::vector<std::string>& paths,
                                                   const Recomputation& wanted);
 // True if a pattern matches the path or a path above it.

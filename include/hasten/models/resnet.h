@@ -7,8 +7,8 @@
 //   model->initialize();
 //   ModelOutput out = model->forward({{"pixel_values", at::zeros({8, 3, 32, 32})}});
 //
-// Structure, names and arithmetic are those of transformers' class of the same name. Images may
-// have any height and width. In several processes each normalizes its own rows, as with PyTorch's
+// Structure, names and arithmetic match transformers' class of the same name. Images may have any
+// height and width. With several processes, each one normalizes its own rows, as with PyTorch's
 // DistributedDataParallel. Throws DataError "models.config-value" and what ImageClassifier throws.
 // Thread rule: one thread at a time.
 #pragma once
@@ -24,8 +24,8 @@
 
 namespace hasten {
 
-// Names and defaults are those of transformers' ResNetConfig (5.23). Keys of a file that hasten
-// does not know are kept and written again.
+// Names and defaults match transformers' ResNetConfig (5.23). Keys of a file that hasten does not
+// know are kept and written back.
 struct HASTEN_API ResNetConfig {
   std::int64_t num_channels = 3;
   std::int64_t embedding_size = 64;                                 // channels of the first layer
@@ -38,8 +38,8 @@ struct HASTEN_API ResNetConfig {
   // Whether a bottleneck layer halves them in its first convolution instead of the second one.
   bool downsample_in_bottleneck = false;
   std::int64_t num_labels = 2;
-  std::map<std::int64_t, std::string> id2label;  // empty: LABEL_0, LABEL_1, ...
-  std::string problem_type;                      // empty: the labels decide
+  std::map<std::int64_t, std::string> id2label;  // LABEL_0, LABEL_1, ... if empty
+  std::string problem_type;                      // follows from the labels if empty
   std::vector<std::string> architectures;        // class names of transformers
   std::string other_keys = "{}";                 // a JSON object of the file's other keys
 
@@ -62,7 +62,7 @@ class HASTEN_API ResNetForImageClassification : public ImageClassifier {
   std::int64_t num_labels() const override { return config_.num_labels; }
   std::string problem_type() const override { return config_.problem_type; }
   ImageShape image_shape() const override { return {config_.num_channels, 0, 0}; }
-  // Initializes convolutions as He et al. 2015 and the classifier as PyTorch's Linear.
+  // Initializes convolutions like He et al. 2015 and the classifier like PyTorch's Linear.
   void initialize(const std::vector<std::string>* names = nullptr) override;
   const ResNetConfig& config() const { return config_; }
 

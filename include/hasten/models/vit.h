@@ -8,9 +8,9 @@
 //   model->initialize();
 //   ModelOutput out = model->forward({{"pixel_values", at::zeros({8, 3, 32, 32})}});
 //
-// Structure and arithmetic are those of transformers' class of the same name, and names of
-// parameters those of its files. Throws DataError "models.config-value" and what ImageClassifier
-// throws. Thread rule: one thread at a time.
+// Structure and arithmetic match transformers' class of the same name, and parameter names match
+// its files. Throws DataError "models.config-value" and what ImageClassifier throws. Thread rule:
+// one thread at a time.
 #pragma once
 
 #include <array>
@@ -26,8 +26,8 @@
 
 namespace hasten {
 
-// Names and defaults are those of transformers' ViTConfig (5.23). Keys of a file that hasten does
-// not know are kept and written again.
+// Names and defaults match transformers' ViTConfig (5.23). Keys of a file that hasten does not know
+// are kept and written back.
 struct HASTEN_API ViTConfig {
   std::int64_t hidden_size = 768;
   std::int64_t num_hidden_layers = 12;
@@ -38,15 +38,15 @@ struct HASTEN_API ViTConfig {
   double attention_probs_dropout_prob = 0;
   double initializer_range = 0.02;  // the standard deviation of new weights
   double layer_norm_eps = 1e-12;
-  // Height and width of the images, and of the patches, which divide them without remainder. The
-  // file has one number if both are equal.
+  // Height and width of the images and of the patches. Patches must divide the images without
+  // remainder. The file has one number if height and width are equal.
   std::array<std::int64_t, 2> image_size = {224, 224}, patch_size = {16, 16};
   std::int64_t num_channels = 3;
   bool qkv_bias = true;
   std::int64_t num_labels = 2;
-  std::map<std::int64_t, std::string> id2label;  // empty: LABEL_0, LABEL_1, ...
-  std::string problem_type;                      // empty: the labels decide
-  // Not a key of the file: how this process computes attention.
+  std::map<std::int64_t, std::string> id2label;  // LABEL_0, LABEL_1, ... if empty
+  std::string problem_type;                      // follows from the labels if empty
+  // How this process computes attention. The file has no such key.
   AttentionImplementation attn_implementation = AttentionImplementation::sdpa;
   std::vector<std::string> architectures;  // class names of transformers
   std::string other_keys = "{}";           // a JSON object of the file's other keys

@@ -13,8 +13,8 @@
 // Types: the CPU kernels take float or bfloat16 activations and float parameters. Without autocast,
 // `linear` returns float for bfloat16 activations, and the others return the type of their input.
 // Every other combination of types is computed by LibTorch's operators, which promote or refuse it.
-// Under autocast `linear` and `attention` compute in its type, in the backward pass too, whether
-// or not it is on by then; the others compute in the type of their input.
+// Under autocast `linear` and `attention` compute in its type, also in the backward pass, even if
+// autocast is off by then; the others compute in the type of their input.
 //
 // Derivatives: gradients that are taken with create_graph can be differentiated again. Such a
 // backward pass uses LibTorch's operators, which takes more time and memory (attention then keeps
@@ -22,7 +22,7 @@
 //
 // Randomness: each call with dropout draws one 64-bit seed from LibTorch's default CPU generator,
 // so torch::manual_seed determines it, and a saved state of that generator includes it
-// (ops/kernels/ kernels.h says how decisions follow from a seed).
+// (ops/kernels/kernels.h says how decisions follow from a seed).
 //
 // Throws c10::Error if shapes do not fit, as LibTorch's operators do. Thread rule: any thread;
 // shared inputs are only read. Sources: BERT (Devlin et al. 2019), GELU (Hendrycks and Gimpel
@@ -51,9 +51,9 @@ HASTEN_API Tensor linear_transposed(const Tensor& x, const Tensor& weight, const
 // The library that computes large float products on this CPU: "oneDNN" or "BLAS".
 HASTEN_API std::string matrix_product_engine();
 
-// The cross entropy of a classification into many classes: that of hidden weight^T + bias against
-// the labels, without the whole logits. They exist for some rows at a time, whose part of the
-// gradients is computed at once; the backward pass multiplies these by the gradient of the loss
+// The cross entropy of the logits hidden weight^T + bias against the labels, for many classes. It
+// never stores all logits: it computes those of some rows at a time, and then immediately their
+// part of the gradients. The backward pass multiplies the gradients by the gradient of the loss
 // (Hsu et al. 2024, arXiv 2410.10989). hidden [..., in], weight [classes, in], bias [classes] or
 // undefined, labels [...] int64. The result is a scalar, float for types of 16 bits: the mean over
 // the labels that are not `ignore_index`, or the sum. `label_smoothing` in [0, 1] is that of
@@ -61,17 +61,17 @@ HASTEN_API std::string matrix_product_engine();
 //
 // It keeps the gradients of hidden, weight and bias from the forward to the backward pass, which
 // takes less memory than logits if there are more rows than the layer has inputs. Results equal
-// those of the loss of the logits up to rounding. Under autocast products have its type, sums are
-// float. Differentiating the gradients again, and a weight with an adapter (hasten/models/lora.h),
-// compute the whole logits.
+// those of the loss of the logits up to rounding. Under autocast, products have its type and sums
+// are float. All logits are computed at once if the gradients are differentiated again, or if the
+// weight has an adapter (hasten/models/lora.h).
 HASTEN_API Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight,
                                        const Tensor& bias, const Tensor& labels,
                                        std::int64_t ignore_index = -100, double label_smoothing = 0,
                                        bool mean = true);
 
-// Returns whether bias_gelu() and dropout_add_norm() add the bias of a product of x in their own
-// pass over memory, on the device of x and in the type that linear() has there. If not, it costs a
-// pass of its own, and linear() adds it for less.
+// Returns whether bias_gelu() and dropout_add_norm() add the bias of a product of x within their
+// own pass over memory, on the device of x and in the type that linear() has there. If not, the
+// bias costs a separate pass, and it is cheaper to let linear() add it.
 HASTEN_API bool fuses_bias(const Tensor& x);
 
 // The exact GELU of x + bias. x [..., n], bias [n].
@@ -89,15 +89,16 @@ struct NormedStream {
   Tensor stream, normed;
 };
 
-// Returns whether dropout_add_pre_norm() is one pass over memory for this residual stream, on its device
-// and in the type that linear() has there: on a GPU unless HASTEN_CUDA_KERNELS=0. Then it adds the bias
-// as well, and `normed` has the type of linear(), to which a product would cast it.
+// Returns whether dropout_add_pre_norm() makes one pass over memory for this residual stream, on
+// its device and in the type that linear() has there. It does on a GPU, unless
+// HASTEN_CUDA_KERNELS=0. The pass then adds the bias as well, and `normed` has the type of
+// linear(), to which a product would cast it.
 HASTEN_API bool fuses_pre_norm(const Tensor& residual);
 
-// stream = dropout(x + bias, p) + residual and normed = layer_norm(stream), for models whose norms come
-// before the sublayers. x, residual [..., n]; gamma and beta [n]; bias [n] or undefined; p in [0, 1], 0
-// unless training. With an undefined beta the norm is rms_norm(). It is composed of LibTorch's operators
-// unless fuses_pre_norm(residual).
+// stream = dropout(x + bias, p) + residual and normed = layer_norm(stream), for models whose norms
+// come before the sublayers. x, residual [..., n]; gamma and beta [n]; bias [n] or undefined; p in
+// [0, 1], 0 unless training. With an undefined beta the norm is rms_norm(). It is composed of
+// LibTorch's operators unless fuses_pre_norm(residual).
 HASTEN_API NormedStream dropout_add_pre_norm(const Tensor& x, const Tensor& bias,
                                              const Tensor& residual, const Tensor& gamma,
                                              const Tensor& beta, double epsilon, double p,
@@ -181,9 +182,9 @@ HASTEN_API Tensor eager_attention(const Tensor& q, const Tensor& k, const Tensor
 // int64; type_ids and position_ids may be undefined (type 0, positions 0, 1, ...) or one row for
 // all. The result is [batch, length, n]. The row `padding_id` of `word` gets no gradient, as with
 // LibTorch's padding_idx (-1: every row gets one). An undefined table `position` or `type` adds
-// nothing. With `sparse`, on the CPU, the gradient of
-// `word` is a coalesced sparse tensor of the rows that were used: it is exact, and has a few
-// hundred rows instead of the whole vocabulary. The optimizer must accept it (hasten::AdamW does).
+// nothing. With `sparse`, on the CPU, the gradient of `word` is a coalesced sparse tensor of the
+// rows that were used: it is exact, and has a few hundred rows instead of the whole vocabulary. The
+// optimizer must accept it (hasten::AdamW does).
 // Throws DataError "models.id-out-of-range" for an id outside its table, and
 // "models.sequence-too-long" for more tokens than positions.
 HASTEN_API Tensor embedding_sum(const Tensor& word, const Tensor& position, const Tensor& type,

@@ -1,6 +1,6 @@
 // File: hasten/optim/adafactor.h
-// Adafactor: keeps the mean squares of a matrix's rows and columns instead of those of its elements
-// (Shazeer and Stern 2018). Arithmetic and options are those of transformers' Adafactor.
+// Adafactor: keeps mean squares for the rows and columns of a matrix instead of for its elements
+// (Shazeer and Stern 2018). Arithmetic and options match transformers' Adafactor.
 //
 //   hasten::Adafactor by_itself(model->parameters());  // chooses its learning rate
 //   hasten::Adafactor adafactor(
@@ -9,13 +9,13 @@
 //   loss.backward();
 //   adafactor.step();
 //
-// Defaults: lr 0 (none), eps 1e-30 and 1e-3 (of squares, and the least scale of a parameter),
-// clip_threshold 1, decay_rate -0.8, beta1 unset (no momentum), weight_decay 0 (decoupled),
-// scale_parameter true (steps are in proportion to the root mean square of the parameter),
-// relative_step true (lr is 1 / sqrt(step), at most 0.01), warmup_init false (at most 1e-6 * step).
-// relative_step takes no lr, as a schedule would have no effect. Keeps almost nothing for a matrix,
-// or one float for each of its floats with beta1. Also throws ConfigError "optim.relative-step".
-// Errors and the thread rule: stateful_optimizer.h.
+// Defaults: lr 0 (relative_step chooses it), eps 1e-30 and 1e-3 (added to squares, and the smallest
+// scale of a parameter), clip_threshold 1, decay_rate -0.8, beta1 unset (no momentum), weight_decay
+// 0 (decoupled), scale_parameter true (steps are proportional to the root mean square of the
+// parameter), relative_step true (lr is 1 / sqrt(step), at most 0.01), warmup_init false (at most
+// 1e-6 * step). With relative_step, lr must be 0, because a schedule would have no effect. Keeps
+// almost no state for a matrix, or with beta1 one float for each of its floats. Also throws
+// ConfigError "optim.relative-step". For errors and the thread rule, see stateful_optimizer.h.
 #pragma once
 
 #include "hasten/base/export.h"

@@ -1,13 +1,14 @@
 // File: hasten/optim/adamax.h
-// Adamax: Adam with the largest gradient so far, decayed, instead of the mean of squares (Kingma
-// and Ba 2015, section 7.1). Arithmetic and options are those of torch.optim.Adamax.
+// Adamax: Adam with the decayed maximum of past gradients instead of the mean of squares (Kingma
+// and Ba 2015, section 7.1). Arithmetic and options match torch.optim.Adamax.
 //
 //   hasten::Adamax adamax(model->parameters(), hasten::AdamaxOptions(2e-3));
 //   loss.backward();
 //   adamax.step();
 //
 // Defaults: lr 2e-3, betas 0.9 and 0.999, eps 1e-8, weight_decay 0 (added to the gradient). Keeps
-// two floats for each float of a parameter. Errors and the thread rule: stateful_optimizer.h.
+// two floats for each float of a parameter. For errors and the thread rule, see
+// stateful_optimizer.h.
 #pragma once
 
 #include "hasten/base/export.h"

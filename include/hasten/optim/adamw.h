@@ -1,6 +1,6 @@
 // File: hasten/optim/adamw.h
 // AdamW in one pass over memory (Loshchilov and Hutter 2019); LibTorch's own runs a dozen small
-// operators per parameter. Arithmetic and options are those of torch.optim.AdamW(fused=True).
+// operators per parameter. Arithmetic and options match torch.optim.AdamW(fused=True).
 //
 //   hasten::AdamW adamw(model->parameters(), torch::optim::AdamWOptions(5e-5).weight_decay(0.01));
 //   loss.backward();
@@ -13,33 +13,33 @@
 //   hasten::AdamW lean(model->parameters(),
 //                      hasten::AdamWOptions(5e-5).state_dtype(torch::kBFloat16));
 //
-// Such a step computes in float. What it stores in bfloat16 it rounds up or down at random, so that
-// the mean of many roundings is the exact number (stochastic rounding, arXiv 2502.20566): updates
-// that are smaller than half of a bfloat16's last bit would otherwise vanish. The random numbers
-// follow from the option rounding_seed, the parameter's place in the optimizer, its step and the
-// element's place, so that they depend on no thread, rank or kind of CPU, and a checkpoint
-// continues them. On the CPU only.
+// Such a step computes in float. It rounds the numbers that it stores in bfloat16 up or down at
+// random, so that the mean of many roundings is the exact number (stochastic rounding, arXiv
+// 2502.20566). Otherwise updates smaller than half of a bfloat16's last bit would vanish. The
+// random numbers depend only on the option rounding_seed, the parameter's place in the optimizer,
+// its step and the element's place. They do not depend on threads, ranks or the kind of CPU, and a
+// resumed run continues them. bfloat16 is supported on the CPU only.
 //
-// On the CPU the pass is hasten's own and runs on LibTorch's threads; elsewhere it is LibTorch's
-// at::_fused_adamw_, with the learning rate rounded to float, so that a step which a graph repeats
-// (hasten/optim/repeated_step.h) has the same bits. A sparse gradient (coalesced or not, in the
-// table's type) gives the result of the dense gradient that it stands for, to the last bit;
+// On the CPU, a step runs hasten's own kernel on LibTorch's threads. On other devices it runs
+// LibTorch's at::_fused_adamw_, with the learning rate rounded to float, so that a step that a
+// graph repeats (hasten/optim/repeated_step.h) has the same bits. A sparse gradient (coalesced or
+// not, in the table's type) gives the result of the equivalent dense gradient, to the last bit;
 // PyTorch's SparseAdam is an approximation.
 // Rows that no gradient has ever reached have zero moments and only need weight decay: the rest of
 // their update is skipped, and the memory of their moments is never touched. Defaults: lr 1e-3,
 // betas 0.9 and 0.999, eps 1e-8, weight_decay 1e-2 (LibTorch's AdamWOptions). A parameter that is
 // listed twice (a tied weight) is stepped once. Parameters may have any strides and be on several
-// devices; those without gaps between their elements (contiguous, channels_last, transposed) are
-// stepped in place, others through a copy. Version counters rise as in LibTorch's optimizers, so a
-// backward pass through weights that a step has changed throws.
+// devices; parameters without gaps between their elements (contiguous, channels_last, transposed)
+// are stepped in place, all others through a copy. Version counters rise as in LibTorch's
+// optimizers, so a backward pass through weights that a step has changed throws.
 //
-// Between steps, LibTorch's operators (copy_, mul_) may change the moments, and state() may be
-// given other moments. Writes through data_ptr() or .data() are not noticed: assign new tensors
+// Between steps, LibTorch's operators (copy_, mul_) may change the moments, and other moments may
+// be assigned in state(). Writes through data_ptr() or .data() are not detected: assign new tensors
 // instead.
 //
 // amsgrad is not supported. Throws UsageError "optim.amsgrad", "optim.dtype" (a parameter is
-// neither float nor bfloat16, or bfloat16 on another device than the CPU), "optim.gradient-shape"
-// and "optim.state-shape" (a gradient or a moment does not have the parameter's shape), MemoryError
+// neither float nor bfloat16, or it is bfloat16 and not on the CPU), "optim.gradient-shape" and
+// "optim.state-shape" (a gradient or a moment does not have the parameter's shape), MemoryError
 // "optim.out-of-memory". Thread rule: one thread at a time, as with LibTorch's optimizers.
 #pragma once
 
@@ -62,7 +62,7 @@ namespace ops {
 struct AdamWStep;
 }
 
-// LibTorch's options, which hasten::AdamW takes as well, and those of bfloat16.
+// LibTorch's options, which hasten::AdamW also accepts, and options for bfloat16.
 class HASTEN_API AdamWOptions : public torch::optim::AdamWOptions {
  public:
   AdamWOptions(double lr = 1e-3) : torch::optim::AdamWOptions(lr) {}
@@ -79,11 +79,12 @@ class HASTEN_API AdamWOptions : public torch::optim::AdamWOptions {
   bool amsgrad() const { return torch::optim::AdamWOptions::amsgrad(); }
   AdamWOptions& amsgrad(bool value);
 
-  // The type of both moments: float (the default) or bfloat16. Moments that are loaded in another
-  // type are converted in the next step. Throws UsageError "optim.dtype".
+  // The type of both moments: float (the default) or bfloat16. Moments that are loaded in a
+  // different type are converted in the next step. Throws UsageError "optim.dtype".
   at::ScalarType state_dtype() const { return state_dtype_; }
   AdamWOptions& state_dtype(at::ScalarType type);
-  // Rounds what is stored in bfloat16 stochastically; false: to the nearest number. Default: true.
+  // True (the default) rounds numbers stored in bfloat16 stochastically; false rounds them to the
+  // nearest number.
   bool stochastic_rounding() const { return stochastic_rounding_; }
   AdamWOptions& stochastic_rounding(bool value);
   std::int64_t rounding_seed() const { return rounding_seed_; }
@@ -103,7 +104,7 @@ class HASTEN_API AdamW : public torch::optim::Optimizer,
                          public ScalesGradients,
                          public RepeatsSteps {
  public:
-  // A group with options of LibTorch's has those of `defaults` for bfloat16.
+  // A group with LibTorch's options takes the bfloat16 options from `defaults`.
   explicit AdamW(const std::vector<torch::optim::OptimizerParamGroup>& groups,
                  AdamWOptions defaults = {});
   explicit AdamW(std::vector<at::Tensor> parameters, AdamWOptions defaults = {});
@@ -111,8 +112,9 @@ class HASTEN_API AdamW : public torch::optim::Optimizer,
 
   at::Tensor step(LossClosure closure = nullptr) override;
 
-  // Not for parameters on the CPU, whose kernel takes the numbers of a step as arguments. Repeats the
-  // steps of the parameters that have moments. Throws UsageError "optim.repeated-step".
+  // Returns a step that repeats the steps of the parameters that have moments. Throws UsageError
+  // "optim.repeated-step" for parameters on the CPU, where the kernel takes the numbers of a step
+  // as arguments.
   std::unique_ptr<RepeatedStep> repeated_step() override;
 
   void save(torch::serialize::OutputArchive& archive) const override;
@@ -130,20 +132,20 @@ class HASTEN_API AdamW : public torch::optim::Optimizer,
   void step_cpu(const std::vector<Entry>& entries, const AdamWOptions& options);
   void step_rows(const Entry& entry, const ops::AdamWStep& how);
   void step_on_device(const std::vector<Entry>& entries, const AdamWOptions& options);
-  // Runs LibTorch's kernel. `Rate` is a number, or a tensor of one element; counts[i] is the number of
-  // the step of entries[i].
+  // Runs LibTorch's kernel. `Rate` is a number, or a tensor of one element; counts[i] is the step
+  // count of entries[i].
   template <class Rate>
   void run_fused(const std::vector<Entry>& entries, const std::vector<at::Tensor>& counts,
                  const Rate& rate, const AdamWOptions& options);
 
   // Multiplies the gradients by the factor of this step.
   void scale(const std::vector<at::Tensor>& gradients) const;
-  // The number by which at::_fused_adamw_ divides the gradients; unset: it does not divide.
+  // The number by which at::_fused_adamw_ divides the gradients; unset if it does not divide them.
   std::optional<at::Tensor> divisor_on(const at::Tensor& like) const;
 
-  // The tables whose gradients have all been sparse, by parameter.
+  // The tables that have had only sparse gradients, by parameter.
   std::map<const void*, std::unique_ptr<TouchedRows>> touched_;
-  // The step that a graph has made and the next step() counts; null: none.
+  // The step that a graph has replayed and the next step() counts, or null.
   Repeated* replayed_ = nullptr;
 };
 

@@ -1,28 +1,28 @@
 // File: hasten/optim/adamw_8bit.h
-// AdamW with moments of 8 bits, a quarter of AdamW's states (Dettmers et al. 2021, "8-bit
-// Optimizers via Block-wise Quantization", arXiv 2110.02861).
+// AdamW with 8-bit moments, which take a quarter of the memory of AdamW's states (Dettmers et al.
+// 2021, "8-bit Optimizers via Block-wise Quantization", arXiv 2110.02861).
 //
 //   hasten::AdamW8bit adamw(model->parameters(), hasten::AdamW8bitOptions(5e-5).weight_decay(0.01));
 //   loss.backward();
 //   adamw.step();
 //   adamw.zero_grad();
 //
-// A moment is kept as one byte for each element and one float for each block of 256 elements (in
-// row-major order), the largest magnitude of the block: 2.03 bytes for each float of a parameter. A
-// byte names one of 256 numbers of a dynamic tree map, signed for the mean of gradients and
-// unsigned for the mean of squares. A step decodes a block, makes AdamW's step in float with the
-// exact moments, and encodes them by the nearest number. Maps and the block of 256 are those of
-// bitsandbytes; the paper has blocks of 2048. Parameters below min_8bit_size elements, and groups
-// with bits(32), have moments in float.
+// Each moment has one byte for each element, and one float for each block of 256 elements (in
+// row-major order), which is the largest magnitude of the block. Both moments together take 2.03
+// bytes for each float of a parameter. A byte is an index into the 256 numbers of a dynamic tree
+// map, signed for the mean of gradients and unsigned for the mean of squares. A step decodes a
+// block, makes AdamW's step in float with the exact new moments, and encodes them as the nearest
+// numbers. The maps and the block size match bitsandbytes; the paper uses blocks of 2048.
+// Parameters with fewer than min_8bit_size elements, and groups with bits(32), have float moments.
 //
 // Defaults: lr 1e-3, betas 0.9 and 0.999, eps 1e-8, weight_decay 1e-2 (decoupled), bits 8,
 // min_8bit_size 4096. Parameters are float or bfloat16. On the CPU the result has the same bits
 // with every instruction set and any number of threads; a sparse gradient gives the result of the
-// dense gradient that it stands for, to the last bit. On other devices the step is made of
-// LibTorch's operators. A gradient that is not finite makes its weights not finite, as with AdamW.
+// equivalent dense gradient, to the last bit. On other devices the step consists of LibTorch's
+// operators. A gradient that is not finite makes its weights not finite, as with AdamW.
 //
-// Also throws UsageError "optim.dtype" (a parameter of another type). Other errors and the thread
-// rule: stateful_optimizer.h.
+// Also throws UsageError "optim.dtype" (a parameter of another type). For other errors and the
+// thread rule, see stateful_optimizer.h.
 #pragma once
 
 #include "hasten/base/export.h"
@@ -38,9 +38,9 @@ class HASTEN_API AdamW8bitOptions : public ParamGroupOptionsOf<AdamW8bitOptions>
   using Betas = std::tuple<double, double>;
   TORCH_ARG(Betas, betas) = {0.9, 0.999};
   TORCH_ARG(double, eps) = 1e-8;
-  // The bits of a number in a moment: 8 or 32.
+  // The number of bits per element of a moment: 8 or 32.
   TORCH_ARG(std::int64_t, bits) = 8;
-  // Parameters of fewer elements have moments in float.
+  // Parameters with fewer elements have float moments.
   TORCH_ARG(std::int64_t, min_8bit_size) = 4096;
 
  public:

@@ -9,8 +9,8 @@
 //
 // Defaults: lr 1e-3, betas 0.9 and 0.999, beta3 0.9999 (the slow mean), alpha 5 (its weight), eps
 // 1e-8, weight_decay 0.01 (decoupled). alpha and beta3 rise to their values over t_alpha and
-// t_beta3 steps; 0: they have them from the first step. Keeps three floats for each float of a
-// parameter. Errors and the thread rule: stateful_optimizer.h.
+// t_beta3 steps; with 0 they have them from the first step on. Keeps three floats for each float of
+// a parameter. Errors and the thread rule: see stateful_optimizer.h.
 #pragma once
 
 #include "hasten/base/export.h"

@@ -16,13 +16,13 @@
 //   scaler.update();
 //   adamw.zero_grad();
 //
-// The scale begins with 65536. update() multiplies it by backoff_factor if a step since the last
+// The scale starts at 65536. update() multiplies it by backoff_factor if a step since the last
 // update() was skipped, and by growth_factor after growth_interval updates without a skipped step.
-// Weights stay in float: gradients in float16 are refused. Sparse gradients keep their layout. With
+// Weights stay in float: float16 gradients are rejected. Sparse gradients keep their layout. With
 // several optimizers, call step() for each and then update() once.
 //
 // Throws ConfigError "optim.grad-scaler-option" for an option or a scale out of its range;
-// UsageError "optim.grad-scaler" for calls in another order, "optim.fp16-gradient"; DataError
+// UsageError "optim.grad-scaler" for calls in the wrong order, "optim.fp16-gradient"; DataError
 // "optim.grad-scaler-state"; DivergedError "optim.loss-scale" if the scale falls below min_scale.
 // Thread rule: one thread at a time. Source: torch.amp.GradScaler, with its names, defaults and
 // numbers; only min_scale is hasten's own, and step() returns whether it has made a step.
@@ -42,15 +42,15 @@
 
 namespace hasten {
 
-// The names and defaults are those of Accelerate's GradScalerKwargs.
+// The names and defaults match Accelerate's GradScalerKwargs.
 struct GradScalerKwargs {
   double init_scale = 65536;
   double growth_factor = 2;     // above 1
   double backoff_factor = 0.5;  // above 0 and below 1
   std::int64_t growth_interval = 2000;
   bool enabled = true;
-  // hasten's own: a loss that overflows at this scale, too, ends the run. 0: the scale has no
-  // limit, as in PyTorch, so such a run skips every further step.
+  // The smallest scale. The run ends if the loss still overflows at this scale. 0 means no limit,
+  // as in PyTorch; such a run would then skip every further step. Accelerate has no such option.
   double min_scale = 1e-4;
 };
 
@@ -69,9 +69,9 @@ class HASTEN_API GradScaler {
   // Divides the optimizer's gradients by the scale, once between two calls of update().
   void unscale_(torch::optim::Optimizer& optimizer);
   // Divides the gradients unless unscale_() has done so, and makes a step if all of them are
-  // finite. Returns whether it has made one.
+  // finite. Returns true if it has made a step.
   bool step(torch::optim::Optimizer& optimizer);
-  // Changes the scale by what the steps have found, or sets it to `new_scale`.
+  // Changes the scale according to the steps since the last update(), or sets it to `new_scale`.
   void update(std::optional<double> new_scale = std::nullopt);
 
   // 1 if the scaler is not enabled.
@@ -85,8 +85,8 @@ class HASTEN_API GradScaler {
   bool is_enabled() const;
 
   // The scale, the three numbers above and the updates since the scale last changed
-  // ("_growth_tracker"), each a tensor of one number; empty if the scaler is not enabled. With them
-  // accelerator.register_for_checkpointing(scaler) keeps the scaler.
+  // ("_growth_tracker"), each a tensor of one number; empty if the scaler is not enabled.
+  // accelerator.register_for_checkpointing(scaler) saves them in checkpoints.
   TensorDict state_dict() const;
   // Changes nothing if a number is missing or out of its range.
   void load_state_dict(const TensorDict& state);

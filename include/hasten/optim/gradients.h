@@ -1,15 +1,16 @@
 // File: hasten/optim/gradients.h
-// The norm of all gradients together, and clipping by it.
+// The norm of all gradients together, and clipping by this norm.
 //
 //   double norm = gradient_norm(model->parameters());
 //   clip_grad_norm_(model->parameters(), 1.0);  // returns the norm before clipping
 //
-// Dense and sparse gradients count equally. Parameters without a gradient are skipped, and one that
-// is listed twice (LibTorch's parameters() lists a shared tensor under each of its names) counts
-// once. Sums are in double; on a GPU the 2-norm of each single gradient is in float, and on a TPU
-// all sums are. On a GPU or a TPU norm and factor stay on the device until they are read. Thread
-// rule: these functions read and write the gradients; one thread at a time. Source:
-// torch.nn.utils.clip_grad_norm_ (factor max_norm / (norm + 1e-6), at most 1).
+// Dense and sparse gradients count equally. Parameters without a gradient are skipped, and a
+// parameter that is listed twice (LibTorch's parameters() lists a shared tensor under each of its
+// names) counts once. Sums are computed in double, except that the 2-norm of each single gradient
+// on a GPU and all sums on a TPU are computed in float. On a GPU or a TPU, the norm and the factor
+// stay on the device until they are read. Thread rule: these functions read and write the
+// gradients; one thread at a time. Source: torch.nn.utils.clip_grad_norm_ (factor max_norm / (norm
+// + 1e-6), at most 1).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,13 +23,13 @@
 
 namespace hasten {
 
-// A factor of gradients: a number of the host, or, if `on_device` is defined, a single number on
+// A factor for gradients: a number on the host, or, if `on_device` is defined, a single number on
 // the device of the gradients.
 struct GradientScale {
   double number = 1;
   at::Tensor on_device = {};
 
-  // Reads the factor, and waits for the device if it is there.
+  // Returns the factor. Waits for the device if the factor is there.
   double read() const { return on_device.defined() ? on_device.item<double>() : number; }
 };
 
@@ -37,7 +38,7 @@ class HASTEN_API ScalesGradients {
  public:
   virtual ~ScalesGradients() = default;
   // Makes the next step multiply each gradient by this factor as it reads it, which clips without a
-  // separate pass over memory. The last call before the step counts.
+  // separate pass over memory. The last call before the step takes effect.
   void scale_next_step(double factor) { scale_ = {.number = factor}; }
   void scale_next_step(const at::Tensor& factor) { scale_ = {.on_device = factor}; }
   void scale_next_step(GradientScale scale) { scale_ = std::move(scale); }
@@ -63,7 +64,7 @@ HASTEN_API void scale_gradients_(const std::vector<at::Tensor>& parameters, doub
 // The same with a factor on the device of the gradients.
 HASTEN_API void scale_gradients_(const std::vector<at::Tensor>& parameters,
                                  const at::Tensor& factor);
-// Clips the gradients in place to max_norm and returns the norm before.
+// Clips the gradients in place to max_norm and returns the norm before clipping.
 HASTEN_API DeferredScalar clip_grad_norm_(const std::vector<at::Tensor>& parameters,
                                           double max_norm, double norm_type = 2.0);
 // Limits each element of the gradients to [-clip_value, clip_value] in place.

@@ -1,6 +1,6 @@
 // File: hasten/optim/lamb.h
-// LAMB: AdamW whose step for each tensor is in proportion to the tensor's norm, for large batches
-// (You et al. 2020), as timm computes it.
+// LAMB: AdamW with steps that are proportional to the norm of each tensor, for large batches (You
+// et al. 2020), as timm computes it.
 //
 //   hasten::Lamb lamb(model->parameters(), hasten::LambOptions(1e-3).weight_decay(0.01));
 //   loss.backward();
@@ -8,9 +8,9 @@
 //
 // timm clips the norm of all gradients to 1 itself; here clip_grad_norm_() does so before step().
 // Defaults: lr 1e-3, betas 0.9 and 0.999, eps 1e-6, weight_decay 0.01, bias_correction true,
-// trust_clip false (the proportion is at most 1), always_adapt false (a group without weight decay
-// makes plain steps of Adam). Keeps two floats for each float of a parameter.
-// Errors and the thread rule: stateful_optimizer.h.
+// trust_clip false (true limits the ratio of the norms to 1), always_adapt false (a group without
+// weight decay makes plain Adam steps). Keeps two floats for each float of a parameter.
+// For errors and the thread rule, see stateful_optimizer.h.
 #pragma once
 
 #include "hasten/base/export.h"

@@ -1,14 +1,15 @@
 // File: hasten/optim/lion.h
-// Lion: the sign of a momentum (Chen et al. 2023), as lion-pytorch and bitsandbytes compute it.
+// Lion: steps by the sign of a momentum (Chen et al. 2023), as lion-pytorch and bitsandbytes
+// compute it.
 //
 //   hasten::Lion lion(model->parameters(), hasten::LionOptions(1e-4).weight_decay(0.1));
 //   loss.backward();
 //   lion.step();
 //
-// Every element moves by lr in each step, so lr is three to ten times smaller than with AdamW, and
-// weight_decay, which is decoupled, as much larger. Defaults: lr 1e-4, betas 0.9 and 0.99,
-// weight_decay 0. Keeps one float for each float of a parameter.
-// Errors and the thread rule: stateful_optimizer.h.
+// Every element moves by lr in each step, so lr should be three to ten times smaller than with
+// AdamW, and weight_decay, which is decoupled, larger by the same factor. Defaults: lr 1e-4, betas
+// 0.9 and 0.99, weight_decay 0. Keeps one float for each float of a parameter.
+// For errors and the thread rule, see stateful_optimizer.h.
 #pragma once
 
 #include "hasten/base/export.h"

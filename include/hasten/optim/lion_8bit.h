@@ -1,14 +1,16 @@
 // File: hasten/optim/lion_8bit.h
-// Lion with a momentum of 8 bits, a quarter of Lion's state and an eighth of AdamW's.
+// Lion with an 8-bit momentum. Its state takes a quarter of the memory of Lion's state and an
+// eighth of AdamW's.
 //
 //   hasten::Lion8bit lion(model->parameters(), hasten::Lion8bitOptions(1e-4).weight_decay(0.1));
 //   loss.backward();
 //   lion.step();
 //
-// The momentum is kept as AdamW8bit keeps its mean of gradients (adamw_8bit.h): 1.02 bytes for each
-// float of a parameter. Types, sparse gradients, bits and min_8bit_size are those of AdamW8bit.
-// Defaults: lr 1e-4, betas 0.9 and 0.99, weight_decay 0 (decoupled), bits 8, min_8bit_size 4096.
-// Also throws UsageError "optim.dtype". Other errors and the thread rule: stateful_optimizer.h.
+// The momentum has the format of AdamW8bit's mean of gradients (adamw_8bit.h): 1.02 bytes for each
+// float of a parameter. Types, sparse gradients, bits and min_8bit_size are handled as in
+// AdamW8bit. Defaults: lr 1e-4, betas 0.9 and 0.99, weight_decay 0 (decoupled), bits 8,
+// min_8bit_size 4096. Also throws UsageError "optim.dtype". For other errors and the thread rule,
+// see stateful_optimizer.h.
 #pragma once
 
 #include "hasten/base/export.h"
@@ -22,9 +24,9 @@ class HASTEN_API Lion8bitOptions : public ParamGroupOptionsOf<Lion8bitOptions> {
   explicit Lion8bitOptions(double lr = 1e-4) : ParamGroupOptionsOf(lr, /*weight_decay=*/0) {}
   using Betas = std::tuple<double, double>;
   TORCH_ARG(Betas, betas) = {0.9, 0.99};
-  // The bits of a number in the momentum: 8 or 32.
+  // The number of bits per element of the momentum: 8 or 32.
   TORCH_ARG(std::int64_t, bits) = 8;
-  // Parameters of fewer elements have a momentum in float.
+  // Parameters with fewer elements have a float momentum.
   TORCH_ARG(std::int64_t, min_8bit_size) = 4096;
 
  public:

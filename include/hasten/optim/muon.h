@@ -1,6 +1,6 @@
 // File: hasten/optim/muon.h
-// Muon: a momentum whose matrix is made nearly orthogonal (Jordan et al. 2024). Arithmetic and
-// options are those of torch.optim.Muon.
+// Muon: steps by a momentum matrix that is made nearly orthogonal (Jordan et al. 2024). Arithmetic
+// and options match torch.optim.Muon.
 //
 //   std::vector<at::Tensor> matrices;
 //   for (const at::Tensor& each : model->parameters()) {
@@ -12,10 +12,11 @@
 //
 // Only for the matrices of hidden layers; use AdamW for embeddings, the last layer, biases and
 // norms. Defaults: lr 1e-3, weight_decay 0.1 (decoupled), momentum 0.95, nesterov true, ns_steps 5
-// (iterations of Newton and Schulz, in bfloat16), ns_coefficients 3.4445, -4.775 and 2.0315, eps
-// 1e-7, adjust_lr_fn "original" (a tall matrix makes larger steps) or "match_rms_adamw" (steps as
-// large as AdamW's, so that its learning rate fits). Keeps one float for each float of a parameter.
-// Also throws UsageError "optim.not-a-matrix". Errors and the thread rule: stateful_optimizer.h.
+// (Newton-Schulz iterations, in bfloat16), ns_coefficients 3.4445, -4.775 and 2.0315, eps 1e-7,
+// adjust_lr_fn "original" (a tall matrix makes larger steps) or "match_rms_adamw" (steps of the
+// same size as AdamW's, so that a learning rate for AdamW works). Keeps one float for each float of
+// a parameter. Also throws UsageError "optim.not-a-matrix". For other errors and the thread rule,
+// see stateful_optimizer.h.
 #pragma once
 
 #include "hasten/base/export.h"

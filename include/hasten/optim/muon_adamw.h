@@ -1,6 +1,7 @@
 // File: hasten/optim/muon_adamw.h
 // Muon for the matrices of hidden layers and AdamW for all other parameters, in one optimizer, as
-// Muon's authors train whole models. Each group of parameters says by use_muon which one steps it.
+// Muon's authors train whole models. The option use_muon of a group of parameters decides whether
+// Muon or AdamW steps it.
 //
 //   hasten::MuonAdamWOptions of_matrices(1e-3), of_others(1e-3);
 //   of_others.use_muon(false);
@@ -9,12 +10,13 @@
 //   groups.emplace_back(others, of_others.clone());
 //   hasten::MuonAdamW optimizer(groups);
 //
-// The arithmetic is that of hasten::Muon (hasten/optim/muon.h) and of torch.optim.AdamW. Defaults:
-// lr 1e-3, weight_decay 0.1 (decoupled), use_muon true; for Muon momentum 0.95, nesterov true,
-// ns_steps 5, adjust_lr_fn "match_rms_adamw", with which one learning rate fits both; for AdamW
-// betas 0.9 and 0.999, eps 1e-8. Keeps one float for each float of Muon's matrices and two for
-// those of others. Also throws UsageError "optim.not-a-matrix" for a parameter of another shape in
-// a group of Muon's. Errors and the thread rule: stateful_optimizer.h.
+// The arithmetic matches hasten::Muon (hasten/optim/muon.h) and torch.optim.AdamW. Defaults: lr
+// 1e-3, weight_decay 0.1 (decoupled), use_muon true; for Muon momentum 0.95, nesterov true,
+// ns_steps 5, adjust_lr_fn "match_rms_adamw", with which one learning rate works for both; for
+// AdamW betas 0.9 and 0.999, eps 1e-8. Keeps one float for each float of Muon's matrices and two
+// for each float of other parameters. Also throws UsageError "optim.not-a-matrix" if a group with
+// use_muon has a parameter that is not a matrix. For other errors and the thread rule, see
+// stateful_optimizer.h.
 #pragma once
 
 #include "hasten/base/export.h"

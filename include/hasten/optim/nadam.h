@@ -1,5 +1,5 @@
 // File: hasten/optim/nadam.h
-// NAdam: Adam with Nesterov's momentum (Dozat 2016). Arithmetic and options are those of
+// NAdam: Adam with Nesterov's momentum (Dozat 2016). Arithmetic and options match
 // torch.optim.NAdam.
 //
 //   hasten::NAdam nadam(model->parameters(), hasten::NAdamOptions(2e-3));
@@ -8,7 +8,7 @@
 //
 // Defaults: lr 2e-3, betas 0.9 and 0.999, eps 1e-8, weight_decay 0, momentum_decay 4e-3,
 // decoupled_weight_decay false (the decay is added to the gradient). Keeps two floats for each
-// float of a parameter. Errors and the thread rule: stateful_optimizer.h.
+// float of a parameter. For errors and the thread rule, see stateful_optimizer.h.
 #pragma once
 
 #include "hasten/base/export.h"

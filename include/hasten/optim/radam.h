@@ -1,6 +1,6 @@
 // File: hasten/optim/radam.h
-// RAdam: Adam whose first steps, while the second moment is uncertain, are those of momentum (Liu
-// et al. 2020). Arithmetic and options are those of torch.optim.RAdam.
+// RAdam: Adam that begins with plain momentum steps, while the second moment is uncertain (Liu et
+// al. 2020). Arithmetic and options match torch.optim.RAdam.
 //
 //   hasten::RAdam radam(model->parameters(), hasten::RAdamOptions(1e-3));
 //   loss.backward();
@@ -8,7 +8,7 @@
 //
 // Defaults: lr 1e-3, betas 0.9 and 0.999, eps 1e-8, weight_decay 0, decoupled_weight_decay false
 // (the decay is added to the gradient). Keeps two floats for each float of a parameter.
-// Errors and the thread rule: stateful_optimizer.h.
+// For errors and the thread rule, see stateful_optimizer.h.
 #pragma once
 
 #include "hasten/base/export.h"

@@ -1,6 +1,6 @@
 // File: hasten/optim/schedule_free.h
 // Schedule-free AdamW and SGD: a mean of the weights replaces the decay of the learning rate
-// (Defazio et al. 2024). Arithmetic and options are those of the Python package schedulefree.
+// (Defazio et al. 2024). Arithmetic and options match the Python package schedulefree.
 //
 //   hasten::ScheduleFreeAdamW adamw(
 //       model->parameters(),
@@ -10,11 +10,12 @@
 //   adamw.step();
 //   adamw.eval();  // before evaluating or saving: the mean of the weights
 //
-// An optimizer begins in the mode of eval(); step() requires that of train(). Use a constant
+// An optimizer begins in the mode of eval(); step() requires the mode of train(). Use a constant
 // learning rate. Defaults: lr 2.5e-3 (AdamW) and 1 (SGD), betas 0.9 and 0.999, eps 1e-8, momentum
 // 0.9, weight_decay 0 (decoupled from the second moment, at the weights of train()). AdamW keeps
 // two floats for each float of a parameter, SGD one. Also throws UsageError "optim.eval-mode" if
-// step() is called in the mode of eval(). Errors and the thread rule: stateful_optimizer.h.
+// step() is called in the mode of eval(). For other errors and the thread rule, see
+// stateful_optimizer.h.
 #pragma once
 
 #include "hasten/base/export.h"
@@ -22,17 +23,17 @@
 
 namespace hasten {
 
-// An optimizer that trains other weights than it evaluates.
+// An optimizer that uses different weights for training and for evaluation.
 class HASTEN_API AveragesWeights {
  public:
   virtual ~AveragesWeights() = default;
-  // Sets the parameters to the weights to train, or to the mean to evaluate. Does nothing in that
-  // mode.
+  // train() sets the parameters to the weights to train, eval() to the mean to evaluate. Each does
+  // nothing if the optimizer is already in that mode.
   virtual void train() = 0;
   virtual void eval() = 0;
 };
 
-// How the weights of a run enter their mean.
+// How the mean weights the steps of a run.
 struct Averaging {
   std::int64_t warmup_steps = 0;  // The learning rate rises over these steps.
   double r = 0;                   // Step k has the weight k^r ...

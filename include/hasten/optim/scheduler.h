@@ -16,12 +16,12 @@
 // (cosine_warmup_with_min_lr), num_decay_steps, num_stable_steps, warmup_type, decay_type (linear |
 // cosine | 1-sqrt), min_lr_ratio (warmup_stable_decay).
 //
-// reduce_lr_on_plateau and greedy depend on a metric: hasten/optim/metric_scheduler.h.
+// reduce_lr_on_plateau and greedy depend on a metric; see hasten/optim/metric_scheduler.h.
 //
 // Throws UsageError "optim.metric-scheduler" for them, ConfigError "optim.scheduler-kwargs" for a
-// kwarg that the type does not have, requires or cannot use, and "optim.unknown-scheduler". Thread
-// rule: one thread at a time. The optimizer must outlive the scheduler. Source: the formulas of
-// transformers 5.23, optimization.py.
+// kwarg that the type does not have, that is missing or that has an invalid value, and
+// "optim.unknown-scheduler". Thread rule: one thread at a time. The optimizer must outlive the
+// scheduler. Source: the formulas of transformers 5.23, optimization.py.
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -45,7 +45,7 @@ struct SchedulerOptions {
   Kwargs kwargs = {};
 };
 
-// The factor on the base learning rate as a function of the step. `base_lr` is the learning rate
+// The factor of the base learning rate as a function of the step. `base_lr` is the learning rate
 // to which kwargs such as min_lr and lr_end are relative.
 HASTEN_API std::function<double(std::int64_t)> schedule_factor(SchedulerType type,
                                                                const SchedulerOptions& options,
@@ -63,8 +63,8 @@ class HASTEN_API LambdaLR : public torch::optim::LRScheduler {
   std::vector<double> get_last_lr() const { return get_current_lrs(); }
   // The number of steps made.
   std::int64_t last_step() const { return step_count_; }
-  // Sets the number of steps, and the optimizer's learning rates to those of that step, as a
-  // resumed run needs it.
+  // Sets the number of steps and the optimizer's learning rates for that step. A resumed run needs
+  // this.
   void set_last_step(std::int64_t step);
   const std::vector<double>& base_lrs() const { return base_lrs_; }
 
@@ -85,8 +85,8 @@ class HASTEN_API LambdaLR : public torch::optim::LRScheduler {
 HASTEN_API std::unique_ptr<LambdaLR> get_scheduler(SchedulerType type,
                                                    torch::optim::Optimizer& optimizer,
                                                    const SchedulerOptions& options);
-// Takes the name that transformers uses, such as "linear". The text of ConfigError
-// "optim.unknown-scheduler" names the nearest one.
+// Takes the name that transformers uses, such as "linear". ConfigError "optim.unknown-scheduler"
+// suggests the most similar name.
 HASTEN_API std::unique_ptr<LambdaLR> get_scheduler(const std::string& name,
                                                    torch::optim::Optimizer& optimizer,
                                                    const SchedulerOptions& options);

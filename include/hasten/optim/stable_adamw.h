@@ -6,10 +6,10 @@
 //   loss.backward();
 //   stable.step();
 //
-// It replaces the clipping of gradients. Defaults: lr 1e-3, betas 0.9 and 0.99, eps 1e-6,
-// weight_decay 0.01. With max_lr, the highest learning rate of the run, weight decay does not
-// depend on lr itself but on lr / max_lr; 0: it depends on lr. Keeps two floats for each float of a
-// parameter. Errors and the thread rule: stateful_optimizer.h.
+// It replaces gradient clipping. Defaults: lr 1e-3, betas 0.9 and 0.99, eps 1e-6, weight_decay
+// 0.01. If max_lr, the highest learning rate of the run, is set, weight decay is proportional to lr
+// / max_lr. If it is 0 (the default), weight decay is proportional to lr. Keeps two floats for each
+// float of a parameter. For errors and the thread rule, see stateful_optimizer.h.
 #pragma once
 
 #include "hasten/base/export.h"

@@ -1,6 +1,6 @@
 // File: hasten/optim/stateful_optimizer.h
-// The base of hasten's optimizers besides AdamW. It checks options and gradients, keeps a state for
-// each parameter, saves it and loads it, so that an optimizer is its options and one function,
+// The base of hasten's optimizers other than AdamW. It checks options and gradients, and keeps,
+// saves and loads a state for each parameter. A derived optimizer defines only its options and
 // update().
 //
 //   hasten::Lion lion(model->parameters(), hasten::LionOptions(1e-4).weight_decay(0.01));
@@ -9,15 +9,15 @@
 //   lion.zero_grad();
 //
 // Options belong to a group of parameters, as in LibTorch; lr, weight_decay and maximize are common
-// to all. A parameter without a gradient is left alone, and one that is listed twice (a tied
-// weight) is stepped once. States have the device of their parameter, and its type unless the
-// optimizer's header says otherwise. step() reads no number back from a device.
+// to all optimizers. A parameter without a gradient is skipped, and a parameter that is listed
+// twice (a tied weight) is stepped once. States are on the device of their parameter, and have its
+// type unless the optimizer's header says otherwise. step() reads no number back from a device.
 //
 // Throws ConfigError "optim.out-of-range" (an option), UsageError "optim.options-kind" (the options
 // of another optimizer), "optim.sparse-gradient", "optim.gradient-shape", DataError
-// "optim.incomplete-state" (a loaded state lacks a tensor) and "optim.group-count". A step that is
-// refused, or a state that cannot be loaded, changes nothing; only the state's tensors are compared
-// with the parameters' in the next step. Thread rule: one thread at a time.
+// "optim.incomplete-state" (a loaded state lacks a tensor) and "optim.group-count". A step or a
+// load that throws changes nothing. The tensors of a loaded state, however, are compared with the
+// parameters only in the next step. Thread rule: one thread at a time.
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -56,7 +56,7 @@ class HASTEN_API ParamGroupOptions : public torch::optim::OptimizerOptions {
 
   double lr() const { return lr_; }
   double weight_decay() const { return weight_decay_; }
-  // True: the step increases the loss.
+  // True if the step increases the loss.
   bool maximize() const { return maximize_; }
   double get_lr() const override { return lr_; }
   void set_lr(double lr) override { lr_ = lr; }
@@ -79,7 +79,7 @@ class HASTEN_API ParamGroupOptions : public torch::optim::OptimizerOptions {
   bool maximize_ = false;
 };
 
-// Adds setters that return the derived class, and its copies.
+// Adds setters that return the derived class, and clone().
 template <class Derived>
 class ParamGroupOptionsOf : public ParamGroupOptions {
  public:
@@ -121,11 +121,11 @@ class HASTEN_API StatefulOptimizer : public torch::optim::Optimizer {
   // The shape of a tensor of a parameter's state.
   virtual std::vector<std::int64_t> state_shape(const std::string& tensor,
                                                 const at::Tensor& parameter) const;
-  // True if gradients may be sparse. A step then has the result of the dense gradient that a sparse
-  // one stands for.
+  // True if gradients may be sparse. A step then has the same result as with the equivalent dense
+  // gradient.
   virtual bool takes_sparse_gradients() const { return false; }
-  // True if the step of a parameter does not depend on other parameters, so that they may be
-  // stepped one after the other in any order. False for optimizers that count the steps of a group.
+  // True if the step of a parameter does not depend on other parameters, so that parameters may be
+  // stepped one by one in any order. False for optimizers that count the steps of a group.
   virtual bool steps_parameters_apart() const { return true; }
 
  protected:
@@ -137,10 +137,10 @@ class HASTEN_API StatefulOptimizer : public torch::optim::Optimizer {
     std::vector<bool> fresh;  // true for the first step of a parameter
     const StatefulOptimizer* optimizer;
 
-    // The tensors of this name of all states, or of one; zeros in the first step.
+    // The tensors with this name in all states, or in one state; zeros in the first step.
     std::vector<at::Tensor> state(const std::string& tensor) const;
     at::Tensor state(const std::string& tensor, std::size_t i) const;
-    // The same with a copy of the parameter in the first step.
+    // The same, with a copy of the parameter in the first step.
     std::vector<at::Tensor> state_from_parameters(const std::string& tensor) const;
     // The gradients plus this multiple of the parameters (L2 regularization).
     std::vector<at::Tensor> gradients_with(double weight_decay) const;
@@ -154,7 +154,7 @@ class HASTEN_API StatefulOptimizer : public torch::optim::Optimizer {
   StatefulOptimizer(const char* name, const std::vector<torch::optim::OptimizerParamGroup>& groups,
                     std::unique_ptr<ParamGroupOptions> defaults);
 
-  // Makes one step. The states' steps have been counted already.
+  // Makes one step. The step counts of the states already include it.
   virtual void update_group(const ParamGroupOptions& options, const Entries& entries) = 0;
   // Checks the optimizer before a step.
   virtual void check_step() const {}
@@ -168,7 +168,7 @@ class HASTEN_API StatefulOptimizer : public torch::optim::Optimizer {
   const char* name_;
 };
 
-// An optimizer with these options, which have the name as Options::kName.
+// An optimizer with these options. Its name is Options::kName.
 template <class Options>
 class OptimizerWith : public StatefulOptimizer {
  public:

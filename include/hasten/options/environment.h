@@ -21,11 +21,11 @@ using Environment = std::map<std::string, std::string>;
 
 // The HASTEN_* variables of this process.
 HASTEN_API Environment process_environment();
-// All variables of this process, including those of launchers and schedulers.
+// All variables of this process, including the variables of launchers and schedulers.
 HASTEN_API Environment whole_environment();
-// The flag in a variable, in the words of Accelerate: y, yes, t, true, on, 1 and n, no, f, false,
-// off, 0, in any letter case. An empty variable counts as unset. Throws "config.bad-value" for any
-// other text.
+// The flag in a variable, with Accelerate's words: y, yes, t, true, on, 1 and n, no, f, false, off,
+// 0, in any letter case. An empty variable counts as unset. Throws "config.bad-value" for any other
+// text.
 HASTEN_API std::optional<bool> environment_flag(const Environment& environment,
                                                 const std::string& name);
 

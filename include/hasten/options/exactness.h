@@ -14,9 +14,9 @@
 namespace hasten {
 
 enum class Exactness {
-  exact,     // Nothing but the order of sums.
+  exact,     // Only the order of sums changes.
   rounding,  // Numbers are rounded more coarsely.
-  other,     // Another algorithm: learning rate and schedule have to be chosen anew.
+  other,     // Another algorithm: the learning rate and the schedule must be tuned again.
 };
 
 template <>

@@ -1,6 +1,6 @@
 // File: hasten/options/lora_options.h
-// Describes an adapter of low rank: the options of add_lora (hasten/models/lora.h), with the names
-// and defaults of PEFT's LoraConfig.
+// Describes a low-rank adapter: the options of add_lora (hasten/models/lora.h), with the names and
+// defaults of PEFT's LoraConfig.
 //
 //   const LoraOptions options{.r = 8, .alpha = 16, .target_modules = {"query", "value"}};
 //
@@ -16,7 +16,8 @@
 
 namespace hasten {
 
-// The biases that are trained with the adapter: none, all of the model, or those of its layers.
+// The biases that are trained with the adapter: none, all biases of the model, or the biases of the
+// adapted layers.
 enum class LoraBias { none, all, lora_only };
 
 struct LoraOptions {
@@ -26,19 +27,19 @@ struct LoraOptions {
   double dropout = 0;
   // The linear layers that are adapted. Each entry is the path of a layer, its last parts ("query",
   // "attention.output.dense"), an ECMAScript expression that matches the whole path
-  // (".*\\.[0-3]\\..*query"), or "all-linear", which stands for all layers apart from those of
-  // modules_to_save and the output layer of a language model. Empty: query and value, or their
-  // names in GPT-2 and Llama.
+  // (".*\\.[0-3]\\..*query"), or "all-linear", which selects all layers except the layers of
+  // modules_to_save and the output layer of a language model. If empty: query and value, or the
+  // corresponding layers of GPT-2 and Llama.
   std::vector<std::string> target_modules;
-  // Modules that are trained whole and saved with the adapter, such as a new head: paths or their
-  // last parts. For the task types SEQ_CLS and TOKEN_CLS the modules classifier and score are
+  // Modules that are trained as a whole and saved with the adapter, such as a new head: paths or
+  // their last parts. For the task types SEQ_CLS and TOKEN_CLS the modules classifier and score are
   // added.
   std::vector<std::string> modules_to_save;
   LoraBias bias = LoraBias::none;
   // Scales the adapter by alpha / sqrt(r) instead of alpha / r (Kalajdzievski 2023).
   bool use_rslora = false;
-  // For the file: PEFT's name of the task (SEQ_CLS, TOKEN_CLS, CAUSAL_LM), and the model that was
-  // adapted.
+  // Values for the saved file: PEFT's name of the task (SEQ_CLS, TOKEN_CLS, CAUSAL_LM), and the
+  // model that was adapted.
   std::string task_type, base_model;
 };
 

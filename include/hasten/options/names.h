@@ -1,6 +1,6 @@
 // File: hasten/options/names.h
-// Enumerations with text names: an `enum class` in C++, and a word in flags and files. Those that
-// several folders use are here too.
+// Enumerations with text names: an `enum class` in C++, and a word in flags and files. The
+// enumerations that several folders use are defined here, too.
 //
 //   enum class Colour { red, dark_green };
 //   template <>
@@ -57,11 +57,11 @@ struct Names<AttentionImplementation> {
   static constexpr std::string_view text[] = {"sdpa", "eager"};
 };
 
-// The part of a step that an estimate covers, or a generation.
+// The computation that an estimate covers.
 enum class EstimateMode {
   training,    // Forward, backward and optimizer.
   inference,   // The forward pass only, without storing anything for a backward pass.
-  generation,  // Reading prompts, and new tokens one after the other.
+  generation,  // Reading prompts, then generating tokens one by one.
 };
 template <>
 struct Names<EstimateMode> {

@@ -5,7 +5,7 @@
 //     std::cout << value.name << ": " << config::to_text(value.value) << '\n';
 //   std::cerr << config::resolved_text(values, config::Show::changed);
 //
-// Thread rule: values and pure functions. Only lack of memory makes them throw.
+// Thread rule: values and pure functions. They throw only if memory runs out.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,13 @@
 
 namespace hasten::config {
 
-// The value of an option, or the value that a source gives it. Sources give texts, lists and maps;
+// The value of an option, or the value that a source sets. Sources set texts, lists and maps;
 // monostate means unset.
 using Value = std::variant<std::monostate, bool, std::int64_t, double, std::string,
                            std::vector<std::string>, Kwargs>;
 
 // The source of a value. `where` is "--seed", "HASTEN_SEED" or "train.yaml:3"; for `derived` it is
-// the option that the value follows.
+// the option from which the value is derived.
 struct Origin {
   enum class Source { default_value, derived, file, environment, flag };
   Source source = Source::default_value;
@@ -32,8 +32,8 @@ struct Origin {
 };
 HASTEN_API std::string to_text(const Origin& origin);
 
-// Formats a value as a command line takes it: "3e-05", "true", "a,b", "k=v,k2=v2"; "unset" if it is
-// empty.
+// Formats a value as it is written on a command line: "3e-05", "true", "a,b", "k=v,k2=v2"; "unset"
+// if it is empty.
 HASTEN_API std::string to_text(const Value& value);
 
 // The value of one option, and where it came from.

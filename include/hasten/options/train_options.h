@@ -37,7 +37,7 @@ enum class TrainTask {
 };
 
 struct TrainOptions {
-  std::vector<std::string> config_file;  // YAML or JSON; later ones win.
+  std::vector<std::string> config_file;  // YAML or JSON; later files win.
   bool print_config = false;             // Print all values with their origins, then stop.
   bool dashboard = false;                // Show the run on the whole terminal.
 
@@ -45,18 +45,20 @@ struct TrainOptions {
   // (hasten/machine/model_folder.h), a built-in name, or a file of torch.export (.pt2).
   std::string model;
   std::vector<std::string> library;  // Libraries with custom operators that a .pt2 file calls.
-  std::string weights;               // A safetensors file; unset: the model folder's, or random.
+  std::string weights;               // A safetensors file. If empty: the model folder's, or random.
   TrainTask task = TrainTask::text_classification;
-  // Unset: according to the labels of a text file or the model's config; 1 is a regression.
+  // If unset, it follows from the labels of a text file or from the model's config. 1 is a
+  // regression.
   std::optional<std::int64_t> num_labels;
-  // hidden_dropout_prob, attention_probs_dropout_prob and classifier_dropout of config.json. Unset:
-  // as config.json says; without its classifier_dropout the classifier uses hidden_dropout.
+  // hidden_dropout_prob, attention_probs_dropout_prob and classifier_dropout of config.json. If
+  // unset, config.json decides; if it has no classifier_dropout, the classifier uses
+  // hidden_dropout.
   std::optional<double> hidden_dropout, attention_dropout, classifier_dropout;
-  bool ignore_mismatched_sizes = false;  // Initialize weights of another shape than the file's.
+  bool ignore_mismatched_sizes = false;  // Initialize weights whose shape differs in the file.
   AttentionImplementation attn_implementation = AttentionImplementation::sdpa;
 
-  // An adapter (hasten/options/lora_options.h), which is trained instead of the model. lora_r 0:
-  // none.
+  // An adapter (hasten/options/lora_options.h), which is trained instead of the model. lora_r 0
+  // means none.
   std::int64_t lora_r = 0;
   double lora_alpha = LoraOptions{}.alpha, lora_dropout = 0;
   std::vector<std::string> lora_target_modules;
@@ -64,12 +66,12 @@ struct TrainOptions {
   std::vector<std::string> lora_modules_to_save;
   LoraBias lora_bias = LoraBias::none;
   bool use_rslora = false;
-  std::string lora_adapter;  // A folder of an adapter to begin with.
+  std::string lora_adapter;  // The folder of an adapter to start from.
 
   std::string data;       // A file or a folder of the task (docs/tasks.md), or "dummy".
   std::string eval_data;  // The same for evaluation.
-  // The columns of a table. For token classification resolve_train sets tokens and tags if no
-  // source sets other names.
+  // The columns of a table. For token classification, resolve_train changes text and label to
+  // tokens and tags unless a source sets other names.
   std::string text_column = "text";
   std::string text_pair_column = "text_pair";  // Used if the data has it.
   std::string label_column = "label";
@@ -78,8 +80,8 @@ struct TrainOptions {
   // text is a row of its own.
   double mlm_probability = 0.15;
   bool whole_word_mask = false, line_by_line = false;
-  // Image classification: the column of a table with the names of the image files, and what
-  // training changes at random (hasten/data/images.h).
+  // Image classification: the column of a table with the names of the image files, and the random
+  // changes that training makes (hasten/data/images.h).
   std::string image_column = "file";
   bool random_crop = false, random_flip = false;
   std::int64_t dummy_rows = 512;    // Rows of "dummy" data.
@@ -92,16 +94,16 @@ struct Names<TrainTask> {
                                               "masked-lm", "causal-lm", "image-classification"};
 };
 
-// The value of `data` that stands for random rows.
+// The value of `data` that selects random rows.
 inline constexpr std::string_view kDummyData = "dummy";
 // The models that --model knows by name, without a file.
 HASTEN_API const std::vector<std::string>& builtin_models();
-// True if the model is a file that torch.export has written: its name ends in .pt2.
+// True if the model is a file of torch.export, that is if its name ends in .pt2.
 HASTEN_API bool is_exported_model(const std::string& model);
 
 HASTEN_API void describe(config::OptionTable& table, TrainOptions& options);
 
-// The action that a command line asks for.
+// The action that a command line requests.
 enum class TrainAnswer { run, print_config, help, help_markdown };
 
 struct TrainConfiguration {
@@ -119,7 +121,7 @@ HASTEN_API TrainConfiguration parse_train(const std::vector<std::string>& words,
 // Throws ConfigError if an option is missing, out of range, or contradicts another one.
 HASTEN_API void validate(const TrainOptions& options, const TrainingArguments& arguments);
 
-// Returns the adapter that the options ask for; its r is 0 if they ask for none.
+// Returns the adapter that the options describe; its r is 0 if they describe none.
 HASTEN_API LoraOptions lora_options_of(const TrainOptions& options);
 
 // Throws IoError "io.not-found" if a file that the options name is missing, so that this is
@@ -129,7 +131,7 @@ HASTEN_API void check_files(const TrainOptions& options);
 // Formats the values with their origins, as YAML lines.
 HASTEN_API std::string resolved_text(const TrainConfiguration& configuration, config::Show show);
 
-// The text of `hasten train --help`, and that of docs/reference/training_arguments.md.
+// Return the texts of `hasten train --help` and of docs/reference/training_arguments.md.
 HASTEN_API std::string train_help(int width);
 HASTEN_API std::string train_reference();
 

@@ -9,8 +9,8 @@
 //   arguments = resolved(arguments);        // checks, and fills in derived values
 //   const std::int64_t every = absolute_steps(arguments.logging_steps, total_steps);
 //
-// All other names of Hugging Face's are known too: flags and files refuse them as not supported
-// yet, or ignore them with a notice if they have no meaning outside Python
+// All other names of the Hugging Face Trainer are known too: flags and files refuse them as not
+// supported yet, or ignore them with a notice if they have no meaning outside Python
 // (docs/reference/training_arguments.md lists them). A step is an optimizer step, whatever
 // gradient_accumulation_steps is. resolved(), validate() and training_arguments_from_json() throw
 // ConfigError "config.*". Thread rule: a value.
@@ -76,7 +76,7 @@ struct TrainingArguments {
   // Actions and output.
   std::string output_dir = "trainer_output";  // Checkpoints, final model, results.
   bool overwrite_output_dir = false;          // hasten's own: start over despite checkpoints.
-  // This and the next two are for commands; a Trainer does what its methods are called for.
+  // This and the next two are for commands. A Trainer ignores them: a program calls its methods.
   bool do_train = false;
   bool do_eval = false;  // Follows eval_strategy.
   bool do_predict = false;
@@ -113,7 +113,7 @@ struct TrainingArguments {
   // hasten's own: keep the optimizer's states in host memory, and step there.
   bool offload_optimizer_states = false;
   // Computes the loss of a language model for some tokens at a time, so that the logits never exist
-  // as a whole, and leaves out padding. Unset: if nothing reads the logits.
+  // as a whole, and leaves out padding. Unset: true if nothing reads the logits.
   std::optional<bool> use_liger_kernel;
 
   // Precision and device.
@@ -130,8 +130,8 @@ struct TrainingArguments {
   bool activation_checkpointing = false;                // Recompute layers in the backward pass.
   Kwargs activation_checkpointing_kwargs;  // Keys: docs/reference/training_arguments.md.
   bool activation_offloading = false;      // TRL's: activations in host memory; not on the CPU.
-  // hasten's own: start all kernels of a step with one call (a CUDA graph). Unset: where nothing but
-  // the time changes (docs/gpu.md).
+  // hasten's own: start all kernels of a step with one call (a CUDA graph). Unset: true where this
+  // changes nothing but the time (docs/gpu.md).
   std::optional<bool> cuda_graph;
   bool full_determinism = false;
   std::int64_t seed = 42;
@@ -167,7 +167,7 @@ struct TrainingArguments {
   SaveStrategy save_strategy = SaveStrategy::steps;
   double save_steps = 500;                       // Steps; below 1: a share of all steps.
   std::optional<std::int64_t> save_total_limit;  // Checkpoints to keep; unset: all.
-  // hasten's own: the checkpoints of every so many steps are never deleted; 0: none.
+  // hasten's own: never delete the checkpoints of steps that are multiples of this; 0: none.
   std::int64_t save_keep_every = 0;
   bool save_only_model = false;    // Without optimizer, schedule and random state: not resumable.
   std::optional<bool> async_save;  // Write checkpoints while training goes on; unset: if it fits.

@@ -6,8 +6,8 @@
 // It converts the floating-point parameters, their gradients and the buffers in place: tensors keep
 // their identity, so an optimizer that holds a parameter holds it in the new type. Unlike
 // Module::to(type), it leaves whole numbers, such as ids and counts of batches, as they are, and
-// parameters that share memory stay so. At most one tensor at a time has two copies. Thread rule:
-// one thread at a time for a module.
+// parameters that share memory still share it. At most one tensor at a time has two copies. Thread
+// rule: one thread at a time for a module.
 #pragma once
 
 #include <torch/nn/module.h>

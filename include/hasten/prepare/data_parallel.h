@@ -1,7 +1,7 @@
 // File: hasten/prepare/data_parallel.h
 // Options for summing the gradients of a prepared model over several processes. Names and defaults
-// are those of Accelerate's DistributedDataParallelKwargs and PyTorch's DistributedDataParallel,
-// except the default of gradient_as_bucket_view.
+// match Accelerate's DistributedDataParallelKwargs and PyTorch's DistributedDataParallel, except
+// the default of gradient_as_bucket_view.
 //
 //   Accelerator accelerator({.ddp = {.find_unused_parameters = true}});
 //
@@ -11,7 +11,7 @@
 // processes (Accelerator::backward), and weights that are already equal in all processes, as in
 // forks of notebook_launcher, are not sent.
 //
-// Sparse gradients (of torch::nn::Embedding and EmbeddingBag with sparse(true), and of hasten's
+// Sparse gradients (from torch::nn::Embedding and EmbeddingBag with sparse(true), and from hasten's
 // BERT after set_sparse_gradients(true)) are exchanged as the rows that were touched, with any
 // comm_hook. A table is summed as a whole, and its gradient is dense in that step, if one process
 // has a dense gradient, or if the longest list of rows times the number of processes exceeds half
@@ -47,11 +47,11 @@ struct Names<CommunicationWrapper> {
   static constexpr std::string_view text[] = {"no", "fp16", "bf16"};
 };
 
-// Options of the PowerSGD hooks. Names and defaults are those of PyTorch's PowerSGDState.
+// Options of the PowerSGD hooks. Names and defaults match PyTorch's PowerSGDState.
 struct PowerSGDState {
   // The number of columns of P and Q.
   std::int64_t matrix_approximation_rank = 1;
-  // The number of first steps, in which whole gradients are sent. At least 2 with
+  // The number of steps at the beginning that send whole gradients. At least 2 with
   // use_error_feedback or warm_start.
   std::int64_t start_powerSGD_iter = 1000;
   // A matrix is compressed only if P and Q together are more than this many times smaller.

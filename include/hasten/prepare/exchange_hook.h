@@ -1,7 +1,7 @@
 // File: hasten/prepare/exchange_hook.h
 // A function that an Accelerator calls before the processes exchange the gradients of a window, so
-// that all of them can decide not to: for example because one process has run out of memory, or has
-// found a loss that is not finite.
+// that they can agree not to exchange them, for example because one process has run out of memory
+// or has found a loss that is not finite.
 //
 //   bool failed = false;   // set by this process
 //   ExchangeHook hook = accelerator.register_exchange_pre_hook([&] {
@@ -11,14 +11,14 @@
 //   hook.remove();         // backward() exchanges gradients during the pass again
 //
 // With such a function the first backward pass of the last micro-batch of a window computes its
-// gradients, then calls the function, and only then exchanges the gradients. An exception of the
-// function leaves backward(), and nothing has been exchanged. Without it, gradients are exchanged
-// while the pass still computes, which is faster. Every process calls the function in the same
-// micro-batch; a process that leaves out that backward pass has to take part in the function's
-// collectives itself. The function is not called in one process, outside of accumulate(), and in
-// no_sync() and LocalSGD. join_uneven_inputs refuses such a function (UsageError
-// "prepare.join-call"), and so do elastic ranks ("prepare.elastic-loop"). Thread rule: the training
-// thread.
+// gradients, then calls the function, and only then exchanges the gradients. If the function
+// throws, backward() throws the exception and nothing is exchanged. Without such a function,
+// gradients are exchanged while the pass still computes, which is faster. Every process calls the
+// function in the same micro-batch; a process that leaves out that backward pass has to take part
+// in the function's collectives itself. The function is not called with a single process, outside
+// accumulate(), or in no_sync() and LocalSGD. Such a function cannot be used with
+// join_uneven_inputs (UsageError "prepare.join-call") or with elastic ranks
+// ("prepare.elastic-loop"). Thread rule: the training thread.
 #pragma once
 
 #include <functional>
@@ -30,7 +30,7 @@ class ExchangeHook {
  public:
   explicit ExchangeHook(const std::shared_ptr<std::function<void()>>& function)
       : function_(function) {}
-  // The function is not called any more.
+  // Unregisters the function.
   void remove() {
     if (const auto function = function_.lock()) *function = nullptr;
   }

@@ -10,27 +10,27 @@
 //     }
 //   }  // blocks until all processes have finished
 //
-// A process that has finished its loop takes part in what the others do, at the end of the scope:
-// it adds zeros to their gradients (or what its open accumulation window holds), and no rows to
-// their gather_for_metrics. So no process hangs, and a gradient is that of the mean over the
+// A process that has finished its loop takes part in the collectives of the others at the end of
+// the scope. It adds zeros to their gradients (or the gradients of its open accumulation window),
+// and no rows to their gather_for_metrics. So no process hangs. A gradient is the mean over the
 // processes that had data: it is divided by their weight, not by the number of processes. When all
-// have finished, those that stopped earlier copy weights, buffers, optimizers and schedulers from
-// one that continued to the end, so that all continue with the same bits. PyTorch's Join copies the
-// model only, so that moments and learning rates differ from then on, and it divides by the number
-// of processes.
+// processes have finished, the ones that stopped earlier copy weights, buffers, optimizers and
+// schedulers from one that continued to the end, so that all continue with the same bits. PyTorch's
+// Join copies the model only, so that moments and learning rates differ from then on, and it
+// divides by the number of processes.
 //
 // The k-th exchange of each process is the same exchange; accumulation windows that close after
-// different numbers of micro-batches are weighted by what they hold. Other collectives in the scope
-// (gather, reduce, check_trigger and others) throw UsageError "prepare.join-call" in every process
-// once one has finished; call them after the scope. Each backward pass that exchanges gradients
-// needs two more small collectives.
+// different numbers of micro-batches are weighted by the micro-batches in them. Other collectives
+// in the scope (gather, reduce, check_trigger and others) throw UsageError "prepare.join-call" in
+// every process once one process has finished; call them after the scope. Each backward pass that
+// exchanges gradients needs two more small collectives.
 //
-// The end of the scope is a collective and may throw what a collective throws. If an exception
-// leaves the scope, its end waits for no other process. Throws UsageError "prepare.nested-join",
-// "prepare.join-model" (a backward pass exchanges gradients of a model that the scope was not
-// given), "prepare.join-order" (processes with data do different things), "prepare.join-state" (an
-// optimizer cannot be copied). Thread rule: that of the Accelerator. Source: the behaviour of
-// Accelerate's join_uneven_inputs and PyTorch's Join.
+// The end of the scope is a collective and may throw what a collective throws. If the scope is left
+// by an exception, its end does not wait for other processes. Throws UsageError
+// "prepare.nested-join", "prepare.join-model" (a backward pass exchanges gradients of a model that
+// the scope was not given), "prepare.join-order" (processes with data do different things),
+// "prepare.join-state" (an optimizer cannot be copied). Thread rule: the same as for the
+// Accelerator. Source: the behaviour of Accelerate's join_uneven_inputs and PyTorch's Join.
 #pragma once
 
 #include <torch/nn/module.h>

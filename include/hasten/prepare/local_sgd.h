@@ -16,12 +16,12 @@
 // A step is an optimizer step: while an accumulation window of the model waits for more
 // micro-batches, step() does nothing. Every process makes the same number of steps. Gradients are
 // divided by the weight of the process's own window. Parameters that require gradients are
-// averaged; the moments of the optimizer stay different in each process, and buffers become rank
-// 0's in the next forward pass after the scope. In one process, or with enabled = false, nothing is
-// done. A scope that an exception leaves does not average at its end.
+// averaged; the moments of the optimizer stay different in each process, and buffers are replaced
+// with rank 0's in the next forward pass after the scope. With one process, or with enabled =
+// false, nothing is done. A scope that is left by an exception does not average at its end.
 //
 // Throws UsageError "prepare.local-sgd-steps"; c10::Error if another rank has ended or is too late.
-// Thread rule: that of the Accelerator. Source: Accelerate's LocalSGD.
+// Thread rule: the same as for the Accelerator. Source: Accelerate's LocalSGD.
 #pragma once
 
 #include <cstdint>
@@ -55,7 +55,7 @@ class [[nodiscard]] HASTEN_API LocalSGD {
   // Averages the weights if steps were made since the last average. May throw.
   ~LocalSGD() noexcept(false);
 
-  // Counts an optimizer step, and averages the weights if it is due.
+  // Counts an optimizer step, and averages the weights if an average is due.
   void step();
 
   // The number of averages so far.

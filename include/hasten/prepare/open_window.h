@@ -1,6 +1,6 @@
 // File: hasten/prepare/open_window.h
-// The open accumulation windows of a process: which micro-batch of how many comes next, and the
-// gradients that wait for it. A loop that stops inside a window saves them and continues later with
+// The open accumulation windows of a process: the number of micro-batches so far, and the gradients
+// that they have accumulated. A loop that stops inside a window saves them and continues later with
 // the same bits.
 //
 //   OpenWindows open = accelerator.open_windows();
@@ -13,8 +13,8 @@
 //   accelerator.restore_windows(saved);
 //
 // Accelerator::save_state() keeps the windows by itself; these values are for programs that write
-// their own checkpoints. Thread rule: values; the gradients share the memory of the Accelerator's,
-// so save them before the next backward pass.
+// their own checkpoints. Thread rule: values; the gradients share memory with the Accelerator's
+// gradients, so save them before the next backward pass.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ namespace hasten {
 
 // The position in one window, in this process.
 struct OpenWindow {
-  // The numbers of its models, which were passed to accumulate(), in the order of their
-  // preparation.
+  // The models that were passed to accumulate(). Models are numbered in the order in which they
+  // were prepared.
   std::vector<std::int64_t> models;
   // The micro-batches that have begun.
   std::int64_t micro_batches = 0;
@@ -37,13 +37,13 @@ struct OpenWindow {
   std::int64_t capacity = 1;
   // The micro-batches that had a backward pass.
   std::int64_t backward_passes = 0;
-  // The rows of the micro-batches, without those that only fill up a step. Batches of loaders that
+  // The rows of the micro-batches, without rows that only fill up a step. Batches of loaders that
   // do not know their rows, and micro-batches outside of a loop over a prepared loader, count 0.
   std::int64_t rows = 0;
   // The sum of the weights of the backward passes: 1 for each, or the `items` of backward().
   double weight = 0;
   // True from the last micro-batch until the optimizer's step. Such a window can be read, but
-  // neither saved nor restored: the next micro-batch would begin another window.
+  // neither saved nor restored: the next micro-batch would begin a new window.
   bool awaits_step = false;
 
   bool operator==(const OpenWindow&) const = default;
@@ -52,18 +52,18 @@ struct OpenWindow {
 // All open windows of a process. Without an open window there are no gradients.
 struct HASTEN_API OpenWindows {
   std::vector<OpenWindow> windows;
-  // The gradients of everything that is prepared, by the names of the parameters; those of a second
-  // model begin with "model_1.". A sparse gradient is three tensors.
+  // The gradients of all prepared models, by the names of the parameters. Names in a second model
+  // begin with "model_1.". A sparse gradient is stored as three tensors.
   TensorDict gradients;
   // The scale that the gradients are multiplied by; 1 without Precision::fp16.
   double loss_scale = 1;
 
   bool empty() const { return windows.empty(); }
 
-  // All of it as named tensors, for a file of its own or as a part of another one. Throws
+  // Returns everything as named tensors, for a separate file or as a part of another one. Throws
   // UsageError "checkpoint.open-window" if a window waits for its step.
   TensorDict state_dict() const;
-  // Reads such tensors. Throws DataError "checkpoint.window".
+  // Restores the windows from such tensors. Throws DataError "checkpoint.window".
   void load_state_dict(const TensorDict& state);
 };
 

@@ -10,8 +10,8 @@
 // emulates float16: products are then 4 to 20 times slower than in float. oneDNN has no LSTM in
 // these types on CPUs without AVX-512 or, for float16, AVX512-FP16; from the first guard on, LSTMs
 // under autocast then use LibTorch's own implementation, where LibTorch alone throws. A guard with
-// `no` changes nothing: an autocast of the caller stays in force inside it. Thread rule: a guard
-// acts on its own thread.
+// `no` changes nothing: the caller's autocast still applies inside it. Thread rule: a guard acts on
+// its own thread.
 #pragma once
 
 #include <c10/core/Device.h>

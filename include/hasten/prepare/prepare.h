@@ -6,8 +6,8 @@
 //
 // Objects are modules (TORCH_MODULE holders, std::shared_ptr or std::unique_ptr of a module,
 // modules on the stack), torch::optim optimizers, LRSchedulers, and anything with begin() and
-// end(); the last three may also be given by shared or unique pointer. An lvalue is referred to and
-// must outlive the handle. An rvalue, and the object of a shared_ptr, is kept alive. If an
+// end(); the last three may also be given by shared or unique pointer. The handle only refers to an
+// lvalue, which must outlive it. It keeps an rvalue, and the object of a shared_ptr, alive. If an
 // optimizer lists a parameter twice, as LibTorch's parameters() does with a shared tensor, one
 // entry remains.
 //
@@ -91,16 +91,16 @@ inline constexpr bool kNever = false;
 
 // Moves the module to the device.
 HASTEN_API void place_module(const AcceleratorState& state, torch::nn::Module& module);
-// Moves the module if the Accelerator moves what it prepares, and makes its gradients the
-// Accelerator's.
+// Moves the module if the Accelerator moves what it prepares, and registers it with the
+// Accelerator, which from then on manages its gradients.
 HASTEN_API void prepare_module(AcceleratorState& state,
                                const std::shared_ptr<torch::nn::Module>& module);
 // Checks the optimizer, drops its duplicate parameters and moves its state to the device.
 HASTEN_API void prepare_optimizer(AcceleratorState& state, torch::optim::Optimizer& optimizer);
-// How a loader divides its rows between the processes.
+// Returns how a loader divides its rows among the processes.
 HASTEN_API LoaderShare share_of(const AcceleratorState& state);
-// Checks that the loader has the same number of batches in all processes; unset: it is not known.
-// Throws UsageError "data.loaders-differ". A collective.
+// Checks that the loader has the same number of batches in all processes. `batches` is unset if the
+// number is not known. Throws UsageError "data.loaders-differ". A collective.
 HASTEN_API void check_same_batches(std::optional<std::int64_t> batches, const Group& group);
 
 // Makes a loader of hasten's return this process's rows only. Any other loader is read in full by

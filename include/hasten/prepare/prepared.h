@@ -1,5 +1,5 @@
 // File: hasten/prepare/prepared.h
-// The handles that Accelerator::prepare returns. They behave like the objects they stand for and
+// The handles that Accelerator::prepare returns. They behave like the objects that they wrap and
 // take part in gradient accumulation.
 //
 //   auto [model, optimizer, train_loader] = accelerator.prepare(net, adamw, batches);
@@ -9,7 +9,7 @@
 // A handle shares its object: an lvalue given to prepare must outlive the handle, and an rvalue is
 // moved into it. A copy of a handle refers to the same object. The types can be named:
 // PreparedModel<Net>, PreparedLoader<Loader>, PreparedOptimizer, PreparedScheduler. Thread rule:
-// that of the objects; one thread at a time.
+// the same as for the objects; one thread at a time.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -82,7 +82,7 @@ class PreparedModel {
   }
   Impl* operator->() const { return module_.get(); }
   Impl& operator*() const { return *module_; }
-  // The module without its handle, as Accelerate's unwrap_model.
+  // The module without its handle, like Accelerate's unwrap_model.
   const std::shared_ptr<Impl>& unwrap() const { return module_; }
   // Releases the module. The handle is empty afterwards.
   void reset() { module_.reset(); }
@@ -103,8 +103,8 @@ class HASTEN_API PreparedOptimizer {
   // Closes a window whose last micro-batch had no backward pass. With several processes it throws
   // UsageError "prepare.raw-backward" if gradients come from loss.backward(), which exchanges
   // nothing. With Precision::fp16 the step is skipped if a gradient is infinite or NaN in any
-  // process, and the scale of the loss changes; with several processes it is a collective then.
-  // Throws DivergedError "optim.loss-scale" if gradients overflow at every scale.
+  // process, and the scale of the loss changes; with several processes, step() is then a
+  // collective. Throws DivergedError "optim.loss-scale" if gradients overflow at every scale.
   void step();
   // True if the latest call of step() that had the gradients of a whole window skipped its step.
   bool step_was_skipped() const;
@@ -115,11 +115,11 @@ class HASTEN_API PreparedOptimizer {
   // decisions. Returns what the optimizer returns, usually the loss of the first evaluation. Throws
   // UsageError "prepare.closure-in-window", "prepare.open-window", and "prepare.scaled-losses".
   at::Tensor step(const std::function<at::Tensor()>& closure);
-  // Clears the gradients, unless that would lose gradients of an open window; so it may be called
+  // Clears the gradients, unless that would lose gradients of an open window, so it may be called
   // anywhere in the loop.
   void zero_grad(bool set_to_none = true);
 
-  // The number of steps made so far, without those that were skipped.
+  // The number of steps made so far, without skipped steps.
   std::int64_t steps() const;
   // The norm of the gradients of the latest step if they were used and freed in the backward pass
   // (AcceleratorOptions::step_in_backward). 0 without that option.

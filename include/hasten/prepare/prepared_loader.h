@@ -14,13 +14,13 @@
 //
 // With any other loader every process reads all batches and keeps its own, so all must read
 // the same batches. Samplers that draw from the default generator draw the same numbers in every
-// process, and one process and several read the same rows. A sampler with its own engine, or
-// workers that draw numbers, cannot be made equal: the batches of the first step of each pass are
-// compared, or those of every step with AcceleratorOptions::debug. The start of a pass over such a
-// loader is a collective.
+// process, and a run reads the same rows with one process and with several. Samplers with their own
+// engine, and workers that draw numbers, cannot be made equal. Therefore the batches of the first
+// step of each pass are compared, or with AcceleratorOptions::debug the batches of every step. The
+// start of a pass over such a loader is a collective.
 //
 // Throws UsageError "prepare.batches-differ" and "prepare.uneven-batches"; inside
-// join_uneven_inputs also "prepare.join-call". Thread rule: that of the Accelerator.
+// join_uneven_inputs also "prepare.join-call". Thread rule: the same as for the Accelerator.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -53,28 +53,29 @@ namespace detail {
 HASTEN_API void add_position(AcceleratorState& state,
                              const std::shared_ptr<PositionedLoader>& position);
 
-// The part of a pass over a prepared loader that does not depend on types. Batches that are given
-// to enter() are the Accelerator's current ones until the end of the pass.
+// The part of a pass over a prepared loader that does not depend on types. From enter() to the end
+// of the pass, `info` describes the Accelerator's current batch.
 class HASTEN_API LoaderPass {
  public:
-  // `draws`: the loader is not hasten's and may draw random numbers. `position` is null for a
-  // loader of hasten's.
+  // `draws` is true if the loader is not hasten's and may draw random numbers. `position` is null
+  // for hasten's loaders.
   LoaderPass(std::shared_ptr<AcceleratorState> state, bool draws,
              std::shared_ptr<ForeignLoaderPosition> position);
   LoaderPass(const LoaderPass&) = delete;
   LoaderPass& operator=(const LoaderPass&) = delete;
   ~LoaderPass();
 
-  // Stand before the begin() of a loader that is not hasten's, and after the steps that a resumed
-  // pass skips. Between them LibTorch's generator is what it was when that pass began.
+  // For a loader that is not hasten's, call start() before its begin(), and finish_start() after
+  // the steps that a resumed pass skips. Between the two calls, LibTorch's generator has the state
+  // that it had when that pass began.
   void start();
   void finish_start();
-  // The steps that the pass has to skip, because it goes on where a checkpoint was saved.
+  // The number of steps that the pass has to skip because it continues from a checkpoint.
   std::int64_t skipped_steps() const;
-  // Counts a step of a loader that is not hasten's, whose batch is described by `info`.
+  // Counts a step of a loader that is not hasten's. `info` describes its batch.
   void count_step();
 
-  // Makes `info` that of the innermost loop's batch.
+  // Makes `info` describe the batch of the innermost loop.
   void enter();
 
   // Calls the begin() of a loader that is not hasten's, in every process with the state of rank 0's
@@ -84,7 +85,7 @@ class HASTEN_API LoaderPass {
     const Scope scope(*this, &LoaderPass::enter_begin, &LoaderPass::leave_begin);
     return call();
   }
-  // Calls anything else that may read from it, with the generator of the pass.
+  // Makes any other call that may read from the loader, with the generator of the pass.
   template <class Call>
   auto read(Call&& call) {
     const Scope scope(*this, &LoaderPass::enter_read, &LoaderPass::leave_read);
@@ -92,8 +93,8 @@ class HASTEN_API LoaderPass {
   }
   // True if the batches of the current step have to be compared.
   bool compares() const;
-  // Compares the tensors of the batches that this process has just read with those of the other
-  // processes. A collective.
+  // Compares the tensors of the batches that this process has just read with the tensors that the
+  // other processes have read. A collective.
   void compare(const std::vector<at::Tensor>& tensors);
 
   std::int64_t rank() const;
@@ -104,11 +105,12 @@ class HASTEN_API LoaderPass {
   bool moves_batches() const;
   bool pads_batches() const;
   at::Device device() const;
-  // The type that the tensor gets on the device; unset: its own.
+  // The type that the tensor gets on the device; unset if it keeps its own.
   std::optional<at::ScalarType> type_of(const at::Tensor& tensor) const;
   // Moves a batch to the device, in the shapes and types that it needs there.
   TensorDict place(TensorDict batch);
-  // Sets `info` for a batch that place() has filled up, whose rows are not all rows of the data.
+  // Sets `info` for a batch that place() has padded, so that not all of its rows are rows of the
+  // data.
   void count_padded_rows(const TensorDict& placed);
 
   // True if report() has a listener.
@@ -170,7 +172,7 @@ class PreparedLoader {
 
     Batch& operator*() const { return *pass_->current; }
     Batch* operator->() const { return &*pass_->current; }
-    // The facts about the batch, such as how many of its rows count.
+    // The facts about the batch, such as the number of its real rows.
     const BatchInfo& info() const { return pass_->shared.info; }
     Iterator& operator++() {
       pass_->advance();
@@ -249,8 +251,8 @@ class PreparedLoader {
           return call();
         }
       }
-      // Copies the batch, that is its references to tensors, if its type can be copied, because a
-      // container has to keep its batches.
+      // Copies the batch if its type can be copied, because a container has to keep its batches.
+      // The copy shares the tensors.
       Batch batch() {
         if constexpr (std::is_copy_constructible_v<Batch>) {
           return *at;
@@ -285,8 +287,8 @@ class PreparedLoader {
         report_batch();
       }
 
-      // Before its last step, a loader that shares rows has full batches only; batches of another
-      // one may differ in their rows, so each of them may be padded.
+      // A loader that shares rows has only full batches before its last step. Batches of any other
+      // loader may differ in their number of rows, so each of them may be padded.
       void note_last(bool is_last) {
         shared.info.is_last = is_last;
         shared.info.may_be_padded =
@@ -308,8 +310,8 @@ class PreparedLoader {
         if constexpr (std::is_same_v<Batch, TensorDict>) shared.count_padded_rows(*current);
       }
 
-      // Reads a step of a loader that cannot be divided: one batch for each process, of which this
-      // process keeps its own. If the last batches are not enough for all, the first ones are
+      // Reads a step of a loader that cannot be divided: one batch for each process. This process
+      // keeps its own. If the last batches are not enough for all processes, the first batches are
       // repeated, or without even_batches some processes get none.
       void read_own_batch() {
         if (ended) return;
@@ -353,8 +355,8 @@ class PreparedLoader {
         report_batch();
       }
 
-      // The number of rows, if all tensors of the batch have the same; -1 if they differ or if the
-      // batch has no tensors that for_each_tensor reaches.
+      // The number of rows if all tensors of the batch have the same number; -1 if they differ or
+      // if the batch has no tensors that for_each_tensor reaches.
       std::int64_t row_count() {
         std::int64_t rows = -1;
         bool same = true;
@@ -418,8 +420,7 @@ class PreparedLoader {
   std::shared_ptr<Loader> loader_;
   std::shared_ptr<AcceleratorState> state_;
   std::shared_ptr<detail::PositionedLoader> position_;
-  std::shared_ptr<detail::ForeignLoaderPosition>
-      foreign_position_;  // null for a loader of hasten's
+  std::shared_ptr<detail::ForeignLoaderPosition> foreign_position_;  // null for hasten's loaders
 };
 
 }  // namespace hasten

@@ -1,6 +1,6 @@
 // File: hasten/prepare/save_state.h
-// The options and the objects of Accelerator::save_state and load_state besides what prepare()
-// knows. An object to register has state_dict() and load_state_dict():
+// The options of Accelerator::save_state and load_state, and the objects that they save in addition
+// to what was prepared. An object to register has state_dict() and load_state_dict():
 //
 //   struct Counter {
 //     hasten::TensorDict state_dict() const { return {{"seen", at::scalar_tensor(seen)}}; }
@@ -16,8 +16,8 @@
 //   accelerator.save_state();                        // out/checkpoints/checkpoint_0
 //
 // or it has state(), which returns a std::map<std::string, double>, and set_state(), which takes
-// one, as hasten::MetricScheduler does. It must outlive the Accelerator. Thread rule: that of the
-// Accelerator.
+// one, as hasten::MetricScheduler does. It must outlive the Accelerator. Thread rule: the same as
+// for the Accelerator.
 #pragma once
 
 #include <concepts>
@@ -36,17 +36,18 @@
 
 namespace hasten {
 
-// Names and meaning are those of Accelerate, except that `iteration` follows from the checkpoints.
+// Names and meaning match Accelerate, except that `iteration` follows from the checkpoints.
 struct ProjectConfiguration {
-  // The folder of the project's checkpoints: they are in `checkpoints` below it.
+  // The folder of the project. Its checkpoints are in the subfolder `checkpoints`.
   std::filesystem::path project_dir;
   // save_state() and load_state() choose the folder themselves: `checkpoint_0`, `checkpoint_1` and
   // so on.
   bool automatic_checkpoint_naming = false;
-  // The most checkpoints to keep; unset: all. The oldest are deleted after a new one is saved.
+  // The largest number of checkpoints to keep; all if unset. The oldest are deleted after a new one
+  // is saved.
   std::optional<std::int64_t> total_limit = std::nullopt;
-  // The checkpoints whose number is a multiple of this one are never deleted, and do not count for
-  // total_limit; 0: none. hasten's own.
+  // The checkpoints whose number is a multiple of this one are never deleted, and do not count
+  // towards total_limit. 0 means none. Accelerate has no such option.
   std::int64_t keep_every = 0;
   // The first process of each machine writes a whole checkpoint to its own disk, for machines
   // without a shared folder. Otherwise only the main process of the job writes.
@@ -54,8 +55,8 @@ struct ProjectConfiguration {
 };
 
 struct SaveStateOptions {
-  // Copies the state and returns; a thread writes the copy while training goes on. The copy takes
-  // as much memory as the checkpoint has bytes, until it is written.
+  // Copies the state and returns; a thread writes the copy while training continues. Until it is
+  // written, the copy takes as much memory as the checkpoint has bytes.
   bool asynchronous = false;
 };
 
@@ -67,15 +68,15 @@ class HASTEN_API SavedObject {
   virtual void load_state_dict(const TensorDict& state) = 0;
 };
 
-// A function that save_state() or load_state() calls with the folder, in every process. What
-// registered it can remove it again.
+// A function that save_state() or load_state() calls with the folder, in every process. A
+// CheckpointHook removes it again.
 using CheckpointFunction = std::function<void(const std::filesystem::path& folder)>;
 
 class CheckpointHook {
  public:
   explicit CheckpointHook(const std::shared_ptr<CheckpointFunction>& function)
       : function_(function) {}
-  // The function is not called any more.
+  // Unregisters the function.
   void remove() {
     if (const auto function = function_.lock()) *function = nullptr;
   }

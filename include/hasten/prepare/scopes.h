@@ -1,6 +1,6 @@
 // File: hasten/prepare/scopes.h
-// The scopes of an Accelerator. Each begins something when it is constructed, and ends it when it is
-// destroyed.
+// The scopes of an Accelerator. Each begins something when it is constructed, and ends it when it
+// is destroyed.
 //
 //   auto guard = accelerator.accumulate(model);                 // an AccumulateScope
 //   auto local = accelerator.no_sync(model);                    // a SynchronizationScope

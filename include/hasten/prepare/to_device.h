@@ -3,7 +3,7 @@
 //
 //   batch = to_device(std::move(batch), at::Device(at::kCUDA, 0));
 //
-// It moves the tensors that for_each_tensor (hasten/data/batch.h) reaches: those in standard
+// It moves the tensors that for_each_tensor (hasten/data/batch.h) reaches: tensors in standard
 // containers, torch::data's examples and plain structs, nested to any depth, and in a class with a
 // visit_tensors function. Other types are returned unchanged. A struct whose members hasten cannot
 // see does not compile. Tensors in pinned memory are copied asynchronously. Thread rule: a pure

@@ -1,20 +1,20 @@
 // File: hasten/process/group.h
 // The processes that train together, and their collectives. A program that was not launched is a
-// group of one, which answers the same calls without communication.
+// group of one process, in which the same calls work without communication.
 //
 //   const Worker worker = worker_of(config::whole_environment());
 //   const auto process = ProcessState::of(worker);
 //   const Group group = Group::form(worker);
 //   at::Tensor all = group.gather(local);  // [world * rows, ...]
 //
-// A group of several ranks is a c10d process group over Gloo, with NCCL for the tensors of GPUs and
-// tpu_dist for those of TPUs. Its ranks meet in the store that hasten launch serves (HASTEN_STORE,
-// over TLS with HASTEN_JOB_TOKEN). Without one, rank 0 serves a store at MASTER_ADDR and
-// MASTER_PORT: hasten's if HASTEN_JOB_TOKEN is set, otherwise c10d's TCPStore, unless torchrun
+// A group of several ranks is a c10d process group over Gloo, with NCCL for GPU tensors and
+// tpu_dist for TPU tensors. Its ranks meet through the store that hasten launch serves
+// (HASTEN_STORE, over TLS with HASTEN_JOB_TOKEN). Without one, rank 0 serves a store at MASTER_ADDR
+// and MASTER_PORT: hasten's if HASTEN_JOB_TOKEN is set, otherwise c10d's TCPStore, unless torchrun
 // already serves one there. CPU tensors use connections that only ranks of the job can open: local
 // sockets of the user on one machine, TLS with the token between machines (docs/launching.md).
 //
-// If a rank does not come to a collective, the job ends: after the timeout the group's watchdog
+// If a rank does not reach a collective, the job ends: after the timeout the group's watchdog
 // prints which rank is late, its step, its last call and its stack, and ends every process with
 // code 75 (docs/distributed.md, docs/errors.md "process.late-rank").
 //
@@ -55,8 +55,8 @@ struct HASTEN_API ProcessState {
   bool is_local_main_process() const { return local_process_index == 0; }
   bool is_last_process() const { return process_index == num_processes - 1; }
 
-  // The identity that the launcher gave. The device is the GPU of the local rank (modulo the number
-  // of GPUs), or the CPU if there is no GPU or `cpu` is true.
+  // Returns the identity that the launcher assigned. The device is the GPU of the local rank
+  // (modulo the number of GPUs), or the CPU if there is no GPU or `cpu` is true.
   static ProcessState of(const Worker& worker, bool cpu = false);
 };
 
@@ -71,10 +71,11 @@ struct Names<ProcessGroupBackend> {
 };
 
 struct GroupOptions {
-  // The limit for all ranks to meet, and for each collective.
+  // The time limit for all ranks to meet, and for each collective.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
   // Reports the rank that keeps the others waiting for longer than the timeout, and ends the job.
-  // Without it, a collective that waits throws c10::Error, and a rank that hangs elsewhere goes on.
+  // Without it, a collective that waits throws c10::Error, and a rank that hangs elsewhere keeps
+  // hanging.
   bool watchdog = true;
   // Compares each collective over the ranks before it runs: its kind, types and shapes. If they
   // differ, every rank throws UsageError "process.calls-differ", which names the ranks that differ
@@ -88,11 +89,11 @@ struct GroupOptions {
   // The device of this rank.
   at::Device device = at::kCPU;
   // Sums, gathers and broadcasts CPU tensors in memory that the ranks share, if all are on one
-  // machine and can open it. Otherwise, and with false, Gloo's messages carry them.
+  // machine and can open it. Otherwise, and with false, they are sent through Gloo.
   bool shared_memory = true;
-  // Encrypts data between ranks of different machines. Unset: as HASTEN_ENCRYPT says; without that
-  // variable, data is encrypted if the job has a token (HASTEN_JOB_TOKEN, which hasten launch gives
-  // its ranks). Ranks with a token prove to each other that they know it in any case. NCCL never
+  // Encrypts data between ranks of different machines. If unset, HASTEN_ENCRYPT decides; without
+  // that variable, data is encrypted if the job has a token (HASTEN_JOB_TOKEN, which hasten launch
+  // gives its ranks). Ranks with a token always prove to each other that they know it. NCCL never
   // encrypts. Throws ConfigError "process.encryption" if encryption is asked for without a token or
   // with NCCL between machines, and if ranks differ.
   std::optional<bool> encrypt;
@@ -102,7 +103,7 @@ struct GroupOptions {
 class HASTEN_API Group {
  public:
   static Group single() { return Group(); }
-  // Forms the group of all ranks of the job; returns when all have met.
+  // Forms the group of all ranks of the job. Blocks until all ranks have joined.
   static Group form(const Worker& worker, const GroupOptions& options = {});
 
   std::int64_t size() const { return size_; }
@@ -121,10 +122,10 @@ class HASTEN_API Group {
   // (pad_first) at the beginning. A tensor without that dimension is returned unchanged.
   at::Tensor pad_across_processes(const at::Tensor& tensor, std::int64_t dim = 0,
                                   double pad_index = 0, bool pad_first = false) const;
-  // The bytes of every rank, in rank order; their lengths may differ. Throws UsageError
-  // "process.object-too-large" if the longest times the number of ranks exceeds 1 GiB.
+  // Returns the bytes of every rank, in rank order; their lengths may differ. Throws UsageError
+  // "process.object-too-large" if the greatest length times the number of ranks exceeds 1 GiB.
   std::vector<std::string> gather_object(const std::string& bytes) const;
-  // The bytes of rank `from`. Throws UsageError "process.object-too-large" above 1 GiB.
+  // Returns the bytes of rank `from`. Throws UsageError "process.object-too-large" above 1 GiB.
   std::string broadcast_object(const std::string& bytes, std::int64_t from = 0) const;
   // Blocks until every rank has called it.
   void barrier() const;
@@ -150,8 +151,8 @@ class HASTEN_API Group {
   std::int64_t rank_ = 0, size_ = 1;
 };
 
-// Says what the collectives of a block are for. The watchdog's report shows it after the call: "the
-// 38th collective, all_reduce of 262144 float (gradients, bucket 3)".
+// Describes the purpose of the collectives in a block. The watchdog's report shows it after the
+// call: "the 38th collective, all_reduce of 262144 float (gradients, bucket 3)".
 //
 //   const CallScope scope(group, "evaluation of fold", 3);
 class [[nodiscard]] HASTEN_API CallScope {
@@ -168,8 +169,8 @@ class [[nodiscard]] HASTEN_API CallScope {
   std::int64_t index_before_ = -1;
 };
 
-// Lets the main process (of the job, or of each machine) run a block before the other processes, so
-// that it makes a download or a cache and the others find it. A collective.
+// Lets the main process (of the job, or of each machine) run a block before the other processes,
+// for example to make a download or a cache that the others then use. A collective.
 //
 //   {
 //     const MainProcessFirst turn(process, group);

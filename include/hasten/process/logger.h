@@ -1,5 +1,5 @@
 // File: hasten/process/logger.h
-// Log lines with a level, written by the main process only unless asked otherwise. As Accelerate's
+// Log lines with a level. By default only the main process writes them, as with Accelerate's
 // get_logger.
 //
 //   hasten::Logger logger = accelerator.get_logger("train", hasten::LogLevel::info);
@@ -8,11 +8,11 @@
 //   logger.warning_once("shown a single time");
 //
 // A value: each logger has its own level. Lines go to the log sink of the process
-// (hasten/base/log.h) unless a sink is given. The level is the constructor's; `passive` takes it
-// from the environment variable ACCELERATE_LOG_LEVEL (DEBUG, INFO, WARNING, ERROR or CRITICAL), or
-// else is warning. The constructor throws ConfigError "process.log-level" for another value. Thread
-// rule: one thread at a time, unless the sink allows more; with in_order every rank must make the
-// call.
+// (hasten/base/log.h) unless a sink is given. The constructor sets the level. `passive` takes the
+// level from the environment variable ACCELERATE_LOG_LEVEL (DEBUG, INFO, WARNING, ERROR or
+// CRITICAL), and is warning without that variable. The constructor throws ConfigError
+// "process.log-level" for another value. Thread rule: one thread at a time, unless the sink allows
+// more; with in_order every rank must make the call.
 #pragma once
 
 #include <set>
@@ -42,7 +42,7 @@ class HASTEN_API Logger {
   void error(std::string_view text, LogOptions options = {}) const;
   void critical(std::string_view text, LogOptions options = {}) const;
   void log(LogLevel level, std::string_view text, LogOptions options = {}) const;
-  // Logs a text the first time only that this logger is given it.
+  // Logs a text only the first time that this logger gets it.
   void warning_once(std::string_view text, LogOptions options = {});
 
   bool is_enabled_for(LogLevel level) const { return level >= level_; }

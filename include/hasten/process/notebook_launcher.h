@@ -1,6 +1,6 @@
 // File: hasten/process/notebook_launcher.h
 // Runs a function in several processes from inside a running program: a plain main, a test, or the
-// kernel of a notebook. As Accelerate's notebook_launcher and debug_launcher.
+// kernel of a notebook. Corresponds to Accelerate's notebook_launcher and debug_launcher.
 //
 //   auto model = Net();                                     // made once
 //   notebook_launcher([&] { train(model, 3); }, {.num_processes = 8});
@@ -19,18 +19,18 @@
 // The call returns when all processes have returned. If one fails, by an exception, a signal or an
 // exit code other than 0, the others get SIGTERM and a second later SIGKILL; after max_restarts
 // more attempts the first failure of the last attempt is thrown as RankError. The processes write
-// to the same output as this one, and die with it. Each has its own process group, of which nothing
-// remains when the process has ended. SIGINT, SIGTERM, SIGHUP and SIGQUIT to this process's group
-// are forwarded to them. If this process ignores SIGCHLD, it cannot know how a process was killed,
-// and reports exit code 1.
+// to the same output as this one, and die with it. Each has its own process group. When a process
+// has ended, no process of its group remains. SIGINT, SIGTERM, SIGHUP and SIGQUIT to this process's
+// group are forwarded to them. If this process ignores SIGCHLD, it cannot know how a process was
+// killed, and reports exit code 1.
 //
-// Throws RankError, and IoError "process.fork" if the system refuses a process. Before the first
-// fork it throws UsageError "process.fork-after-accelerator", "process.fork-after-group",
+// Throws RankError, and IoError "process.fork" if the system cannot create a process. Before the
+// first fork it throws UsageError "process.fork-after-accelerator", "process.fork-after-group",
 // "process.fork-after-cuda", "process.fork-after-tpu" for an object that does not survive a fork,
 // "process.nested-launch" inside a launched process, "process.num-processes"; ConfigError
 // "launch.tpu-processes" for more processes than the chips allow. Thread rule: one thread at a
-// time; of this process's threads only the calling one exists in the forks (OpenMP's threads are
-// made again there), so the function must not need what another thread holds.
+// time; only the calling thread exists in the forks (OpenMP's threads are created again there), so
+// the function must not depend on other threads, for example on a lock that one of them holds.
 #pragma once
 
 #include <cstdint>
@@ -47,8 +47,8 @@
 namespace hasten {
 
 struct NotebookLauncherOptions {
-  // Unset: on a machine with TPUs (or with a plugin in TPU_LIBRARY_PATH) one for each chip, or 8 if
-  // their number is not known; otherwise 1.
+  // If unset: one for each chip on a machine with TPUs (or with a plugin in TPU_LIBRARY_PATH), or 8
+  // if the number of chips is unknown; 1 on other machines.
   std::optional<std::int64_t> num_processes;
   // Uses the CPU even if there are GPUs or TPUs.
   bool use_cpu = false;
@@ -57,7 +57,7 @@ struct NotebookLauncherOptions {
   bool downcast_bf16 = false;
   // The number of further attempts after a failed one.
   std::int64_t max_restarts = 0;
-  // The number of OpenMP threads in each process; 0: cores / processes.
+  // The number of OpenMP threads in each process; 0 means cores / processes.
   std::int64_t num_cpu_threads_per_process = 0;
 };
 

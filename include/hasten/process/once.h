@@ -1,5 +1,5 @@
 // File: hasten/process/once.h
-// Work that one process does for all, such as writing a folder or making a choice.
+// Work that one process does for all processes, such as writing a folder or making a choice.
 //
 //   once(group, process.is_main_process(), [&] { write_report(path, report); });
 //   const std::string newest =
@@ -9,7 +9,7 @@
 // that none waits for one that has failed. Errors of hasten keep their code and text; other
 // exceptions become Error "process.failed-elsewhere" in the processes that did not throw them. Both
 // are collectives and wait no longer than the group's timeout, as hasten/process/group.h describes.
-// Thread rule: that of the group's collectives.
+// Thread rule: the same as for the group's collectives.
 #pragma once
 
 #include <functional>
@@ -20,8 +20,8 @@
 
 namespace hasten {
 
-// Does the work in the processes in which `is_worker` is true: one of the job, or one on each
-// machine.
+// Does the work in the processes in which `is_worker` is true: one process in the job, or one on
+// each machine.
 HASTEN_API void once(const Group& group, bool is_worker, const std::function<void()>& work);
 
 // Returns the main process's answer in all processes.

@@ -1,13 +1,13 @@
 // File: hasten/process/same_text.h
-// Refuses processes that are about to do different things, before they wait for each other in vain.
+// Reports processes that are about to do different things, before they wait for each other forever.
 //
 //   check_same_text("batches of 8 rows", group,
 //                   {.code = "my-program.batches",
 //                    .what = "the batches",
 //                    .hint = "pass the same option in every process"});
 //
-// Processes compare fingerprints, and exchange the texts only if these differ. Thread rule: that of
-// the group's collectives.
+// Processes compare fingerprints, and exchange the texts only if these differ. Thread rule: the
+// same as for the group's collectives.
 #pragma once
 
 #include <string>
@@ -25,7 +25,7 @@ struct TextCheck {
 };
 
 // Throws UsageError `check.code` in every process unless the text is the same in all of them. The
-// error names the first rank whose text differs from that of rank 0, and the first line that
+// error names the first rank with a text that differs from rank 0's, and the first line that
 // differs ("no further line" if a text has ended). A collective.
 HASTEN_API void check_same_text(const std::string& text, const Group& group,
                                 const TextCheck& check);

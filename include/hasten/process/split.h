@@ -1,14 +1,15 @@
 // File: hasten/process/split.h
 // This process's part of a list, a tensor or a map of lists, for work that a program divides
-// itself. As Accelerate's split_between_processes.
+// itself. Corresponds to Accelerate's split_between_processes.
 //
 //   for (const std::string& text : split_between_processes(texts, accelerator.process()))
 //     std::puts(text.c_str());
 //
 // Parts are contiguous and in rank order. If the length is not divisible, the first parts have one
-// more entry. With apply_padding the others repeat their last entry (an empty part: the last entry
-// of all), so that results can be gathered. A single process gets everything. Throws UsageError
-// "process.split" for a map of lists of unequal length. Thread rule: pure functions.
+// more entry. With apply_padding the other parts repeat their last entry (an empty part repeats the
+// last entry of the list), so that results can be gathered. A single process gets everything.
+// Throws UsageError "process.split" for a map of lists of unequal length. Thread rule: pure
+// functions.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -44,7 +45,7 @@ std::vector<T> split_between_processes(const std::vector<T>& inputs, const Proce
 HASTEN_API at::Tensor split_between_processes(const at::Tensor& inputs, const ProcessState& process,
                                               bool apply_padding = false);
 
-// Divides each list, or tensor, of the map. All have the same length.
+// Divides each list, or tensor, of the map. All must have the same length.
 template <class List>
 std::map<std::string, List> split_between_processes(const std::map<std::string, List>& inputs,
                                                     const ProcessState& process,

@@ -1,6 +1,6 @@
 // File: hasten/search/search.h
-// Searches hyper-parameters: runs trials with proposed values, stops those that are worse than the
-// median early, and keeps a journal, from which an interrupted search continues.
+// Searches hyper-parameters: runs trials with proposed values, stops trials early that are worse
+// than the median, and keeps a journal, from which an interrupted search continues.
 //
 //   const SearchResult result = search_hyperparameters(
 //       SearchSpace().log_uniform("learning_rate", 1e-5, 1e-3).choice("batch", {8, 16, 32}),
@@ -16,19 +16,19 @@
 //       {.folder = "search", .n_trials = 20});
 //   std::cout << to_text(result, "loss");
 //
-// With the Hugging Face Trainer this is Trainer.hyperparameter_search: the space is `hp_space`, and
-// the function trains and is `compute_objective` too. `hasten search` runs `hasten train` in
-// processes.
+// The Hugging Face Trainer's counterpart is Trainer.hyperparameter_search: the space corresponds to
+// `hp_space`, and the function, which trains, also corresponds to `compute_objective`. `hasten
+// search` runs `hasten train` in processes.
 //
 // The proposed values depend only on the seed and the trial's number, so a search that is
-// interrupted, or runs several trials at once, proposes the same. The folder has journal.jsonl: one
-// line for the search and one for each trial that has ended, which is on the disk before the next
-// trial begins. A search that finds the file continues it and runs no trial of it again; a trial
-// that had not ended begins anew. A last line that a crash has left half-written is logged and
-// removed.
+// interrupted, or runs several trials at once, proposes the same values. The folder has
+// journal.jsonl, with one line for the search and one for each trial that has ended. The line of a
+// trial is on the disk before the next trial begins. A search that finds the file continues it and
+// does not repeat the trials in it; a trial that had not ended starts again. If a crash has left
+// the last line half-written, the search logs this and removes the line.
 //
 // Thread rule: search_hyperparameters calls the objective on its own thread, or with n_jobs above 1
-// on as many threads at once. A Trial is used on the thread that got it.
+// on n_jobs threads at once. A Trial is used on the thread that got it.
 #pragma once
 
 #include <cstdint>
@@ -68,7 +68,7 @@ struct Names<TrialState> {
   static constexpr std::string_view text[] = {"complete", "pruned", "failed"};
 };
 
-// Stops a trial early, as Optuna's MedianPruner, if the best of its reports is worse than the
+// Stops a trial early, like Optuna's MedianPruner, if the best of its reports is worse than the
 // median of the reports of complete trials at the same step.
 struct MedianPruner {
   std::int64_t n_startup_trials = 5;  // Complete trials before any is stopped.
@@ -89,19 +89,19 @@ struct FinishedTrial {
 };
 
 struct SearchOptions {
-  std::filesystem::path folder;  // The journal is kept here; empty: nothing is kept.
-  // The number of trials; unset: 20 random ones, or the whole grid.
+  std::filesystem::path folder;  // The folder of the journal; no journal if empty.
+  // The number of trials. If unset: 20 random trials, or the whole grid.
   std::optional<std::int64_t> n_trials;
   SearchMethod method = SearchMethod::random;
   SearchDirection direction = SearchDirection::minimize;
   std::uint64_t seed = 42;
-  std::optional<MedianPruner> pruner = MedianPruner{};  // Unset: no trial is stopped early.
+  std::optional<MedianPruner> pruner = MedianPruner{};  // If unset, no trial is stopped early.
   std::int64_t n_jobs = 1;                              // Trials at once.
   // Everything else that decides the result of a trial, such as the arguments of a program. A
-  // search refuses to continue a journal with another setting.
+  // search does not continue a journal that has a different setting.
   std::string setting;
-  // Ends the search: should_stop() becomes true in all trials, and no other begins. Called often,
-  // on every thread of the search.
+  // Ends the search when it returns true: should_stop() becomes true in all trials, and no further
+  // trial begins. Called often, on every thread of the search.
   std::function<bool()> is_interrupted;
   // Called after a trial has been written to the journal, by one thread at a time.
   std::function<void(const FinishedTrial&)> on_finished;
@@ -118,21 +118,22 @@ class HASTEN_API Trial {
 
   std::int64_t number() const { return number_; }
   const TrialParameters& parameters() const { return parameters_; }
-  // Each returns a parameter. Throws UsageError "search.parameter" if there is none of this name or
-  // it is of another type. A text that reads as a number is one.
+  // Return the parameter with this name. Throw UsageError "search.parameter" if there is none, or
+  // if it has another type. A text that can be read as a number counts as a number.
   double value(const std::string& name) const;
   std::int64_t integer(const std::string& name) const;
   bool flag(const std::string& name) const;
   std::string text(const std::string& name) const;
 
-  // Keeps the value of the objective at a step, and decides whether the trial goes on. A second
+  // Records the value of the objective at a step, and decides whether the trial continues. A second
   // value for a step is ignored, and so are values after the trial has been pruned. Throws
   // UsageError "search.step" for a step below 0.
   void report(std::int64_t step, double value);
   // True if the trial is pruned or the search is interrupted. The objective then returns nothing;
   // if it returns a value nevertheless, the trial is complete.
   bool should_stop() const;
-  // For `return trial.fail("why")`: the trial ends without a value, and the search goes on.
+  // To be called as `return trial.fail("why")`: the trial ends without a value, and the search
+  // continues.
   std::nullopt_t fail(std::string reason);
 
  private:
@@ -161,14 +162,14 @@ struct HASTEN_API SearchResult {
 };
 
 // Runs the search. Throws ConfigError "search.space" and "search.options" for a bad space or bad
-// options, ConfigError "search.other-search" if the folder has the journal of another search,
+// options, ConfigError "search.other-search" if the folder has the journal of a different search,
 // IoError "search.in-use" if another process runs a search there, DataError "search.journal" for a
 // damaged journal, and what the objective throws.
 HASTEN_API SearchResult search_hyperparameters(const SearchSpace& space,
                                                const TrialObjective& objective,
                                                const SearchOptions& options = {});
 
-// The values of all trials that such a search runs, for checks before it begins.
+// Returns the values of all trials of such a search, for checks before it begins.
 HASTEN_API std::vector<TrialParameters> proposed_parameters(const SearchSpace& space,
                                                             const SearchOptions& options);
 

@@ -29,9 +29,9 @@ namespace hasten {
 
 enum class DimensionKind {
   uniform,      // Any number from low to high, both included, or low + a multiple of step.
-  log_uniform,  // Any number, whose logarithm is uniform.
+  log_uniform,  // Any number; its logarithm is uniform.
   integer,      // low + a multiple of step.
-  log_integer,  // An integer, whose logarithm is uniform.
+  log_integer,  // An integer; its logarithm is uniform.
   choice,       // One of the values.
 };
 template <>
@@ -77,7 +77,7 @@ class HASTEN_API SearchSpace {
   std::vector<SearchDimension> dimensions_;
 };
 
-// Formats the dimension as a space file has it, such as {log_uniform: [1e-05, 0.001]}.
+// Formats the dimension as it is written in a space file, such as {log_uniform: [1e-05, 0.001]}.
 HASTEN_API std::string to_text(const SearchDimension& dimension);
 
 // Reads a space from a YAML or JSON file: a map from names to one of {uniform: [LOW, HIGH]},

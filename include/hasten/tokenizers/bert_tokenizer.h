@@ -1,6 +1,6 @@
 // File: hasten/tokenizers/bert_tokenizer.h
-// BERT's WordPiece tokenizer, from text to ids and back. Ids and offsets equal those of Hugging
-// Face's tokenizers.
+// BERT's WordPiece tokenizer, from text to ids and back. Ids and offsets are the same as with
+// Hugging Face's tokenizers.
 //
 //   auto tokenizer = BertTokenizer::from_pretrained("bert-base-uncased");   // a folder
 //   Encoding row = tokenizer.encode("Hello, world!");   // [CLS] hello , world ! [SEP]
@@ -18,7 +18,7 @@
 // applies them to every call. Overflowing parts (stride) are not returned.
 //
 // Throws IoError for files that cannot be read or written; DataError "tokenizers.*" for files that
-// are not a BERT tokenizer or contradict themselves, and for texts that cannot be truncated as
+// are not a BERT tokenizer or contradict each other, and for texts that cannot be truncated as
 // asked; UsageError "tokenizers.*" for invalid options.
 //
 // Thread rule: immutable. A copy shares its data with the original, and every method is safe on
@@ -46,11 +46,11 @@ namespace hasten {
 class HASTEN_API BertTokenizer {
  public:
   // Reads tokenizer.json of the folder, or else vocab.txt. Reads tokenizer_config.json and
-  // special_tokens_map.json too; their settings have precedence over tokenizer.json, as in
-  // Transformers, except for unk_token. Instead of a folder, takes the name of a model in the
-  // Hugging Face cache, too (hasten/machine/model_folder.h).
+  // special_tokens_map.json too; their settings take precedence over tokenizer.json, as in
+  // Transformers, except for unk_token. Also accepts the name of a model in the Hugging Face cache
+  // instead of a folder (hasten/machine/model_folder.h).
   static BertTokenizer from_pretrained(const std::filesystem::path& folder_or_name);
-  // Reads a vocab.txt: one token per line, whose id is the number of its line, from 0.
+  // Reads a vocab.txt: one token per line. The id of a token is the number of its line, from 0.
   static BertTokenizer from_vocab(const std::filesystem::path& file,
                                   const TokenizerOptions& options = {});
   // Reads a tokenizer.json only.
@@ -70,12 +70,12 @@ class HASTEN_API BertTokenizer {
   // Encodes a text that is already split into words, as Transformers does with is_split_into_words:
   // each word is encoded on its own, so no token belongs to two of them. `offsets` and `word_ids`
   // are always filled; an offset counts from the beginning of its word, and a word's number is its
-  // place in `words`. A word of which the normalizer leaves nothing has no token.
+  // place in `words`. A word that becomes empty in the normalizer has no token.
   Encoding encode_words(std::span<const std::string> words, EncodeOptions options = {}) const;
   // Pads the rows to one length, by default with this tokenizer's padding token and side.
   void pad(std::span<Encoding> rows, PadOptions options = {}) const;
 
-  // Returns the text of these ids. Ids of no token are skipped.
+  // Returns the text of these ids. Ids without a token are skipped.
   std::string decode(std::span<const std::int32_t> ids, const DecodeOptions& options = {}) const;
 
   std::optional<std::int32_t> token_to_id(std::string_view token) const;
@@ -95,7 +95,8 @@ class HASTEN_API BertTokenizer {
   const StoredSettings& stored_settings() const noexcept;
 
   // Writes tokenizer.json, tokenizer_config.json, special_tokens_map.json and vocab.txt to the
-  // folder, which is created if it is missing, for from_pretrained here and in Transformers.
+  // folder, which is created if it is missing. from_pretrained reads the folder, here and in
+  // Transformers.
   void save_pretrained(const std::filesystem::path& folder) const;
 
   struct State;

@@ -19,7 +19,7 @@
 
 namespace hasten {
 
-// One row. All vectors but the last two have one entry per token.
+// One row. All vectors except the last two always have one entry per token.
 struct Encoding {
   std::vector<std::int32_t> input_ids;
   std::vector<std::int32_t> token_type_ids;  // 0 for the first text, 1 for the second.

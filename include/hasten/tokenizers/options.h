@@ -1,6 +1,6 @@
 // File: hasten/tokenizers/options.h
-// Options of a tokenizer, and of one encoding, padding or decoding. The names are those of
-// tokenizer_config.json and of Transformers.
+// Options of a tokenizer, and of one encoding, padding or decoding. The names match
+// tokenizer_config.json and Transformers.
 //
 //   EncodeOptions options{.truncation = Truncation::longest_first, .max_length = 128};
 //
@@ -22,7 +22,7 @@ enum class Side { left, right };
 struct AddedToken {
   std::int32_t id = 0;
   std::string content;
-  bool single_word = false;  // Only if no letter, digit or mark is next to it.
+  bool single_word = false;  // Matched only if no letter, digit or mark is next to it.
   bool lstrip = false;       // Includes white space before it.
   bool rstrip = false;       // Includes white space after it.
   bool normalized = false;   // Matched by its normalized form in normalized text.
@@ -32,7 +32,7 @@ struct AddedToken {
 // The settings of a tokenizer, from all files of its folder.
 struct TokenizerOptions {
   bool do_lower_case = true;
-  std::optional<bool> strip_accents;  // Unset: as do_lower_case.
+  std::optional<bool> strip_accents;  // Equal to do_lower_case if unset.
   bool tokenize_chinese_chars = true;
   bool clean_text = true;
   std::string unk_token = "[UNK]";
@@ -42,7 +42,7 @@ struct TokenizerOptions {
   std::string mask_token = "[MASK]";
   std::string continuing_subword_prefix = "##";
   std::int64_t max_input_chars_per_word = 100;  // A longer word becomes unk_token.
-  std::int64_t model_max_length = 0;            // In tokens; 0: unknown.
+  std::int64_t model_max_length = 0;            // In tokens; 0 if unknown.
   Side truncation_side = Side::right;           // The side from which tokens are removed.
   Side padding_side = Side::right;
   // Further tokens to be matched in the text. Those that are not in the vocabulary get the ids
@@ -53,7 +53,7 @@ struct TokenizerOptions {
 // How rows that are longer than max_length are shortened.
 enum class Truncation {
   none,
-  longest_first,  // The longer of two texts, or both to half of the room.
+  longest_first,  // The longer of two texts, or both to half of the available length.
   only_first,
   only_second,
 };
@@ -61,19 +61,19 @@ enum class Truncation {
 struct EncodeOptions {
   bool add_special_tokens = true;  // [CLS] and [SEP], by the post-processor.
   Truncation truncation = Truncation::none;
-  // The most tokens of a row, special tokens included; 0: model_max_length. Used only with
-  // truncation.
+  // The largest number of tokens in a row, including special tokens; 0 means model_max_length. Used
+  // only with truncation.
   std::int64_t max_length = 0;
-  std::optional<Side> truncation_side;  // Unset: the tokenizer's.
+  std::optional<Side> truncation_side;  // The tokenizer's if unset.
   bool offsets = false;                 // Fill Encoding::offsets and Encoding::word_ids.
 };
 
 struct PadOptions {
-  std::int64_t length = 0;       // In tokens; 0: the longest row.
-  std::int64_t multiple_of = 0;  // Rounds the length up; 0: no rounding.
-  // The side to pad. Unset: the tokenizer's, or right for the function pad().
+  std::int64_t length = 0;       // In tokens; 0 means the length of the longest row.
+  std::int64_t multiple_of = 0;  // Rounds the length up to a multiple; 0 means no rounding.
+  // The side to pad. If unset: the tokenizer's, or right for the function pad().
   std::optional<Side> side;
-  // Unset: the tokenizer's, or 0 for the function pad().
+  // If unset: the tokenizer's, or 0 for the function pad().
   std::optional<std::int32_t> pad_id;
   std::int32_t pad_type_id = 0;
 };

@@ -1,5 +1,5 @@
 // File: hasten/track/mlflow_tracker.h
-// A tracker that sends what a run logs to an MLflow server, by its REST API.
+// A tracker that sends what a run logs to an MLflow server through its REST API.
 //
 //   MLflowTracker tracker({.tracking_uri = "http://node1:5000", .experiment = "sst2"});
 //   tracker.log({{"loss", 0.41}}, step);
@@ -8,8 +8,9 @@
 // log() only adds to a queue. A thread of the tracker sends the values in batches, so that a slow
 // server never slows a step. If the server does not answer, the tracker logs this once, keeps the
 // values and tries again; the oldest values are dropped if more than `most_waiting` wait. finish()
-// and the destructor wait at most 20 seconds for what is left, and log how many values were not
-// sent. The configuration becomes the run's parameters, without values of more than 6,000 bytes.
+// and the destructor wait at most 20 seconds for the remaining values, and log how many values were
+// not sent. The configuration becomes the run's parameters, without values of more than 6,000
+// bytes.
 //
 // The constructor throws ConfigError "track.http-address"; nothing else throws. Thread rule: one
 // thread at a time. Source: MLflow's REST API 2.0.
@@ -27,13 +28,13 @@ namespace hasten {
 struct MLflowOptions {
   std::string tracking_uri;            // http://HOST:PORT, with a path if the server has one.
   std::string experiment = "Default";  // It is created if it is missing.
-  std::string run_name;                // Empty: the server chooses one.
-  std::string run_id;                  // A run to continue; empty: a new one.
-  std::string token;                   // Sent as "Authorization: Bearer"; empty: none.
-  std::size_t most_waiting = 100000;   // Values.
+  std::string run_name;                // If empty, the server chooses one.
+  std::string run_id;                  // A run to continue; a new run if empty.
+  std::string token;                   // Sent as "Authorization: Bearer" if not empty.
+  std::size_t most_waiting = 100000;   // The largest number of waiting values.
 };
 
-// Returns the options that MLflow's variables give: MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME,
+// Returns the options that MLflow's variables set: MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME,
 // MLFLOW_RUN_ID and MLFLOW_TRACKING_TOKEN. Throws ConfigError "track.mlflow-uri" without the first.
 HASTEN_API MLflowOptions mlflow_options(const TrackerOptions& options);
 

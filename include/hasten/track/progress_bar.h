@@ -26,7 +26,8 @@ struct ProgressBarOptions {
   std::string description = "";
   std::string unit = "it";
   bool enabled = true;
-  bool leave = true;  // keep the finished line; false: erase it, and print nothing off a terminal
+  // Keeps the finished line. If false, erases it, and prints nothing without a terminal.
+  bool leave = true;
   std::FILE* out = stderr;
 };
 
@@ -43,8 +44,8 @@ class HASTEN_API ProgressBar {
   void start_at(std::int64_t n);
   // Sets the text after the rate; the next drawing shows it.
   void set_postfix(std::string text);
-  // Sets that text and shows it at once, before a part that takes long. Off a terminal it prints a
-  // line.
+  // Sets that text and shows it at once, before a part that takes long. Without a terminal it
+  // prints a line.
   void show(std::string postfix);
   // Prints a line of text above the bar.
   void write(const std::string& line);

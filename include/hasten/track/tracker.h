@@ -1,6 +1,6 @@
 // File: hasten/track/tracker.h
-// A place that keeps what a run logs, such as TensorBoard or a file of JSON lines, and the names of
-// those that hasten has.
+// A tracker stores what a run logs, for example in TensorBoard or in a file of JSON lines. This
+// header also lists the trackers that hasten has.
 //
 //   auto tracker = make_tracker("tensorboard", {.folder = "logs/sst2"});
 //   tracker->store_init_configuration({{"learning_rate", 2e-5}, {"bf16", true}});
@@ -8,9 +8,9 @@
 //   tracker->finish();
 //
 // A tracker of your own derives from Tracker; Accelerator::init_trackers and TrackingCallback take
-// it. Only store_init_configuration and log have to keep something: a tracker ignores the kinds of
-// values that it has no place for. A failed write never ends a run: the tracker logs it once
-// (hasten/base/log.h) and keeps nothing more. make_tracker throws ConfigError "track.unknown",
+// it. Only store_init_configuration and log have to store something: a tracker ignores the kinds of
+// values that it does not support. A failed write never ends a run: the tracker logs it once
+// (hasten/base/log.h) and stores nothing more. make_tracker throws ConfigError "track.unknown",
 // "track.logging-dir" and what the constructors throw. Thread rule: one thread at a time.
 // Source: the names are those of Accelerate's GeneralTracker.
 #pragma once
@@ -56,10 +56,10 @@ class HASTEN_API Tracker {
                              std::int64_t /*step*/) {}
   virtual void log_image(const std::string& /*name*/, const TrackedImage& /*image*/,
                          std::int64_t /*step*/) {}
-  // Keeps the values under the names that Hugging Face's logs have ("loss", "eval_loss"), not under
-  // those that its TensorBoard callback gives them ("train/loss", "eval/loss").
+  // True if the tracker keeps the names of Hugging Face's logs ("loss", "eval_loss"), not those of
+  // its TensorBoard callback ("train/loss", "eval/loss").
   virtual bool keeps_log_names() const { return false; }
-  // Completes what is kept. Nothing is logged afterwards. The destructor of a tracker does the
+  // Completes the stored data. Nothing is logged afterwards. The destructor of a tracker does the
   // same.
   virtual void finish() {}
 };

@@ -1,5 +1,6 @@
 // File: hasten/trainer/batch_size.h
-// Finds the largest batch that fits into the memory of every process, and keeps the rows of a step.
+// Finds the largest batch that fits into the memory of every process, and keeps the number of rows
+// of a step.
 //
 //   const BatchSize fits = find_executable_batch_size(group, {.rows = 64}, [&](std::int64_t rows) {
 //     const TensorDict batch = {{"input_ids", at::randint(5, 100, {rows, 512})},
@@ -9,17 +10,17 @@
 //   });
 //   // a loader with batches of fits.rows, and fits.accumulation of them in each window
 //
-// Every process tries a batch. If one of them runs out of memory, all try half of it with twice as
-// many micro-batches, so a step has as many rows as before. The trial must not communicate: call
-// the module itself and not a prepared one, whose backward pass exchanges gradients. An exception
-// of another kind is thrown in all processes. The option auto_find_batch_size of the Trainer does
-// the same without a trial.
+// Every process tries a batch. If one of them runs out of memory, all try half of it with twice the
+// number of micro-batches, so the number of rows of a step stays the same. The trial must not
+// communicate: call the module itself and not a prepared one, whose backward pass exchanges
+// gradients. Any other exception is thrown in all processes. The option auto_find_batch_size of the
+// Trainer does the same without a trial.
 //
 // Throws MemoryError "trainer.batch-size-floor" if the smallest batch does not fit, UsageError
 // "trainer.batch-size" for a number below 1 or one that differs between processes, and what the
-// trial throws. A collective. Thread rule:
-// that of the group's collectives. Source: find_executable_batch_size of Accelerate 1.15, whose
-// processes do not agree and whose steps get smaller.
+// trial throws. A collective. Thread rule: the same as for the group's collectives. Source:
+// find_executable_batch_size of Accelerate 1.15; there, processes do not agree on the batch, and
+// steps get smaller.
 #pragma once
 
 #include <cstdint>

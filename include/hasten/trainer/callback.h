@@ -1,5 +1,5 @@
 // File: hasten/trainer/callback.h
-// Functions of the user that the Trainer calls during a run, and the actions that they may ask for.
+// Functions of the user that the Trainer calls during a run, and the actions that they may request.
 //
 //   struct Stop : hasten::TrainerCallback {
 //     void on_log(const TrainerEvent&, TrainerControl& control, const Metrics& logs) override {
@@ -8,8 +8,8 @@
 //   };
 //   trainer.add_callback(std::make_shared<Stop>());
 //
-// Names and times of the calls are those of transformers' TrainerCallback. By default every
-// function does nothing. Thread rule: called on the training thread.
+// Names and times of the calls match transformers' TrainerCallback. By default every function does
+// nothing. Thread rule: called on the training thread.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -35,14 +35,14 @@ struct TrainerEvent {
   Accelerator* accelerator = nullptr;
 };
 
-// The actions that a callback may ask for. A flag is cleared when its action is done.
+// The actions that a callback may request. A flag is cleared when its action is done.
 struct TrainerControl {
   bool should_training_stop = false;
   bool should_epoch_stop = false;
   bool should_save = false;
   bool should_evaluate = false;
   bool should_log = false;
-  // The signal that stops the run (hasten/trainer/stop_on_signal.h); 0: none. It is logged and
+  // The signal that stops the run (hasten/trainer/stop_on_signal.h), or 0. It is logged and
   // returned, and the run begins no further evaluation.
   int stop_signal = 0;
 };
@@ -52,7 +52,7 @@ class HASTEN_API TrainerCallback {
   virtual ~TrainerCallback() = default;
   virtual void on_train_begin(const TrainerEvent&, TrainerControl&) {}
   virtual void on_train_end(const TrainerEvent&, TrainerControl&) {}
-  // Called instead of on_train_end if train() throws. May not throw.
+  // Called instead of on_train_end if train() throws. Must not throw.
   virtual void on_train_failed(const TrainerEvent&) {}
   virtual void on_epoch_begin(const TrainerEvent&, TrainerControl&) {}
   virtual void on_epoch_end(const TrainerEvent&, TrainerControl&) {}
@@ -71,13 +71,14 @@ class HASTEN_API TrainerCallback {
   // only when it needs them, such as for a log, and no step waits for the device.
   virtual bool reads_losses() const { return true; }
   // Called after an optimizer step. `loss` is the mean over its window. If reads_losses() is false
-  // for all callbacks, it is on a GPU or a TPU that of the latest step that has been read, or 0.
+  // for all callbacks, on a GPU or a TPU it is the latest loss that has been read, or 0.
   virtual void on_step_end(const TrainerEvent&, TrainerControl&, double /*loss*/) {}
   virtual void on_evaluate(const TrainerEvent&, TrainerControl&, const Metrics&) {}
   virtual void on_predict(const TrainerEvent&, TrainerControl&, const Metrics&) {}
   virtual void on_save(const TrainerEvent&, TrainerControl&) {}
   virtual void on_log(const TrainerEvent&, TrainerControl&, const Metrics&) {}
-  // Called before an evaluation or prediction of `batches` batches; 0: a stream of unknown size.
+  // Called before an evaluation or prediction of `batches` batches, or 0 for a stream of unknown
+  // size.
   virtual void on_evaluate_begin(const TrainerEvent&, std::int64_t /*batches*/) {}
   // Called after each batch of an evaluation or prediction.
   virtual void on_prediction_step(const TrainerEvent&, TrainerControl&) {}
@@ -85,7 +86,7 @@ class HASTEN_API TrainerCallback {
   // Called in the main process with the anatomy of the first steps (TrainingArguments::anatomy).
   virtual void on_anatomy(const TrainerEvent&, const anatomy::Report&) {}
 
-  // The name under which checkpoints keep the attributes; empty: they keep nothing.
+  // The name under which checkpoints keep the attributes. If empty, they keep nothing.
   virtual std::string name() const { return ""; }
   // The numbers that a checkpoint keeps.
   virtual std::map<std::string, double> attributes() const { return {}; }

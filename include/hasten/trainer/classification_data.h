@@ -10,9 +10,9 @@
 // numbers of a regression or the names of classes, as docs/formats.md describes. A safetensors file
 // holds input_ids, attention_mask ([rows, length]) and labels: integers [rows] for classes, numbers
 // [rows] or [rows, labels] for a regression or for several labels per row. "dummy" is
-// options.dummy_rows rows (512) of options.dummy_length ids (512) from 100 to 29999, as far as the
-// vocabulary has them, with labels 0 and 1. Ids and labels are checked against the model before
-// training. Throws DataError, IoError, ConfigError. Thread rule: one thread at a time.
+// options.dummy_rows rows (512) of options.dummy_length ids (512), with labels 0 and 1. The ids are
+// from 100 to 29999, or to the end of a smaller vocabulary. Ids and labels are checked against the
+// model before training. Throws DataError, IoError, ConfigError. Thread rule: one thread at a time.
 #pragma once
 
 #include <filesystem>
@@ -33,7 +33,7 @@ class HASTEN_API ClassificationFiles : public TaskData {
   ModelOptions model_options() const override;
   TrainerDataset train(const PreTrainedModel& model) const override;
   TrainerDataset eval(const PreTrainedModel& model) const override;
-  // The accuracy; of a regression "mse", "rmse" and "mae".
+  // The accuracy, or for a regression "mse", "rmse" and "mae".
   std::shared_ptr<EvalMetric> metrics(const PreTrainedModel& model) const override;
   std::vector<std::filesystem::path> tokenizer_files() const override;
 

@@ -13,11 +13,11 @@
 //   };
 //   LabelsOf labels = [](const Batch& batch) { return batch.second; };
 //
-// A function names the types of its parameters, which must be those of the Trainer's module and of
-// its batches. A module parameter may be a class, a base class of it, or a TORCH_MODULE holder. A
-// loss function returns the loss alone, or a ModelOutput with the logits, which metrics and
-// predictions need. Calls throw UsageError "trainer.model-type" and "trainer.batch-type". Thread
-// rule: that of the function.
+// A function names the types of its parameters, which must match the Trainer's module and its
+// batches. A module parameter may be a class, a base class of it, or a TORCH_MODULE holder. A loss
+// function returns the loss alone, or a ModelOutput with the logits, which metrics and predictions
+// need. Calls throw UsageError "trainer.model-type" and "trainer.batch-type". Thread rule: the same
+// as for the function.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -45,7 +45,7 @@ concept ComputesLoss = requires(Model& model, Batch& batch) {
 };
 
 // A module that takes and returns tensors by name, such as an ExportedModule. Its loss is the
-// output "loss"; its logits are "logits", or the only other output. The rest is
+// output "loss"; its logits are "logits", or the only other output. All other outputs are in
 // ModelOutput::others.
 template <class Model>
 concept NamesItsOutputs = requires(Model& model, TensorDict& batch) {
@@ -133,7 +133,7 @@ const std::type_info* type_of_batch() {
 
 class ComputeLoss {
  public:
-  // No function: operator bool returns false, and it must not be called.
+  // Holds no function: operator bool returns false, and it must not be called.
   ComputeLoss() = default;
 
   template <class F>
@@ -165,7 +165,7 @@ class ComputeLoss {
   ModelOutput operator()(torch::nn::Module& model, TrainerBatch& batch) const {
     return call_(model, batch);
   }
-  // The type of the batches that the function takes; null: any.
+  // The type of the batches that the function takes; null if it takes any.
   const std::type_info* batch_type() const { return batch_type_; }
 
  private:
@@ -175,7 +175,7 @@ class ComputeLoss {
 
 class LabelsOf {
  public:
-  // No function: TrainerBatch::labels() finds the labels.
+  // Holds no function: TrainerBatch::labels() finds the labels.
   LabelsOf() = default;
 
   template <class F>
@@ -194,7 +194,7 @@ class LabelsOf {
 
   explicit operator bool() const { return static_cast<bool>(call_); }
   at::Tensor operator()(TrainerBatch& batch) const { return call_(batch); }
-  // The type of the batches that the function takes; null: any.
+  // The type of the batches that the function takes; null if it takes any.
   const std::type_info* batch_type() const { return batch_type_; }
 
  private:
@@ -204,8 +204,8 @@ class LabelsOf {
 
 namespace detail {
 
-// Returns the forward() of a module that computes its loss; no function for any other module. A
-// forward() that is overloaded or a template is found if it takes a TensorDict.
+// Returns the forward() of a module that computes its own loss, or no function for any other
+// module. A forward() that is overloaded or a template is found if it takes a TensorDict.
 template <class Model>
 ComputeLoss forward_of() {
   if constexpr (ComputesLoss<Model, TensorDict>) {

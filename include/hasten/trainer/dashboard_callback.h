@@ -5,19 +5,19 @@
 //   trainer.add_callback(std::make_shared<DashboardCallback>());
 //
 // It needs the module libhasten_terminal.so, which is built if ncurses is installed (Debian:
-// libncurses-dev), and a terminal as standard input and standard error, or as those of the launcher
-// that has started the process. Otherwise it logs the reason and shows what
-// hasten/trainer/progress_callback.h shows. Make it in every process of a job; rank 0 draws.
+// libncurses-dev), and a terminal as the standard input and standard error of the process, or of
+// the launcher that started it. Otherwise it logs the reason and shows what ProgressCallback
+// (hasten/trainer/progress_callback.h) shows. Create it in every process of a job; rank 0 draws.
 //
 // Keys: q stops the run after the current step, s saves a checkpoint, e evaluates, Tab chooses the
 // next metric, Ctrl-L draws everything again, Ctrl-Z suspends a single process. All ranks agree on
-// the keys as they agree on a signal. What the processes print while the dashboard is shown is kept
-// and printed when it ends.
+// the keys as they agree on a signal. Output that the processes print while the dashboard is shown
+// is kept and printed when it ends.
 //
 // The terminal is restored when the run ends or throws, and if the process exits or is ended by a
-// signal other than SIGKILL. For that the object installs handlers for the signals whose action is
-// the default one. Make it before a StopOnSignal. Thread rule: that of callbacks; a thread of its
-// own draws.
+// signal other than SIGKILL. For that, the object installs handlers for the signals that have the
+// default action. Create it before a StopOnSignal. Thread rule: the same as for callbacks; a
+// separate thread draws.
 #pragma once
 
 #include <memory>
@@ -30,7 +30,7 @@ namespace hasten {
 
 class HASTEN_API DashboardCallback : public TrainerCallback {
  public:
-  // `otherwise` is what is shown if the dashboard cannot be.
+  // `otherwise` sets what is shown if the dashboard cannot be shown.
   explicit DashboardCallback(ProgressOptions otherwise = {});
   ~DashboardCallback() override;
 

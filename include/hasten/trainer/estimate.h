@@ -8,11 +8,11 @@
 //                                      .arguments = {.per_device_train_batch_size = 4}});
 //   const std::int64_t bytes = report.memory.peak;
 //
-// Rows are random ids of the given length; those of an exported model (a .pt2 file) are random
-// values for its inputs, in which every dynamic size but the number of rows is the length. Only
+// Rows are random ids of the given length. For an exported model (a .pt2 file) they are random
+// values for its inputs; the length replaces every dynamic size except the number of rows. Only
 // arguments that change a step matter: batch size, accumulation, optimizer, precision, clipping.
-// With dry = false the same steps are made for real and measured; the tests compare the prediction
-// with that. Throws what load_model, Trainer and DryRun throw, and UsageError
+// With dry = false the same steps are run and measured; the tests compare the prediction with the
+// measurement. Throws what load_model, Trainer and DryRun throw, and UsageError
 // "models.sequence-too-long". Thread rule: one call at a time in a process.
 #pragma once
 
@@ -31,11 +31,11 @@ namespace hasten {
 
 struct EstimateOptions {
   std::string model;            // as load_model takes it, or a .pt2 file
-  std::optional<Task> task;     // unset: usual_task_of(model)
-  std::int64_t num_labels = 0;  // 0: as config.json says
-  // Dropout rates as in ModelOptions; unset: as config.json says.
+  std::optional<Task> task;     // usual_task_of(model) if unset
+  std::int64_t num_labels = 0;  // 0 means as in config.json
+  // Dropout rates as in ModelOptions; as in config.json if unset.
   std::optional<double> hidden_dropout, attention_dropout, classifier_dropout;
-  // Uses new weights where the file's have another shape, as in ModelOptions.
+  // Initializes weights that have a different shape in the file, as in ModelOptions.
   bool ignore_mismatched_sizes = false;
   AttentionImplementation attn_implementation = AttentionImplementation::sdpa;
   std::int64_t length = 512;  // tokens per row, or of each prompt
@@ -45,23 +45,23 @@ struct EstimateOptions {
   std::int64_t new_tokens = 200, beams = 1;
   TrainingArguments arguments;
   std::vector<std::string> libraries = {};  // with custom operators of a .pt2 file
-  LoraOptions lora = {.r = 0};              // an adapter that is trained instead; r 0: none
-  bool dry = true;             // false: measure the steps on the CPU or on the device "cuda"
+  LoraOptions lora = {.r = 0};              // an adapter that is trained instead, unless r is 0
+  bool dry = true;                          // if false, measures the steps on the CPU or on "cuda"
   std::string device = "cpu";  // or "cuda:NAME" (hasten/machine/gpus.h), which is always dry
 };
 
 HASTEN_API anatomy::Report estimate(const EstimateOptions& options);
 
 // Returns the paths of the layers that activation_checkpointing recomputes, in the order in which
-// they run; none if the model has no such layers.
+// they run; empty if the model has no such layers.
 HASTEN_API std::vector<std::string> recomputable_layers(const EstimateOptions& options);
 
 struct FittingBatch {
-  std::int64_t rows = 0;    // 0: not even one row fits
+  std::int64_t rows = 0;    // 0 if not even one row fits
   std::int64_t needed = 0;  // needed_bytes() of that batch, or of one row
 };
-// Returns the largest batch, of at most that of the arguments, whose step needs at most `limit`
-// bytes. Makes a dry run for each batch that it tries, about log2 of the rows.
+// Returns the largest batch, up to the batch of the arguments, with which a step needs at most
+// `limit` bytes. Makes a dry run for each batch that it tries; there are about log2(rows) of them.
 HASTEN_API FittingBatch largest_fitting_batch(const EstimateOptions& options, std::int64_t limit);
 // Makes the same steps for a TPU that need not be present (device "tpu:TOPOLOGY",
 // hasten/tpu/machine/tpus.h): the TPU's compiler compiles each program, and none is run. Call it

@@ -9,16 +9,16 @@
 //                                      .compute_loss = files.compute_loss(),
 //                                      .compute_metrics = files.compute_metrics()});
 //
-// A column belongs to the input of its name; other columns are ignored. A safetensors file has a
-// tensor [rows, ...] for each input. In a table (.tsv, .csv, .jsonl) a field is a number, or a JSON
-// array of numbers, of the same shape in every row. If a table has the text column and not
+// A column belongs to the input of the same name; other columns are ignored. A safetensors file has
+// a tensor [rows, ...] for each input. In a table (.tsv, .csv, .jsonl) a field is a number, or a
+// JSON array of numbers, of the same shape in every row. If a table has the text column and not
 // input_ids, the tokenizer in the folder of the .pt2 file makes input_ids, attention_mask and
 // token_type_ids; they are padded to the longest row of a batch, or to the length of the export.
-// The column of the labels is "labels", or in a table options.label_column. Names of classes have
-// the numbers of id2label in the config.json beside the .pt2 file, or else the order of their
-// bytes; there must be as many as the program has classes. "dummy" is random rows. Everything is
-// checked against the program before training. Throws DataError, IoError, ConfigError, UsageError
-// "exported.*". Thread rule: one thread at a time.
+// The column of the labels is "labels", or in a table options.label_column. Names of classes are
+// numbered by id2label in the config.json next to the .pt2 file, or else in the order of their
+// bytes. Their number must equal the number of classes of the program. "dummy" generates random
+// rows. Everything is checked against the program before training. Throws DataError, IoError,
+// ConfigError, UsageError "exported.*". Thread rule: one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -46,15 +46,15 @@ class HASTEN_API ExportedFiles {
                 EvalLabels eval_labels = EvalLabels::required);
   ~ExportedFiles();
 
-  // The rows of --data and of --eval_data; empty if it was not given.
+  // The rows of --data and of --eval_data; empty if the option was not given.
   const TrainerDataset& train() const;
   const TrainerDataset& eval() const;
-  // Computes the loss of a program that does not return it, and makes the labels that rows lack; no
-  // function if neither is necessary.
+  // Returns a function that computes the loss of a program that does not return it, and makes the
+  // labels that rows lack. Returns no function if neither is necessary.
   ComputeLoss compute_loss() const;
   // The accuracy if the program classifies rows; null otherwise.
   std::shared_ptr<EvalMetric> compute_metrics() const;
-  // The files of the tokenizer and the configuration beside the .pt2 file, to be saved with the
+  // The files of the tokenizer and the configuration next to the .pt2 file, to be saved with the
   // model.
   std::vector<std::filesystem::path> extra_files() const;
   // Throws UsageError "exported.inputs" if the program does not take the batches of a run: full

@@ -4,7 +4,7 @@
 //
 //   trainer.add_callback(std::make_shared<ProgressCallback>(ProgressOptions{.bar = true}));
 //
-// Output goes to standard error. Thread rule: that of callbacks.
+// Output goes to standard error. Thread rule: the same as for callbacks.
 #pragma once
 
 #include <memory>
@@ -37,13 +37,14 @@ class HASTEN_API ProgressCallback : public TrainerCallback {
  private:
   ProgressOptions options_;
   std::unique_ptr<ProgressBar> training_, evaluation_;
-  // True on a device that compiles each new shape (a TPU): there the first steps take long.
+  // True on a device that compiles each new shape (a TPU), on which the first steps take long.
   bool compiles_ = false;
-  // True on a device that reads losses when they are logged, which are then shown.
+  // True on a device that reads losses only when they are logged. The logged losses are then shown.
   bool shows_logs_ = false;
   // The steps of this run.
   std::int64_t steps_ = 0;
-  // The running mean of the loss over about twenty steps, as the losses of single steps vary much.
+  // The running mean of the loss over about twenty steps, because the losses of single steps vary a
+  // lot.
   double average_ = 0;
 };
 

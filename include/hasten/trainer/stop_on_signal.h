@@ -11,14 +11,14 @@
 //
 // The object owns the handlers of the signals from its constructor until restore_handlers() or its
 // destructor, which restore the previous actions. No other part of a training run handles these
-// signals. A signal that the process was started to ignore stays ignored.
+// signals. A signal that was already ignored when the process started stays ignored.
 //
 // The handler only records the signal. The run stops after the current optimizer step, and all
 // processes stop at the same step, whichever of them received a signal: the request is part of the
-// agreement that the Trainer makes at every step in any case. An evaluation of the run ends after
-// the current batch and reports nothing (several processes exchange their signals about twice a
-// second during it), and no other evaluation of the run begins. Apart from that, the run ends like
-// any other that a callback stops. A later run with the same object stops before its first step.
+// data that the Trainer exchanges at every step anyway. An evaluation of the run ends after the
+// current batch and reports nothing (several processes exchange their signals about twice a second
+// during it), and no other evaluation of the run begins. Apart from that, the run ends like any
+// other that a callback stops. A later run with the same object stops before its first step.
 //
 // A signal that is repeated more than a second after the first acts as it would without this
 // object: by default it ends the process at once. A repetition within a second counts as the same
@@ -45,7 +45,7 @@ class HASTEN_API StopOnSignal : public TrainerCallback {
   StopOnSignal& operator=(const StopOnSignal&) = delete;
   ~StopOnSignal() override;
 
-  // The first signal that this process received while the handlers were installed; 0: none.
+  // The first signal that this process received while the handlers were installed, or 0.
   int received() const;
   // Restores the previous actions. May be called more than once.
   void restore_handlers();

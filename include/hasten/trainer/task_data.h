@@ -1,6 +1,6 @@
 // File: hasten/trainer/task_data.h
-// The data files of `hasten train` as datasets for its task, and what follows from both: the
-// options of the model, and the scores of an evaluation.
+// The data files of `hasten train` as datasets for its task, and the model options and evaluation
+// scores that follow from the task and the data.
 //
 //   const std::unique_ptr<TaskData> data = read_task_data(options);  // reads and checks the files
 //   LoadedModel loaded = load_model(options.model, data->model_options());

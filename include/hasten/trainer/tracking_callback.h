@@ -1,6 +1,7 @@
 // File: hasten/trainer/tracking_callback.h
-// Reports what a Trainer logs to trackers (hasten/track/tracker.h). A Trainer adds one itself for
-// the trackers that TrainingArguments::report_to names; add one for trackers of your own.
+// Sends the values that a Trainer logs to trackers (hasten/track/tracker.h). A Trainer adds one
+// itself for the trackers that TrainingArguments::report_to names; add one for trackers of your
+// own.
 //
 //   trainer.add_callback(std::make_shared<TrackingCallback>(
 //       std::vector<std::shared_ptr<Tracker>>{own_tracker}));
@@ -9,8 +10,8 @@
 // "test_loss" becomes "test/loss", "loss" becomes "train/loss"; MLflow gets them unchanged. At the
 // start of training they get all arguments and the model's configuration. They are finished when
 // the callback is destroyed, so an evaluation after training is in the same run. Only the main
-// process reports. What a tracker throws when it starts ends the run. Thread rule: that of
-// callbacks.
+// process reports. An exception that a tracker throws when it starts ends the run. Thread rule: the
+// same as for callbacks.
 #pragma once
 
 #include <filesystem>
@@ -43,9 +44,10 @@ class HASTEN_API TrackingCallback : public TrainerCallback {
   bool is_started_ = false;
 };
 
-// Returns the folder of the trackers that write files: logging_dir, or else the variable
-// TENSORBOARD_LOGGING_DIR, each with a folder of the name run_name in it if that is set; otherwise
-// a folder in output_dir/runs with the name run_name or, without it, the time and the host's name.
+// Returns the folder of the trackers that write files. This is logging_dir, or else the variable
+// TENSORBOARD_LOGGING_DIR; if run_name is set, it is the subfolder run_name of that folder. If
+// neither is set, it is a subfolder of output_dir/runs named after run_name, or after the time and
+// the host if run_name is not set.
 HASTEN_API std::filesystem::path folder_of_trackers(const TrainingArguments& args);
 
 }  // namespace hasten

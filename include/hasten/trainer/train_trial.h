@@ -1,5 +1,5 @@
 // File: hasten/trainer/train_trial.h
-// Trains a trial of a search of hyper-parameters with a Trainer: its evaluations are the trial's
+// Trains a trial of a hyper-parameter search with a Trainer: its evaluations are the trial's
 // reports, and a trial that is pruned ends after the current step.
 //
 //   TrainingArguments base{.output_dir = "search", .eval_strategy = IntervalStrategy::epoch};
@@ -13,9 +13,9 @@
 //       {.folder = "search", .n_trials = 20});
 //   std::cout << to_text(result, "eval_loss");
 //
-// The model must be a new one in each trial. A search with n_jobs above 1 trains several models at
-// once in this process: LibTorch's random numbers and threads are then shared, so results differ
-// between runs; `hasten search` runs each trial in a process of its own. Thread rule: that of the
+// Each trial needs a new model. A search with n_jobs above 1 trains several models at once in this
+// process: LibTorch's random numbers and threads are then shared, so results differ between runs;
+// `hasten search` runs each trial in a process of its own. Thread rule: the same as for the
 // Trainer.
 #pragma once
 
@@ -33,8 +33,8 @@ namespace hasten {
 // metric is metric_for_best_model, or else eval_loss. A run that does not end with an evaluation,
 // or that loads its best model, is evaluated at the end. Each evaluation reports the metric at its
 // optimizer step. The Trainer is used for this trial alone. A trial of a job that was restarted
-// begins anew. Throws what train() throws, and
-// ConfigError "trainer.unknown-metric" if an evaluation does not return the metric.
+// starts again. Throws what train() throws, and ConfigError "trainer.unknown-metric" if an
+// evaluation does not return the metric.
 HASTEN_API std::optional<double> train_trial(Trainer& trainer, Trial& trial);
 // The same with another metric, such as "eval_f1".
 HASTEN_API std::optional<double> train_trial(Trainer& trainer, Trial& trial,

@@ -10,8 +10,9 @@
 //   print_summary(result);
 //
 // It trains any LibTorch module. A module whose forward() takes a batch and returns a ModelOutput,
-// such as hasten's own models, needs nothing else; for any other one, compute_loss computes the
-// loss of a batch (hasten/trainer/compute_loss.h). Batches are of any type that a loader carries:
+// such as hasten's own models, needs nothing else; for any other module, compute_loss computes the
+// loss of a batch (hasten/trainer/compute_loss.h). Batches may have any type that a loader can
+// return:
 //
 //   using Batch = std::pair<at::Tensor, at::Tensor>;
 //   Trainer own(net, arguments,
@@ -23,15 +24,15 @@
 // A class that derives from Trainer replaces steps of the run, as with the Hugging Face Trainer:
 // see docs/trainer.md.
 //
-// Behaviour, names and files are those of transformers' Trainer (5.23). docs/design/ lists the
+// Behaviour, names and files match transformers' Trainer (5.23). docs/design/ lists the
 // differences: gradients of an accumulation window are weighted by their labels; losses that are
 // not finite are counted and reported; the memory of an evaluation is bounded; a checkpoint is
 // either complete or absent.
 //
-// Several processes (hasten launch -n 4 ./train) train together, with the numbers of one process
-// that takes as many rows per step: losses and scores are those of all rows, and a row that fills
-// up a last step does not count. All processes then make every call except the accessors, and one
-// of them writes files and log lines. See docs/distributed.md.
+// Several processes (hasten launch -n 4 ./train) train together, and give the results of one
+// process with the same number of rows per step. Losses and scores cover all rows, and a row that
+// only fills up a last step does not count. All processes then make every call except the
+// accessors, and one of them writes files and log lines. See docs/distributed.md.
 //
 // Throws ConfigError for arguments, UsageError "trainer.*", DataError, IoError, MemoryError, and
 // DivergedError with stop_on_nonfinite_loss; before the first step if possible. Thread rule: one
@@ -79,31 +80,32 @@ struct TrainerParts {
   // Computes the loss of a batch, instead of the module's forward().
   ComputeLoss compute_loss = {};
   // Returns the labels of a batch, for metrics and predictions, and to weight a batch by its labels
-  // that are not -100. Without it they are the column "labels" of a TensorDict (or the columns that
-  // label_names names, of which the first one weights), the second tensor of a pair, or the target
-  // of an example of torch::data. A batch without labels is weighted by its rows.
+  // that are not -100. Without this function, the labels are the column "labels" of a TensorDict
+  // (or the columns that label_names names; the first of them determines the weight), the second
+  // tensor of a pair, or the target of an example of torch::data. A batch without labels is
+  // weighted by its rows.
   LabelsOf labels = {};
   std::shared_ptr<EvalMetric> compute_metrics = nullptr;
   std::vector<std::shared_ptr<TrainerCallback>> callbacks = {};
   // Files that are saved with each model, such as a tokenizer's. They are read when the Trainer is
   // constructed.
   std::vector<std::filesystem::path> extra_files = {};
-  // Receives the Trainer's own lines, such as those about a resumed run or a loss that is not
-  // finite. Empty: standard error.
+  // Receives the Trainer's own lines, such as lines about a resumed run or a loss that is not
+  // finite. If empty, they go to standard error.
   LogSink log_sink = {};
-  // Receives the anatomy of the first steps (TrainingArguments::anatomy) in the main process.
-  // Empty: the report goes where that argument says.
+  // Receives the anatomy of the first steps (TrainingArguments::anatomy) in the main process. If
+  // empty, that argument decides where the report goes.
   std::function<void(const anatomy::Report&)> on_anatomy = {};
 };
 
 struct TrainOutput {
-  // The optimizer steps of the run, including those before a resume.
+  // The optimizer steps of the run, including steps before a resume.
   std::int64_t global_step = 0;
   // The steps that this call made; 0 if a resumed run had nothing left to do.
   std::int64_t steps = 0;
-  // The signal that stopped the run, the same in all processes; 0: none.
+  // The signal that stopped the run, the same in all processes, or 0.
   int stop_signal = 0;
-  // The mean over all steps of the run with a finite loss, including those before a resume.
+  // The mean over all steps of the run with a finite loss, including steps before a resume.
   double training_loss = 0;
   // train_runtime (s), train_samples_per_second, train_steps_per_second, total_flos (if known),
   // train_loss, epoch; nonfinite_losses if there were any; with skip_memory_metrics false
@@ -112,16 +114,16 @@ struct TrainOutput {
 };
 
 // The tensors have a row for each row of the data, and are on the CPU. With prediction_loss_only
-// there are none.
+// there are no tensors.
 struct PredictionOutput {
   // The logits, or the only output of a model without logits.
   at::Tensor predictions;
   at::Tensor label_ids;  // undefined if the data has no labels
   Metrics metrics;       // named test_*, or with another prefix
-  // The other outputs of the model by name: ModelOutput::others, and of a model without logits
-  // last_hidden_state and pooler_output.
+  // The other outputs of the model by name: ModelOutput::others, and for a model without logits
+  // also last_hidden_state and pooler_output.
   TensorDict other_predictions = {};
-  // The columns that label_names names, if they are several. label_ids is the first one.
+  // The columns that label_names names, if there are several. label_ids is the first one.
   TensorDict labels = {};
 };
 
@@ -194,8 +196,8 @@ class HASTEN_API Trainer {
   // The Accelerator of the run (hasten/accelerator.h).
   Accelerator& accelerator() const;
 
-  // The steps of a run. A class that derives from Trainer may replace each, and may call that of
-  // Trainer in it. Their names are those of the Hugging Face Trainer. docs/trainer.md has an
+  // The steps of a run. A class that derives from Trainer may override each of them, and may call
+  // Trainer's version in it. Their names match the Hugging Face Trainer. docs/trainer.md has an
   // example of each.
 
   // Returns the loss of a batch on the device, and the logits if the module has them. Calls
@@ -204,7 +206,8 @@ class HASTEN_API Trainer {
   virtual ModelOutput compute_loss(TrainerBatch& batch);
   // Computes the gradients of a micro-batch with compute_loss() and Accelerator::backward(), and
   // returns the loss, which is logged. `items` is the number of labels (or rows) that the loss is a
-  // mean over, its weight in the step; 0 in a process whose rows do not count.
+  // mean over. It is the weight of the loss in the step, and 0 in a process that has no rows that
+  // count.
   virtual at::Tensor training_step(TrainerBatch& batch, double items);
   // Returns the loss and the logits of a batch of an evaluation or a prediction; both may be
   // undefined. Called without gradients, with the module in evaluation mode.
@@ -220,8 +223,8 @@ class HASTEN_API Trainer {
       torch::optim::Optimizer& optimizer);
   // Adds the logs to the history with the epoch and the step, and calls on_log of the callbacks.
   virtual void log(Metrics logs);
-  // Make the loaders of this process's batches; the Trainer prepares them. The Trainer gives the
-  // training loader its position when a run resumes.
+  // Make the loaders of this process's batches; the Trainer prepares them. The Trainer sets the
+  // position of the training loader when a run resumes.
   virtual Loader<TrainerBatch> get_train_dataloader();
   virtual Loader<TrainerBatch> get_eval_dataloader(const TrainerDataset& dataset);
 
@@ -238,7 +241,7 @@ class HASTEN_API Trainer {
 // Prints the summary of the Transformers documentation: Time, Samples/second and memory
 // (print_gpu_utilization), and the peak of the host's memory.
 HASTEN_API void print_summary(const TrainOutput& result, std::ostream& out);
-// Prints it on standard output.
+// Prints the summary on standard output.
 HASTEN_API void print_summary(const TrainOutput& result);
 
 }  // namespace hasten

@@ -6,9 +6,9 @@
 //   auto& [x, y] = batch.as<std::pair<at::Tensor, at::Tensor>>();
 //   if (const TensorDict* columns = batch.get_if<TensorDict>()) std::cout << columns->size();
 //
-// A copy refers to the same batch. The rows of a batch are the first dimension of its tensors;
-// for_each_tensor (hasten/data/batch.h) has to reach them, or they stay on their device. Throws
-// UsageError "trainer.batch-type". Thread rule: that of the batch.
+// A copy refers to the same batch. The first dimension of each tensor counts the rows of the batch.
+// for_each_tensor (hasten/data/batch.h) has to reach every tensor: a tensor that it does not reach
+// stays on its device. Throws UsageError "trainer.batch-type". Thread rule: that of the batch.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,7 +32,8 @@ namespace detail {
                                               const std::type_info& expected);
 
 // Returns the labels of a batch by convention: the column of a TensorDict, the second tensor of a
-// pair, the target of an example of torch::data. Undefined: the batch has none.
+// pair, or the target of an example of torch::data. Returns an undefined tensor if the batch has no
+// labels.
 template <class Batch>
 at::Tensor labels_in(const Batch& batch, [[maybe_unused]] const std::string& column) {
   if constexpr (std::is_same_v<Batch, TensorDict>) {
@@ -55,7 +56,8 @@ at::Tensor labels_in(const Batch& batch, [[maybe_unused]] const std::string& col
 
 }  // namespace detail
 
-// A namespace of its own, because visit_tensors below would otherwise have the name of hasten's.
+// A separate namespace, because visit_tensors below would otherwise clash with
+// hasten::visit_tensors.
 namespace detail::erased {
 
 class HASTEN_API TrainerBatch {
@@ -67,24 +69,25 @@ class HASTEN_API TrainerBatch {
   explicit TrainerBatch(std::shared_ptr<Batch> batch)
       : content_(std::make_shared<ContentOf<Batch>>(std::move(batch))) {}
 
-  // The batch itself. Throws UsageError "trainer.batch-type" if it is of another type.
+  // Returns the batch itself. Throws UsageError "trainer.batch-type" if the batch has a different
+  // type.
   template <class Batch>
   Batch& as() const {
     if (Batch* const batch = get_if<Batch>()) return *batch;
     detail::throw_batch_type(type(), typeid(Batch));
   }
-  // The batch itself; null if it is of another type.
+  // Returns the batch itself, or null if it has a different type.
   template <class Batch>
   Batch* get_if() const {
     return type() == typeid(Batch) ? static_cast<Batch*>(content_->data()) : nullptr;
   }
   const std::type_info& type() const { return content_->type(); }
 
-  // A batch that shares the tensors, so that replacing tensors in it leaves this one as it is. A
-  // batch whose type cannot be copied is shared itself.
+  // Returns a batch that shares the tensors: replacing a tensor in it does not change this batch.
+  // If the type of the batch cannot be copied, both objects refer to the same batch.
   TrainerBatch copy() const { return TrainerBatch(content_->copy()); }
-  // The column of that name in a TensorDict, the second tensor of a pair, the target of an example
-  // of torch::data. Undefined: the batch has no labels.
+  // Returns the column of that name in a TensorDict, the second tensor of a pair, or the target of
+  // an example of torch::data. Returns an undefined tensor if the batch has no labels.
   at::Tensor labels(const std::string& column) const { return content_->labels(column); }
 
   // Calls f with each tensor (hasten/data/batch.h).

@@ -9,10 +9,11 @@
 // module, or TrainerParts::compute_loss, takes batches of that type; hasten's own models take
 // TensorDicts with input_ids, attention_mask, labels and others.
 //
-// A stream (hasten/data/streams.h) need not know its length: training on it needs max_steps. A run
-// that resumes calls the stream's skip(), or reads again what the run has had. Copies share the
-// data, also the position of a stream, so training and evaluation need streams of their own. Thread
-// rule: that of the dataset; several loaders may read a dataset that is not a stream at once.
+// A stream (hasten/data/streams.h) need not know its length, but training on it then needs
+// max_steps. A run that resumes calls the stream's skip() if it has one; otherwise it reads the
+// rows of the earlier run again and discards them. Copies share the data and also the position of a
+// stream, so training and evaluation need separate streams. Thread rule: that of the dataset;
+// several loaders may read a dataset at once unless it is a stream.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +35,7 @@ namespace hasten {
 
 namespace detail {
 
-// Makes each batch a TrainerBatch.
+// Converts each batch to a TrainerBatch.
 template <class D, class Collator>
 class TrainerSource : public TypedSource<D, Collator> {
   using Typed = TypedSource<D, Collator>;
@@ -69,7 +70,7 @@ class TrainerSource : public TypedSource<D, Collator> {
 
 class TrainerDataset {
  public:
-  // No dataset: operator bool returns false, and loader() must not be called.
+  // Holds no dataset: operator bool returns false, and loader() must not be called.
   TrainerDataset() = default;
 
   // Takes the datasets and collators that make_loader takes.
@@ -90,16 +91,16 @@ class TrainerDataset {
   }
 
   explicit operator bool() const { return static_cast<bool>(make_); }
-  // The number of rows. Throws UsageError "data.unknown-size" for a stream of unknown size.
+  // Returns the number of rows. Throws UsageError "data.unknown-size" for a stream of unknown size.
   std::int64_t size() const {
     return rows_ ? *rows_ : (detail::throw_unknown_size("TrainerDataset::size()"), 0);
   }
   bool has_size() const { return rows_.has_value(); }
   bool is_stream() const { return is_stream_; }
   Loader<TrainerBatch> loader(const LoaderOptions& options) const { return make_(options); }
-  // The type of its batches; null: no dataset.
+  // Returns the type of the batches, or null if there is no dataset.
   const std::type_info* batch_type() const { return batch_type_; }
-  // The number of tokens of each row (hasten/data/row_lengths.h).
+  // Returns the number of tokens of each row (hasten/data/row_lengths.h).
   std::vector<std::int64_t> lengths(const std::string& column) const { return lengths_(column); }
 
  private:

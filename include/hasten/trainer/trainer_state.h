@@ -1,5 +1,5 @@
 // File: hasten/trainer/trainer_state.h
-// The position of a run and what it has logged: the trainer_state.json of transformers.
+// The position of a run and its log, as transformers stores them in trainer_state.json.
 //
 //   TrainerState state = TrainerState::from_file("out/checkpoint-500/trainer_state.json");
 //   for (const LogEntry& entry : state.log_history) {  // {"loss": 0.69, "epoch": 0.5, "step": 10}
@@ -36,9 +36,9 @@ struct HASTEN_API TrainerState {
   std::vector<LogEntry> log_history;
   std::optional<double> best_metric;
   std::optional<std::int64_t> best_global_step;
-  std::string best_model_checkpoint;  // empty: none
-  bool is_world_process_zero = true;  // the job's main process
-  bool is_local_process_zero = true;  // the main process of its machine
+  std::string best_model_checkpoint;  // empty if there is none
+  bool is_world_process_zero = true;  // true in the job's main process
+  bool is_local_process_zero = true;  // true in the main process of a machine
   // The attributes of callbacks, by TrainerCallback::name().
   std::map<std::string, std::map<std::string, double>> callbacks;
 
@@ -46,7 +46,7 @@ struct HASTEN_API TrainerState {
   static TrainerState from_file(const std::filesystem::path& path);
 };
 
-// The text of a file of metrics in the layout in which transformers writes train_results.json:
+// Returns the text of a metrics file in the layout that transformers uses for train_results.json:
 // sorted keys, four spaces of indentation, no newline at the end.
 HASTEN_API std::string metrics_json(const Metrics& metrics);
 

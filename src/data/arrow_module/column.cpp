@@ -19,7 +19,8 @@ bool holds_lists(Type::type id) {
 
 bool is_text(Type::type id) { return id == Type::STRING || id == Type::LARGE_STRING; }
 
-// The array that an extension type, such as a tensor of the datasets library, is stored as.
+// Returns the array in which an extension type, such as a tensor of the datasets library, is
+// stored.
 std::shared_ptr<arrow::Array> stored(std::shared_ptr<arrow::Array> array) {
   while (array->type_id() == Type::EXTENSION)
     array = static_cast<const arrow::ExtensionArray&>(*array).storage();
@@ -37,12 +38,13 @@ std::shared_ptr<arrow::Array> items_of(const arrow::Array& list) {
   }
 }
 
-// The items of some lists that follow one another: [begin, end), `length` in each list.
+// The items of several consecutive lists: [begin, end), `length` in each list.
 struct Items {
   std::int64_t begin = 0, end = 0, length = 0;
 };
 
-// Reads no list: lists of a fixed size may be empty, so that a few bytes describe billions of them.
+// Does not visit the lists: lists of a fixed size may be empty, so a few bytes can describe
+// billions of them.
 std::string find_items(const arrow::FixedSizeListArray& lists, std::int64_t first,
                        std::int64_t count, Items& out) {
   const std::int64_t size = lists.value_length(), items = lists.values()->length(),
@@ -52,7 +54,7 @@ std::string find_items(const arrow::FixedSizeListArray& lists, std::int64_t firs
   return "";
 }
 
-// Lists with offsets, which must be those of the data.
+// For lists with offsets, which must lie within the data.
 template <class Lists>
 std::string find_items(const Lists& lists, std::int64_t first, std::int64_t count, Items& out) {
   if (count == 0) return "";
@@ -153,7 +155,7 @@ std::string copy_integers(const arrow::Array& array, const ArrowCell& cell, std:
       array, [&](const auto* values) { std::copy_n(values + cell.first, cell.count, to); });
 }
 
-// Appends views of the texts, whose offsets must be those of the data.
+// Appends views of the texts. Their offsets must lie within the data.
 template <class Texts>
 std::string append_texts(const Texts& array, std::int64_t first, std::int64_t count,
                          std::vector<std::string_view>& to) {

@@ -1,13 +1,13 @@
 // File: data/arrow_module/column.h (internal)
-// A column of an Arrow table, whose rows are found and copied one at a time.
+// A column of an Arrow table. Its rows are found and copied one at a time.
 //
 //   Column column;
 //   column.add(array);                       // the next rows
 //   std::string problem = column.find(row, cell);
 //
-// Arrow's Validate() has checked the lengths of the buffers. What it does not check, the offsets of
-// lists and texts and the numbers of a dictionary, is checked for each row that is read, so that a
-// large file need not be read to be opened. Thread rule: reading is safe on many threads.
+// Arrow's Validate() has checked the lengths of the buffers. It does not check the offsets of lists
+// and texts and the numbers of a dictionary. These are checked for each row that is read, so that
+// opening a large file does not read all of it. Thread rule: reading is safe on many threads.
 #pragma once
 
 #include <arrow/api.h>

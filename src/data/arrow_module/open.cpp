@@ -17,10 +17,10 @@ namespace {
 constexpr std::string_view kEndOfStream("\xff\xff\xff\xff\0\0\0\0", 8);
 constexpr const char* kFeaturesKey = "huggingface";
 
-// A small file can ask for much memory; more than the machine has is an error of the file instead
-// of the end of the process.
+// A small file can request a lot of memory. If it requests more than the machine has, this is an
+// error about the file and does not end the process.
 arrow::MemoryPool* limited_memory() {
-  // It is never destroyed: a table may live until the process ends, and returns its memory then.
+  // Never destroyed: a table may live until the process ends, and returns its memory then.
   static auto* const pool = new arrow::CappedMemoryPool(
       arrow::default_memory_pool(),
       static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE));

@@ -1,7 +1,7 @@
 // File: data/image_module/formats.h (internal)
-// The decoders of the module, and what they share. Both libraries report errors by longjmp, so the
-// functions that call them have no objects with destructors: everything is in the state that their
-// callers own.
+// The decoders of the module, and the code that they share. Both libraries report errors by
+// longjmp, so the functions that call them have no objects with destructors: everything is in the
+// state that their callers own.
 //
 //   if (is_png(bytes)) decode_png(bytes, max_pixels, image);
 //
@@ -24,9 +24,9 @@ inline std::string count_text(std::uint64_t count, const char* noun) {
   return std::to_string(count) + " " + noun;
 }
 
-// Sets the sizes, and allocates the pixels. `least_bytes` are the fewest bytes of a file that can
-// hold such an image, so that a small file cannot ask for much memory. False, with a problem, if
-// the sizes are refused.
+// Sets the sizes, and allocates the pixels. `least_bytes` is the size of the smallest file that can
+// hold such an image. Smaller files are refused, so that they cannot request a lot of memory.
+// Returns false, and sets a problem, if the sizes are refused.
 inline bool accept_sizes(DecodedImage& image, std::uint64_t width, std::uint64_t height,
                          std::int64_t channels, std::int64_t max_pixels, std::uint64_t least_bytes,
                          std::uint64_t file_bytes) {

@@ -11,14 +11,14 @@
 namespace hasten::images {
 namespace {
 
-// A block of 64 pixels takes a bit or more. Chroma may have fewer blocks.
+// A block of 64 pixels takes at least one bit. Chroma may have fewer blocks.
 constexpr std::uint64_t kMostPixelsPerByte = 64 * 8;
-// The scans of one progressive image. libjpeg-turbo advises a limit, as each scan takes a pass over
-// the image.
+// The most scans of a progressive image. libjpeg-turbo recommends a limit, because each scan takes
+// a pass over the image.
 constexpr int kMostScans = 200;
 
 struct Jpeg {
-  jpeg_error_mgr errors = {};  // first: libjpeg gives its address
+  jpeg_error_mgr errors = {};  // the first member, because libjpeg passes its address
   std::string_view bytes;
   std::int64_t max_pixels = 0;
   DecodedImage* image = nullptr;
@@ -40,7 +40,7 @@ Jpeg& of(j_common_ptr reader) { return *reinterpret_cast<Jpeg*>(reader->err); }
 
 // libjpeg warns about data that it cannot read, and fills the rest of the image with gray.
 void refuse_damage(j_common_ptr reader, int level) {
-  if (level >= 0) return;  // a trace
+  if (level >= 0) return;  // a trace message
   switch (reader->err->msg_code) {
     case JWRN_JPEG_EOF:
     case JWRN_HIT_MARKER:
@@ -58,7 +58,8 @@ void limit_scans(j_common_ptr reader) {
   std::longjmp(of(reader).failed, 1);
 }
 
-// Chooses gray or red, green and blue. False, with a problem, if the image has other colours.
+// Chooses gray or red, green and blue. Returns false, and sets a problem, if the image has other
+// colours.
 bool choose_colours(Jpeg& jpeg) {
   jpeg_decompress_struct& reader = jpeg.reader;
   if (reader.data_precision != 8 || reader.arith_code) {

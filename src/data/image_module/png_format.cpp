@@ -10,7 +10,7 @@ namespace hasten::images {
 
 namespace {
 
-// The most bytes that deflate makes of one.
+// The most bytes to which deflate expands one byte.
 constexpr std::uint64_t kMostInflation = 1032;
 
 struct Png {
@@ -52,7 +52,7 @@ void set_conversions(Png& png) {
   png_set_strip_alpha(png.reader);
 }
 
-// The fewest bytes of a file with these rows.
+// Returns the size of the smallest file with these rows.
 std::uint64_t least_file(const Png& png) {
   const std::uint64_t rows = png_get_image_height(png.reader, png.info);
   return rows * png_get_rowbytes(png.reader, png.info) / kMostInflation;
@@ -71,11 +71,11 @@ bool prepare(Png& png) {
 void read(Png& png) {
   if (setjmp(png_jmpbuf(png.reader)) != 0) return;
   png_set_read_fn(png.reader, &png, copy_bytes);
-  // Skips texts, profiles and everything else that pixels do not need: libpng allocates the length
-  // that such a chunk states before it reads it, and keeps up to 8 MB of each of a thousand of
-  // them.
+  // Skips texts, profiles and everything else that pixels do not need. libpng allocates the length
+  // that such a chunk states before it reads the chunk, and keeps up to 8 MB of each of up to a
+  // thousand chunks.
   png_set_keep_unknown_chunks(png.reader, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
-  png_set_user_limits(png.reader, 0x7fffffff, 0x7fffffff);  // accept_sizes has the limit
+  png_set_user_limits(png.reader, 0x7fffffff, 0x7fffffff);  // accept_sizes checks the limit
   png_read_info(png.reader, png.info);
   if (!prepare(png)) return;
   const int passes = png_set_interlace_handling(png.reader);

@@ -46,7 +46,7 @@ class Cuda final : public Device {
 
   bool is_available() const override { return has_gpu(); }
   bool is_chosen(const DeviceRequest&) const override { return has_gpu(); }
-  // The GPU of the local rank, modulo the number of GPUs.
+  // Uses the GPU of the local rank, modulo the number of GPUs.
   Placement place(const Worker& worker, CollectiveChoice choice) const override {
     return {.device = gpu(worker.local_rank % std::max<std::int64_t>(1, gpus())),
             .collectives = choice};

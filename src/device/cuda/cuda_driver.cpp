@@ -16,7 +16,7 @@ bool is_cuda_driver_initialized(const char* library) {
   const auto count = reinterpret_cast<int (*)(int*)>(dlsym(driver, "cuDeviceGetCount"));
   int gpus = 0;
   const bool is_initialized = count != nullptr && count(&gpus) != kNotInitialized;
-  dlclose(driver);  // the library stays loaded: this ends only the use by this function
+  dlclose(driver);  // drops only this function's reference; the library stays loaded
   return is_initialized;
 }
 

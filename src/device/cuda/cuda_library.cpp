@@ -19,8 +19,8 @@ namespace fs = std::filesystem;
 
 std::atomic<bool> was_loaded = false;
 
-// The address of a function in libtorch_cpu.so tells where that library is. A program's own reference
-// to the function may have another address.
+// Finds libtorch_cpu.so by the address of one of its functions. A program's own reference to the
+// function may have another address.
 fs::path folder_of_libtorch() {
   const void* const function = dlsym(RTLD_DEFAULT, "_ZN2at6detail12getCUDAHooksEv");
   Dl_info found{};
@@ -32,8 +32,8 @@ bool is_loaded(const fs::path& file) {
   return dlopen(file.filename().c_str(), RTLD_NOW | RTLD_NOLOAD) != nullptr;
 }
 
-// Makes LibTorch's object that answers for a machine without CUDA one of the library's type. Neither
-// type has members, so the object consists of the pointer to its functions.
+// Changes LibTorch's kept object, which answers for a machine without CUDA, to the type of the CUDA
+// library. Neither type has members, so the object consists of a pointer to its virtual functions.
 void replace_kept_hooks() {
   auto& kept = const_cast<at::CUDAHooksInterface&>(at::detail::getCUDAHooks());
   if (typeid(kept) != typeid(at::CUDAHooksInterface)) return;

@@ -10,13 +10,13 @@
 namespace hasten {
 namespace {
 
-// The NVML functions that are needed, by their documented C signatures, because nvml.h is not
-// installed everywhere the library is.
+// The NVML functions that are needed, declared by their documented C signatures, because nvml.h is
+// not installed on every machine that has the library.
 struct Nvml {
   struct Memory {
     unsigned long long total, free, used;
   };
-  // `used` is without what the driver keeps for itself, as in nvidia-smi: 616 MiB on an H200.
+  // As in nvidia-smi, `used` excludes what the driver keeps for itself: 616 MiB on an H200.
   struct MemoryWithReserved {
     unsigned version = sizeof(MemoryWithReserved) | 2U << 24;
     unsigned long long total = 0, reserved = 0, free = 0, used = 0;

@@ -1,6 +1,7 @@
 // File: device/cuda/nvml.h (internal)
-// The memory of a GPU, as nvidia-smi shows it, and its compute capability: by NVML, which is loaded at
-// run time, or by a dry run that simulates the GPU. Thread rule: any thread. Throws nothing.
+// The memory of a GPU, as nvidia-smi shows it, and its compute capability. The figures come from
+// NVML, which is loaded at run time, or from a dry run that simulates the GPU. Thread rule: any
+// thread. Throws nothing.
 #pragma once
 
 #include "device/device.h"
@@ -8,7 +9,7 @@
 namespace hasten {
 
 MemoryFigures nvml_memory(int index);
-// 80 for 8.0; 0 if it is not known.
+// Returns 80 for 8.0, and 0 if the capability is not known.
 int compute_capability(int index);
 
 }  // namespace hasten

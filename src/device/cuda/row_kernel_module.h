@@ -1,6 +1,6 @@
 // File: device/cuda/row_kernel_module.h (internal)
-// The interface of libhasten_row_kernels.so, which starts the row kernels in the current stream of a
-// GPU. It is a library of its own, because it needs nvcc and CUDA's headers to compile.
+// The interface of libhasten_row_kernels.so, which starts the row kernels in the current stream of
+// a GPU. It is a library of its own, because it needs nvcc and CUDA's headers to compile.
 #pragma once
 
 #include "device/cuda/kernels/row_calls.h"
@@ -9,7 +9,7 @@ namespace hasten {
 
 class RowKernelModule {
  public:
-  // Each returns null, or the text of an error. Thread rule: any thread.
+  // Each function returns null, or the text of an error. Thread rule: any thread.
   virtual const char* start(int gpu, const gpu::BiasGeluCall<>&, gpu::NumberType) const = 0;
   virtual const char* start(int gpu, const gpu::BiasGeluBackwardCall<>&, gpu::NumberType) const = 0;
   virtual const char* start(int gpu, const gpu::BiasTanhGeluCall&, gpu::NumberType) const = 0;

@@ -11,7 +11,7 @@
 namespace hasten {
 
 struct SimulatedGpu {
-  std::function<std::int64_t()> used;  // gives the bytes in use; empty: NVML is asked
+  std::function<std::int64_t()> used;  // returns the bytes in use; if empty, NVML is asked
   std::int64_t total = 0;
   int compute_capability = 0;
   std::function<std::unique_ptr<GraphRecorder>()> graph_recorder;
@@ -21,7 +21,7 @@ struct SimulatedGpu {
 void set_simulated_gpu(SimulatedGpu gpu);
 // Returns whether a GPU is simulated. Any thread may ask.
 bool is_gpu_simulated();
-// Returns the recorder of graphs of the simulated GPU; null if it has none.
+// Returns the recorder of graphs of the simulated GPU, or null if it has none.
 std::unique_ptr<GraphRecorder> simulated_graph_recorder();
 
 }  // namespace hasten

@@ -1,7 +1,7 @@
 // AdamW and Lion with moments in 8 bits (Dettmers et al. 2021, "8-bit Optimizers via Block-wise
 // Quantization") or in float. A block is decoded, moved towards its gradient, used for the step and
-// encoded again while it is in the cache of the first level; the step uses the numbers before they
-// are encoded.
+// encoded again while it is in the first-level cache. The step uses the numbers before they are
+// encoded.
 #include "ops/kernels/block_moments.h"
 
 #include <cmath>
@@ -24,7 +24,7 @@ HASTEN_INLINE void decode(const Moment& moment, Index first, float* __restrict o
   }
 }
 
-// Returns the code of the nearest number. A number that is not finite has some code.
+// Returns the code of the nearest number. For a number that is not finite the code is arbitrary.
 HASTEN_INLINE std::int32_t code_of(const std::int32_t* __restrict buckets, float x) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
   const bool is_negative = (bits >> 31) != 0;

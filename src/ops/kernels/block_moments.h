@@ -1,5 +1,5 @@
-// The steps of optimizers whose moments may have 8 bits: block_moments.cpp, which is compiled without fused
-// products and sums.
+// The steps of optimizers whose moments may have 8 bits. block_moments.cpp is compiled without
+// fused multiplications and additions.
 #pragma once
 
 #include "ops/kernels/kernels.h"

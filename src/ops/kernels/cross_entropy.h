@@ -41,7 +41,7 @@ void cross_entropy(T* __restrict logits, const Index* __restrict labels, Index i
       total += static_cast<double>(sum);
       shifted_total += static_cast<double>(shifted_sum);
     }
-    // Logarithms of probabilities are logits - top - log_sum.
+    // The logarithms of the probabilities are logits - top - log_sum.
     const double log_sum = std::log(total);
     const double of_label = static_cast<double>(load(logits[labels[r]]) - top) - log_sum;
     const double of_all = shifted_total / static_cast<double>(columns) - log_sum;

@@ -9,8 +9,8 @@
 //
 // Dropout stores no mask. Whether element (row, column) is kept is a function of (seed, row,
 // column), Philox 4x32-10 (Salmon et al. 2011), so the backward pass repeats the decisions. A
-// decision uses 16 bits: the probability is rounded to a multiple of 1/65536, and the scale is the
-// reciprocal of the rounded probability of keeping, so that the expectation is exact.
+// decision uses 16 bits: the probability is rounded to a multiple of 1/65536. The scale is the
+// reciprocal of the rounded probability of keeping an element, so that the expectation is exact.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +27,9 @@ struct bf16 {
 
 struct Dropout {
   std::uint64_t seed = 0;
-  // An element whose 16 random bits are below this is dropped. 0: nothing is dropped.
+  // An element is dropped if its 16 random bits are below this threshold. 0 drops nothing.
   std::uint32_t threshold = 0;
-  // Kept elements are multiplied by this: 65536 / (65536 - threshold).
+  // The factor of the elements that are kept: 65536 / (65536 - threshold).
   float scale = 1.0f;
 
   // Rounds p in [0, 1]. Everything is dropped only if p is 1.
@@ -61,20 +61,20 @@ struct RowKernels {
   void (*dropout)(const T* x, const Dropout& dropout, Index first_row, T* y, Index rows,
                   Index columns);
 
-  // In place on scores [rows, columns]: p = softmax(scale * scores + mask), then dropout(p).
-  // mask[columns] holds 0 or -infinity. log_sum[row] is the log of the sum of exponentials; it is
-  // infinite if all are masked, and p is 0.
+  // Computes p = softmax(scale * scores + mask), then dropout(p), in place on scores [rows,
+  // columns]. mask[columns] holds 0 or -infinity. log_sum[row] is the log of the sum of
+  // exponentials. If all columns are masked, it is infinite and p is 0.
   void (*softmax_dropout)(T* scores, const float* mask, float scale, const Dropout& dropout,
                           Index first_row, float* log_sum, Index rows, Index columns);
-  // Recomputes p from the scores, which become dropout(p). dropped_grad becomes the gradient of the
-  // scores: p * (dropout(dropped_grad) - delta[row]) * scale.
+  // Recomputes p from the scores, and replaces the scores by dropout(p). Replaces dropped_grad by
+  // the gradient of the scores: p * (dropout(dropped_grad) - delta[row]) * scale.
   void (*softmax_dropout_backward)(T* scores, T* dropped_grad, const float* mask, float scale,
                                    const Dropout& dropout, Index first_row, const float* log_sum,
                                    const float* delta, Index rows, Index columns);
   // out[row] = sum over columns of a * b, for rows `stride` elements apart.
   void (*row_dot)(const T* a, const T* b, float* out, Index rows, Index columns, Index stride);
 
-  // y = x * rstd * gamma, with rstd = 1 / sqrt(mean(x^2) + epsilon) of each row, which is stored.
+  // y = x * rstd * gamma, with rstd = 1 / sqrt(mean(x^2) + epsilon) of each row. Stores rstd.
   void (*rms_norm)(const T* x, const float* gamma, float epsilon, T* y, float* rstd, Index rows,
                    Index columns);
   // Computes dx and adds the sums over rows to gamma_grad.
@@ -84,13 +84,13 @@ struct RowKernels {
   void (*silu_multiply)(const T* gate, const T* up, T* y, Index count);
   void (*silu_multiply_backward)(const T* dy, const T* gate, const T* up, T* dgate, T* dup,
                                  Index count);
-  // Rotates each pair of numbers i and half + i of each head by the angle of this cosine and sine;
-  // direction is 1 or -1.
+  // Rotates each pair of numbers i and half + i of each head by the angle with this cosine and
+  // sine. direction is 1 or -1.
   void (*rotate)(const T* x, const float* cosines, const float* sines, float direction, T* y,
                  Index heads, Index half);
 
   // losses[row] = the cross entropy of the row of logits against its label, with label smoothing; 0
-  // for the label `ignored`. With `differentiates`, the logits become its gradient.
+  // for the label `ignored`. With `differentiates`, replaces the logits by their gradient.
   void (*cross_entropy)(T* logits, const Index* labels, Index ignored, float smoothing,
                         bool differentiates, float* losses, Index rows, Index columns);
 
@@ -101,23 +101,24 @@ struct RowKernels {
 struct AdamW {
   double learning_rate, beta1, beta2, epsilon, weight_decay;
   double bias_correction1, bias_correction2;  // Each is 1 - beta^step.
-  float gradient_scale;  // Multiplies the gradient as it is read, for clipping.
+  float gradient_scale;                       // A factor on the gradient, for clipping.
 };
 
 // How AdamW rounds numbers that are kept in bfloat16.
 struct Rounding {
-  // Rounds up or down at random, so that the mean of the result is the exact number: to the upper
-  // neighbour with the probability of the number's distance from the lower one (Gupta et al. 2015).
-  // False: to the nearest, in which small updates vanish.
+  // True rounds up or down at random, so that the mean of the result is the exact number (Gupta et
+  // al. 2015): the probability of rounding up is the distance from the lower neighbour, in units of
+  // the spacing. False rounds to the nearest number, and then small updates vanish.
   bool stochastic = false;
-  // The random numbers are a function of the two, of the element's place in its parameter, and of
-  // what is rounded (the parameter or one of the moments): Philox as above, 16 bits a number.
+  // The random numbers depend on `seed` and `step`, on the element's place in its parameter, and on
+  // the number that is rounded (the parameter or one of the moments). They come from Philox, as
+  // above, with 16 bits each.
   std::uint64_t seed = 0;
   std::uint64_t step = 0;
 };
 
-// AdamW in float with parameters and moments of other types, in place. The pointers are those of
-// element `first` of the parameter; a null gradient stands for zeros. All sets of instructions give
+// AdamW in place, computed in float, for parameters and moments of different types. The pointers
+// point to element `first` of the parameter. A null gradient means zeros. All instruction sets give
 // the same bits.
 template <class Parameter, class Moment>
 using RoundedAdamW = void (*)(Parameter* parameter, const Parameter* gradient, Moment* exp_avg,
@@ -131,17 +132,18 @@ struct Lion {
 // The elements that share one scale in a moment of 8 bits.
 inline constexpr Index kMomentBlock = 256;
 
-// A map of the 256 codes to ascending numbers from -1 or 0 to 1, and what finds the code of the nearest
-// number (ops/codebook.h makes it).
+// A map of the 256 codes to ascending numbers from -1 or 0 to 1, and a table that finds the code of
+// the nearest number (ops/codebook.h makes both).
 struct Codebook {
   float value[256];
-  // The smallest number whose code is c + 1; infinite for the last one.
+  // next[c] is the smallest number with code c + 1; it is infinite for the last code.
   float next[256];
-  // A bucket has the numbers of one sign with the same exponent and the same upper 7 bits of their
-  // fraction; the first one of a sign has all that are smaller. It contains the end of one code at
-  // most. An entry has the code of its smallest magnitude, and in its lower kLimitBits the lower 16
-  // bits from which on the next magnitude's code applies, or kNoLimit. Buckets of negative numbers
-  // come first.
+  // A bucket holds the numbers that have the same sign, the same exponent and the same upper 7 bits
+  // of the fraction. The first bucket of a sign also holds all smaller magnitudes. A bucket
+  // contains at most one boundary between codes. Its entry stores the code of its smallest
+  // magnitude. The lower kLimitBits of the entry store the limit: numbers whose lower 16 bits reach
+  // it have the next magnitude's code. The limit is kNoLimit if there is no boundary. Buckets of
+  // negative numbers come first.
   static constexpr std::int32_t kBuckets = 23 * 128 + 1, kLimitBits = 17, kNoLimit = 1 << 16;
   // The upper 15 bits of the magnitude of the first bucket.
   static constexpr std::int32_t kFirstBucket = 104 << 7;
@@ -150,15 +152,15 @@ struct Codebook {
 
 // A moment of one parameter: `numbers`, or codes with a scale for each block of them.
 struct Moment {
-  float* numbers;  // null: it has 8 bits
+  float* numbers;  // null if the moment has 8 bits
   std::uint8_t* codes;
   float* scales;
   const Codebook* book;
 };
 
-// Steps whose result has the same bits with every instruction set. Each processes `count` elements
-// from the beginning of a block on, in place; `T` is the type of the parameter and its gradient. A
-// null gradient stands for zeros.
+// Steps that give the same bits with every instruction set. Each processes `count` elements in
+// place, starting at the beginning of a block. `T` is the type of the parameter and its gradient. A
+// null gradient means zeros.
 template <class T>
 struct MomentKernels {
   void (*adamw)(T* parameter, const T* gradient, const Moment& exp_avg, const Moment& exp_avg_sq,
@@ -174,26 +176,26 @@ struct Kernels {
   MomentKernels<float> f32_moments;
   MomentKernels<bf16> b16_moments;
   double (*sum_of_squares)(const float* x, Index count);
-  // In place; a null gradient stands for zeros.
+  // Steps in place. A null gradient means zeros.
   void (*adamw)(float* parameter, const float* gradient, float* exp_avg, float* exp_avg_sq,
                 const AdamW& options, Index count);
   RoundedAdamW<bf16, bf16> adamw_b16_b16;
   RoundedAdamW<bf16, float> adamw_b16_f32;
   RoundedAdamW<float, bf16> adamw_f32_b16;
-  // Multiplies parameters by a factor: AdamW's weight decay alone, with its rounding.
+  // Multiplies parameters by a factor. This is AdamW's weight decay alone, with its rounding.
   void (*decay_b16)(bf16* parameter, float factor, const Rounding& rounding, Index first,
                     Index count);
 };
 
-// Returns the sets that this CPU can run, the slowest first.
+// Returns the kernel sets that this CPU can run, the slowest first.
 std::vector<const Kernels*> runnable_kernels();
 
-// Returns the set of that name among them, or the fastest for no name (null or empty). Throws
-// ConfigError "config.bad-value" for a name that is not among them.
+// Returns the runnable set with this name, or the fastest one if the name is null or empty. Throws
+// ConfigError "config.bad-value" if no runnable set has the name.
 const Kernels& choose_kernels(const char* name);
 
-// Returns the fastest of them, or the one that HASTEN_CPU_KERNELS=baseline|avx2|avx512 names (for
-// tests). Throws as choose_kernels() does.
+// Returns the fastest runnable set, or the one that HASTEN_CPU_KERNELS=baseline|avx2|avx512 names
+// (for tests). Throws as choose_kernels() does.
 const Kernels& kernels();
 
 }  // namespace hasten::ops

@@ -1,4 +1,4 @@
-// The operations of Llama's layers between products: the norm by the root mean square, the gate,
+// The operations of Llama's layers between matrix products: the root-mean-square norm, the gate,
 // and rotary positions.
 #pragma once
 

@@ -1,6 +1,6 @@
 // Elementary functions in a form that the compiler vectorizes: no branches, no library calls. The
 // coefficients are our own least-squares fits at Chebyshev nodes. The stated errors are the largest
-// over a dense grid, against 40-digit values.
+// ones on a dense grid, compared with 40-digit values.
 #pragma once
 
 #include <bit>
@@ -25,12 +25,12 @@ HASTEN_INLINE void store(bf16& to, float value) {
   to.bits = static_cast<std::uint16_t>(value != value ? 0x7FC0u : rounded);
 }
 
-// e^x within 2 units in the last place; 0 below -87.3 (the end of a float's exponent), so also at
-// -infinity.
+// Returns e^x within 2 units in the last place. Returns 0 below -87.3, the end of a float's
+// exponent range, and so for -infinity too.
 HASTEN_INLINE float exp(float x) {
   const float clamped = x < -87.3f ? -87.3f : (x > 88.3f ? 88.3f : x);
   const float turns = clamped * 1.44269504f;
-  // Adding and subtracting 1.5 * 2^23 rounds to an integer, whose bits are the low bits of the sum.
+  // Adding and subtracting 1.5 * 2^23 rounds to an integer. Its bits are the low bits of the sum.
   const float shifted = turns + 12582912.0f;
   const float whole = shifted - 12582912.0f;
   // ln 2 is split into two numbers for precision.
@@ -48,7 +48,7 @@ HASTEN_INLINE float exp(float x) {
   return x < -87.3f ? 0.0f : power;
 }
 
-// erf(x) within 1.3e-7: an odd polynomial up to 1, and 1 - exp(polynomial) beyond.
+// Returns erf(x) within 1.3e-7: an odd polynomial up to 1, and 1 - exp(polynomial) beyond.
 HASTEN_INLINE float erf(float x) {
   const float a = std::fabs(x);
   const float s = a * a;

@@ -39,10 +39,10 @@ void dropout_add_norm(const T* __restrict x, const float* __restrict bias,
                     sum += part;
                   });
     residual += columns;
-    // The variance takes a second pass: the row is in cache, and the one-pass form suffers from
-    // cancellation. The pass also corrects the mean by the mean of the differences from it: the
-    // first sum has rounding errors, and in bfloat16 adds values before their rounding to z. In a
-    // nearly constant row, the division by its deviation would amplify either error.
+    // The variance takes a second pass, because the one-pass form suffers from cancellation and the
+    // row is in cache. The pass also corrects the mean by the mean of the differences from it. The
+    // first sum has rounding errors, and in bfloat16 it adds values before they are rounded to z.
+    // In a nearly constant row, the division by the standard deviation would amplify either error.
     const float first_mean = sum / static_cast<float>(columns);
     float difference_sum = 0, square = 0;
 #pragma omp simd reduction(+ : difference_sum, square)

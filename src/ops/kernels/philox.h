@@ -1,6 +1,6 @@
-// Philox 4x32-10 for a row of dropout decisions: 8 decisions of 16 bits a counter, 16 counters a
-// batch. The counter of a column does not depend on the instruction set, so a seed drops the same
-// elements on every CPU.
+// Philox 4x32-10 for a row of dropout decisions: 8 decisions of 16 bits per counter, and 16
+// counters per batch. The counter of a column does not depend on the instruction set, so a seed
+// drops the same elements on every CPU.
 #pragma once
 
 #if defined(__x86_64__)
@@ -16,8 +16,9 @@
 
 namespace hasten::ops::HASTEN_ISA {
 
-// A vector of 64-bit lanes as wide as the registers. A lane holds one 32-bit word; the next
-// multiplication ignores what the rounds leave in its upper half, which is cut off at the end.
+// A vector of 64-bit lanes as wide as the registers. A lane holds one 32-bit word. The rounds leave
+// other bits in its upper half, which the next multiplication ignores and which is cut off at the
+// end.
 #if defined(__AVX512F__)
 typedef std::uint64_t Lanes __attribute__((vector_size(64)));
 HASTEN_INLINE Lanes multiply(Lanes a, Lanes b) {
@@ -79,7 +80,7 @@ HASTEN_INLINE void philox_batch(std::uint64_t seed, std::uint64_t row, std::uint
 // both cases.
 template <class Body>
 HASTEN_INLINE void for_decisions(const Dropout& options, Index row, Index columns, Body body) {
-  // Copied, because for the compiler a store to float memory could change the options.
+  // A copy, because the compiler must assume that a store to float memory may change the options.
   const Dropout dropout = options;
   const int threshold = static_cast<int>(dropout.threshold);
   alignas(64) std::uint16_t random[kDecisionsPerBatch];

@@ -9,7 +9,7 @@
 namespace hasten::ops::HASTEN_ISA {
 namespace {
 
-// The numbers that are rounded; each kind has random numbers of its own.
+// The kinds of numbers that are rounded. Each kind has its own random numbers.
 enum Stream : std::uint64_t { kParameter, kFirstMoment, kSecondMoment, kStreams };
 
 // Random 16-bit numbers for 128 elements of a parameter.
@@ -22,7 +22,8 @@ HASTEN_INLINE void draw(const Rounding& rounding, Stream stream, Index batch, Wo
                words.of);
 }
 
-// Adding 16 random bits below the 16 that are kept carries into them with the right probability.
+// Adds 16 random bits below the 16 bits that are kept. The sum carries into the kept bits with the
+// right probability.
 template <bool kStochastic>
 HASTEN_INLINE void round_to(bf16& to, float value, std::uint16_t random) {
   if constexpr (!kStochastic) return store(to, value);
@@ -49,7 +50,7 @@ HASTEN_INLINE void for_batches(Index first, Index count, Body body) {
   }
 }
 
-// The same formula as adamw_loop in table.cpp.
+// Uses the same formula as adamw_loop in table.cpp.
 template <bool kStochastic, bool kHasGradient, class Parameter, class Moment>
 void update(Parameter* __restrict parameter, const Parameter* __restrict gradient,
             Moment* __restrict exp_avg, Moment* __restrict exp_avg_sq, const AdamW& options,

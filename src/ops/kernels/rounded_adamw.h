@@ -1,6 +1,6 @@
-// The kernels of AdamW with numbers in bfloat16 (rounded_adamw.cpp), which are compiled without fused
-// multiplications and additions: these round once where two operations round twice, and a CPU without
-// them would compute other bits.
+// The kernels of AdamW with numbers in bfloat16 (rounded_adamw.cpp). They are compiled without
+// fused multiplications and additions: a fused operation rounds once and two separate ones round
+// twice, so a CPU without fused operations would compute different bits.
 #pragma once
 
 #include "ops/kernels/kernels.h"

@@ -1,5 +1,5 @@
-// The middle of attention: softmax and dropout of a block of scores in place, and the backward
-// pass, which recomputes them from the scores.
+// Softmax and dropout of a block of attention scores, in place, and the backward pass, which
+// recomputes both from the scores.
 #pragma once
 
 #include <limits>
@@ -24,7 +24,7 @@ void softmax_dropout(T* __restrict scores, const float* __restrict mask, float s
     float sum = 0;
 #pragma omp simd reduction(+ : sum)
     for (Index c = 0; c < columns; ++c) sum += exp(load(scores[c]) * scale + mask[c] - base);
-    // A row without keys gives zeros, here and in the backward pass.
+    // A row without keys gives zeros, both here and in the backward pass.
     const float log_total = sum > 0 ? base + std::log(sum) : std::numeric_limits<float>::infinity();
     log_sum[r] = log_total;
     for_decisions(options, first_row + r, columns,

@@ -15,8 +15,8 @@ namespace {
 #define HASTEN_TEXT(x) HASTEN_TEXT_(x)
 
 double sum_of_squares(const float* x, Index count) {
-  // Sums short ranges in float and adds them in double: as fast as memory, and exact enough for 1e9
-  // elements.
+  // Sums short ranges in float and adds them in double. This is as fast as memory, and exact enough
+  // for 1e9 elements.
   constexpr Index stretch = 4096;
   double total = 0;
   for (Index first = 0; first < count; first += stretch) {

@@ -18,8 +18,8 @@
 namespace hasten {
 namespace {
 
-// In each round a rank passes on the least and the greatest number that it knows. After round j,
-// from 0, each rank knows those of 2^(j+1) ranks.
+// In each round a rank sends the least and the greatest number that it knows. After round j,
+// counted from 0, each rank knows the least and the greatest number of 2^(j+1) ranks.
 class MessageComparison : public NumberComparison {
  public:
   explicit MessageComparison(c10::intrusive_ptr<c10d::Backend> backend)

@@ -6,7 +6,7 @@
 //
 //   checker.check(Call::of("all_reduce", tensors));
 //
-// Ranks of one machine compare in shared memory; otherwise ranks compare by messages, in log2(n)
+// Ranks on one machine compare in shared memory. Otherwise ranks compare by messages, in log2(n)
 // rounds.
 //
 // Throws, on every rank, UsageError "process.calls-differ" if the calls differ, and IoError
@@ -24,17 +24,18 @@
 
 namespace hasten {
 
-// Compares a number over all ranks. All ranks must call it equally often.
+// Compares a number over all ranks. All ranks must call it the same number of times.
 class NumberComparison {
  public:
   virtual ~NumberComparison() = default;
   virtual bool is_same_on_all_ranks(std::uint64_t number) = 0;
 };
 
-// Returns a comparison by messages of a backend that must not be used for anything else.
+// Returns a comparison that exchanges messages through the backend. Nothing else may use that
+// backend.
 std::unique_ptr<NumberComparison> make_message_comparison(
     c10::intrusive_ptr<c10d::Backend> backend);
-// Returns a comparison in shared memory that rank 0 makes, or null on every rank if some rank
+// Returns a comparison in shared memory that rank 0 allocates, or null on every rank if any rank
 // cannot open it. All ranks must call it.
 std::unique_ptr<NumberComparison> make_shared_comparison(c10d::Store& store,
                                                          const RankOptions& options);

@@ -1,7 +1,7 @@
 // File: process/backend/forwarding_backend.h (internal)
-// The list of c10d::Backend's methods for backends that wrap another one. Each method calls one of
-// five functions of the derived class, which does its own work around `run`. So a wrapper has five
-// functions instead of twenty-five.
+// Overrides the methods of c10d::Backend for a backend that wraps another one. Each method calls
+// one of five functions of the derived class, which does its own work around `run`. So a wrapper
+// implements five functions instead of twenty-five.
 //
 //   class Counted : public ForwardingBackend<Counted> {
 //    public:
@@ -13,18 +13,17 @@
 //     }
 //     ...
 //
-// The functions of the derived class. `describe()` returns the Call, `run` makes the call of the
-// wrapped backend with the tensors that it is given. Outputs and inputs come in each of the
-// shapes that c10d has: a tensor, a vector of tensors, or a vector of such vectors; else `tensors`
-// is a vector.
+// The derived class has the functions below. `describe()` returns the Call. `run` calls the wrapped
+// backend with the tensors that it receives. `outputs` and `inputs` have any of c10d's types: a
+// tensor, a vector of tensors, or a vector of such vectors. `tensors` is always a vector.
 //   forward_in_place(describe, tensors, run)               the tensors are input and output
 //   forward_out_of_place(describe, outputs, inputs, run)
 //   forward_without_tensors(describe, run)
 //   forward_send(tensors, run)                             a message to one rank
 //   forward_receive(tensors, run)                          a message from one rank
 //
-// Methods that are not listed are not passed on: they throw, or say that the backend lacks the
-// feature, as c10d::Backend does. Thread rule: that of the wrapped backend.
+// Methods that are not listed are not forwarded: like those of c10d::Backend, they throw or report
+// that the backend lacks the feature. Thread rule: the same as for the wrapped backend.
 #pragma once
 
 #include <chrono>
@@ -156,7 +155,7 @@ class ForwardingBackend : public c10d::Backend {
           return backend_->reduce_scatter_tensor_coalesced(out, in, options);
         });
   }
-  // The call has no tensors in its description, because their sizes may differ between ranks.
+  // The description contains no tensors, because their sizes may differ between ranks.
   Work alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_sizes,
                      std::vector<std::int64_t>& input_sizes,
                      const c10d::AllToAllOptions& options) override {

@@ -31,7 +31,7 @@ using c10d::ProcessGroupGloo;
 using Tensors = std::vector<at::Tensor>;
 using WorkPointer = c10::intrusive_ptr<c10d::Work>;
 
-// Receives no reports of memory.
+// Ignores reports of memory.
 struct NoMemoryReports : c10::MemoryReportingInfoBase {
   void reportMemoryUsage(void*, std::int64_t, std::size_t, std::size_t, c10::Device) override {}
   bool memoryProfilingEnabled() const override { return false; }
@@ -44,7 +44,7 @@ class SharedWork : public ProcessGroupGloo::AsyncWork {
     c10d::OpType type;
     const char* title;
     at::Tensor in, out;
-    std::chrono::milliseconds timeout;  // c10d::kUnsetTimeout means the group's
+    std::chrono::milliseconds timeout;  // c10d::kUnsetTimeout means the group's timeout
     std::function<void(SharedCollectives&)> call;
   };
   SharedWork(std::shared_ptr<gloo::Context> context, Request request, std::uint64_t number,
@@ -56,8 +56,8 @@ class SharedWork : public ProcessGroupGloo::AsyncWork {
         turn_(collectives_->reserve_turn()) {}
 
   void run() override {
-    // This thread has the state of the thread that called, whose recorders must not see operators
-    // and memory of two threads at once.
+    // This thread has the calling thread's state. The recorders of the calling thread must not see
+    // operators and memory of two threads at once.
     const at::RecordFunctionGuard no_callbacks(/*is_enabled=*/false);
     const c10::DebugInfoGuard no_reports(c10::DebugInfoKind::PROFILER_STATE,
                                          std::make_shared<NoMemoryReports>());
@@ -181,7 +181,7 @@ std::string own_address(const std::string& address) {
 }
 
 // Returns the job's token. Without one, rank 0 generates a token for the group, which is as safe as
-// the store that passes it on.
+// the store that distributes it.
 std::string secret_of(c10d::Store& store, const RankOptions& rank, const std::string& token) {
   if (!token.empty()) return token;
   const std::string key = "secret";
@@ -206,7 +206,7 @@ c10::intrusive_ptr<c10d::Backend> gloo_backend(const c10::intrusive_ptr<c10d::St
                          ? SharedCollectives::create(*store, rank, settings.device_type)
                          : nullptr;
   const auto group = c10::make_intrusive<Gloo>(store, own, size, options, std::move(collectives));
-  group->setTimeout(rank.limit);  // now, as the constructor waits for the other ranks
+  group->setTimeout(rank.limit);  // set after the constructor has waited for the other ranks
   // If a rank ended now, ranks that are not connected to each other yet would fail.
   group->barrier()->wait();
   return group;

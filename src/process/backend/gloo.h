@@ -23,7 +23,8 @@ struct GlooSettings {
   bool encrypt = false;                 // messages to other machines
   std::chrono::milliseconds timeout{};  // to connect; collectives have RankOptions::limit
   bool shared_memory = true;            // false: all collectives are messages
-  // The device of this rank's tensors. Those of a GPU are messages; if ranks differ, all are.
+  // The device of this rank's tensors. Tensors of a GPU are sent as messages. If the ranks' device
+  // types differ, all tensors are.
   std::string device_type = "cpu";
 };
 

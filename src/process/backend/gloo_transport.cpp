@@ -321,8 +321,8 @@ bool Buffer::wait(Direction& direction, int* rank, milliseconds timeout) {
   std::rethrow_exception(error_);
 }
 
-// Serves one group, whose connections exist already: c10d would turn an error of connecting into
-// one of its own type.
+// Serves one group. Its connections exist already, because c10d would turn an error of connecting
+// into an error of its own type.
 class Device : public transport::Device {
  public:
   explicit Device(Streams streams) : streams_(std::move(streams)) {}

@@ -25,7 +25,7 @@ Lists on_host(const Lists& lists) {
   return copies;
 }
 
-// Returns an uninitialized tensor on the host: an output need not be copied there first.
+// Returns an uninitialized tensor on the host. An output does not have to be copied there first.
 at::Tensor empty_on_host(const at::Tensor& tensor) {
   return at::empty(tensor.sizes(), tensor.options().device(at::kCPU));
 }

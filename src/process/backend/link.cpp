@@ -13,10 +13,10 @@
 namespace hasten {
 namespace {
 
-// A header and the beginning of its message are written together: one system call and one TLS
-// record.
+// The bytes of a header and the beginning of its message that are written together, in one system
+// call and one TLS record.
 constexpr std::size_t kStaging = std::size_t{16} << 10;
-// After so many bytes the lock is released for a moment, so that other threads can add transfers.
+// After this many bytes the lock is released for a moment, so that other threads can add transfers.
 constexpr std::size_t kBytesAtOnce = std::size_t{1} << 20;
 
 std::exception_ptr ended(int rank, const std::string& why) {
@@ -113,7 +113,7 @@ void Link::advance() {
   if (has_ended) events_.failed(rank_);
 }
 
-// If the connection has ended, nothing is done until advance() notices it, which the owner calls
+// If the connection has ended, this does nothing. The owner calls advance(), which notices the end,
 // because the interest in writing remains. So a write in another thread does not cause the other
 // two events.
 void Link::write(Lock& lock) {
@@ -219,7 +219,7 @@ void Link::finish_message() {
     if (header_.kind == Kind::offered) --slot.answered_offers;
     if (incoming_.owner != nullptr) std::exchange(incoming_.owner, nullptr)->received(rank_);
   } else if (header_.kind == Kind::offer) {
-    // An offer that crossed this rank's `ready` is answered already.
+    // An offer that crossed this rank's `ready` has been answered already.
     const bool is_answered = slot.answered_offers < slot.own_buffers;
     if (is_answered) {
       ++slot.answered_offers;

@@ -6,18 +6,18 @@
 //   link.receive({.at = memory, .bytes = 4096, .owner = &buffer}, slot);   // in one rank
 //   link.send({.at = bytes, .bytes = 4096, .owner = &buffer}, slot);     // in the other
 //
-// A transmission is a header, which only in `data` and `offered` is followed by the message:
+// A transmission begins with a header. The message follows only after `data` and `offered`:
 //   ready    the receiver has provided memory for a message of the slot
-//   offer    the sender has a message for the slot but knows of no memory for it; a receiver
-//            that accepts messages from any rank learns from it which rank has one
+//   offer    the sender has a message for the slot, but the receiver has announced no memory for
+//            it; this tells a receiver that accepts messages from any rank which rank has one
 //   data     the message, if memory was ready before the sender offered it
 //   offered  the message, if the sender has offered it before
-// Gloo's own TCP transport has the same protocol (gloo/transport/tcp/pair.cc).
+// Gloo's own TCP transport uses the same protocol (gloo/transport/tcp/pair.cc).
 //
 // A message may be shorter than the memory that is provided for it, as with Gloo. Once the
 // connection has ended, calls throw the error that ended it: IoError "process.rank-missing", or
 // UsageError "process.calls-differ" if a message was longer than its memory. Thread rule: any
-// thread, but advance() is called by one thread only.
+// thread, but only one thread may call advance().
 #pragma once
 
 #include <sys/types.h>
@@ -37,8 +37,8 @@
 
 namespace hasten {
 
-// Waits for transfers. Any thread calls it, in the order in which its transfers end and with the
-// link's lock held.
+// Receives the results of its transfers, in the order in which they end. Any thread may call it,
+// with the link's lock held.
 class TransferOwner {
  public:
   virtual void received(int rank) = 0;
@@ -59,8 +59,8 @@ class Link {
  public:
   // Callbacks to the owner of the links.
   struct Events {
-    // The owner must start or stop polling for room to write. Called by any thread with the link's
-    // lock held; the other two are called without it, by advance(), fail() and cancel() only.
+    // The owner must start or stop polling for room to write. Any thread may call it, with the
+    // link's lock held. Only advance(), fail() and cancel() call the other two, without the lock.
     std::function<void(int rank, bool wants_to_write)> write_interest_changed;
     // The other rank has offered a message for which this rank has provided no memory.
     std::function<void(int rank, std::uint64_t slot)> offered;
@@ -82,8 +82,8 @@ class Link {
   // Ends the connection: all transfers fail with the error.
   void fail(const std::exception_ptr& error);
   bool is_open() const;
-  // Cancels the transfers of an owner, whose memory is not used after the call. An offered or
-  // queued message cannot be withdrawn, so the connection ends if there is one.
+  // Cancels the transfers of an owner. Its memory is not used after the call. A message that was
+  // offered or queued cannot be withdrawn, so the connection ends if there is one.
   void cancel(const TransferOwner* owner);
 
  private:
@@ -100,13 +100,14 @@ class Link {
   // The state of one slot. The peer is the other rank.
   struct Slot {
     std::deque<Transfer> to_send, to_receive;
-    // How often the peer has provided memory that this rank has not used yet.
+    // The number of buffers that the peer has provided and this rank has not used yet.
     std::int64_t peer_buffers = 0;
-    // How often this rank has provided memory that is not filled yet.
+    // The number of buffers that this rank has provided and that are not filled yet.
     std::int64_t own_buffers = 0;
-    // Offers of the peer for which this rank has provided no memory.
+    // The number of the peer's offers for which this rank has provided no memory.
     std::int64_t unanswered_offers = 0;
-    // Offers of the peer for which this rank has provided memory and whose message has not arrived.
+    // The number of the peer's offers for which this rank has provided memory but no message has
+    // arrived yet.
     std::int64_t answered_offers = 0;
     bool is_idle() const {
       return to_send.empty() && to_receive.empty() && peer_buffers == 0 && own_buffers == 0 &&

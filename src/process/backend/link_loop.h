@@ -1,6 +1,6 @@
 // File: process/backend/link_loop.h (internal)
-// A thread that reads from links, and writes what their connections had no room for before. It
-// takes no signals, and sleeps while there is nothing to do.
+// A thread that reads from links, and writes the bytes for which their connections had no room
+// before. It blocks all signals, and sleeps while there is nothing to do.
 //
 //   LinkLoop loop;
 //   loop.start({&first, &second});
@@ -37,7 +37,7 @@ class LinkLoop {
 
   bool is_same_process() const;
 
-  const pid_t process_;  // a fork has no such thread and must not use these files
+  const pid_t process_;  // a fork does not have the thread and must not use these files
   Descriptor poll_, stop_;
   std::thread thread_;
 };

@@ -6,8 +6,8 @@
 //   const std::vector<RankLocation> locations = locations_of_all(*store, size);
 //
 // Each rank sends a few messages to the store, independent of the number of ranks. Throws IoError
-// "process.rank-missing", which names the ranks that have not arrived in time, and what the store
-// throws. Thread rule: that of the store.
+// "process.rank-missing" with the ranks that have not arrived in time. Also throws what the store
+// throws. Thread rule: the same as for the store.
 #pragma once
 
 #include <chrono>
@@ -24,7 +24,7 @@ namespace hasten {
 // known for a rank that no longer answers.
 struct RankLocation {
   std::string host;
-  std::string pid_namespace;  // the space of its process number: pid_namespace_id()
+  std::string pid_namespace;  // the PID namespace of the process: pid_namespace_id()
   ProcessIdentity process;
 
   static RankLocation own();
@@ -36,7 +36,7 @@ struct RankLocation {
 void wait_for_all_ranks(c10d::Store& store, std::int64_t rank, std::int64_t size,
                         std::chrono::milliseconds timeout);
 
-// Returns where each rank runs, by rank. Call it after wait_for_all_ranks().
+// Returns the location of each rank, indexed by rank. Call it after wait_for_all_ranks().
 std::vector<RankLocation> locations_of_all(c10d::Store& store, std::int64_t size);
 
 }  // namespace hasten

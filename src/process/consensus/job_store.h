@@ -15,7 +15,7 @@ namespace hasten {
 
 class JobStore : public c10d::Store {
  public:
-  // Every key is preceded by `prefix`. `timeout` is the default limit of calls that wait.
+  // `prefix` is prepended to every key. `timeout` is the default limit of calls that wait.
   JobStore(Endpoint store, std::string token, std::string prefix,
            std::chrono::milliseconds timeout);
 

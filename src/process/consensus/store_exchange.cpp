@@ -7,7 +7,8 @@
 namespace hasten {
 namespace {
 
-// One counter holds the number of answers in its low 32 bits and the number of "no" above them.
+// One counter holds the number of answers in its low 32 bits and the number of "no" answers above
+// them.
 constexpr std::int64_t kNo = std::int64_t{1} << 32;
 constexpr const char* kResult = "/result";
 
@@ -56,7 +57,8 @@ bool is_true_on_all_ranks(c10d::Store& store, const std::string& prefix, std::in
   return text_at(store, result) == "yes";
 }
 
-// The other ranks' answers never reach the number of ranks, so none of them sets another result.
+// The other ranks' answers never reach the number of ranks, so none of them sets a different
+// result.
 void deny_for_all(c10d::Store& store, const std::string& prefix) {
   store.set(prefix + kResult, "no");
 }

@@ -1,13 +1,13 @@
 // File: process/consensus/store_exchange.h (internal)
 // Exchanges texts between the ranks of a group through their common store. Each rank sends a few
-// messages, independent of the number of ranks: one message for each other rank would be a million
-// messages for a thousand ranks.
+// messages, independent of the number of ranks. If each rank sent one message for each other rank,
+// a thousand ranks would send a million messages.
 //
 //   if (is_true_on_all_ranks(*store, "memory", size, opened)) ...  // the same answer on every rank
 //   const auto texts = gather_texts(*store, "call", rank, size, own);
 //
-// A prefix may be used once per store. Throws what the store throws. Thread rule: that of the
-// store.
+// A prefix may be used once per store. Throws what the store throws. Thread rule: the same as for
+// the store.
 #pragma once
 
 #include <chrono>
@@ -26,7 +26,7 @@ struct RankOptions {
 
 // Returns the value of a key. Waits for it within the store's timeout.
 std::string text_at(c10d::Store& store, const std::string& key);
-// Returns the values of keys with one message. Waits for all of them.
+// Sends a single message and returns the values of the keys. Waits for all of them.
 std::vector<std::string> texts_at(c10d::Store& store, const std::vector<std::string>& keys);
 
 // Returns for each key whether the store has it. This takes one message if no key is missing, and a
@@ -37,8 +37,8 @@ std::vector<bool> keys_exist(c10d::Store& store, const std::vector<std::string>&
 bool is_true_on_all_ranks(c10d::Store& store, const std::string& prefix, std::int64_t size,
                           bool own);
 
-// Answers a question of is_true_on_all_ranks() with "no" for every rank, in place of a call of it
-// and without waiting for the others.
+// Makes is_true_on_all_ranks() return false on every other rank. A rank calls this instead of
+// is_true_on_all_ranks(). It does not wait for the others.
 void deny_for_all(c10d::Store& store, const std::string& prefix);
 
 // Returns the texts of all ranks, by rank. Waits for every rank. The reply grows with the number of

@@ -1,11 +1,11 @@
 // File: process/fork/fork_safety.h (internal)
-// Answers whether a process may fork, and prepares it for that.
+// Tells whether a process may fork, and prepares it for a fork.
 //
 //   if (count_of(ForkHazard::group) > 0) throw ...;   // refuses the fork with a clear error
 //   pause_openmp();
 //
-// The counts are those of objects of this process that do not survive a fork. Devices answer for
-// themselves (Device::check_fork). Thread rule: any thread.
+// count_of() counts the objects of this process that do not survive a fork. Devices have their own
+// check (Device::check_fork). Thread rule: any thread.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ class ForkHazardMark {
 };
 
 // Ends the threads of every OpenMP library in the process; the libraries start them again when they
-// are needed. Call it before a fork, which would wait for these threads for ever, as it has none of
-// them.
+// are needed. Call it before a fork. Otherwise the child would wait forever for these threads,
+// which it does not have.
 void pause_openmp();
 
 }  // namespace hasten

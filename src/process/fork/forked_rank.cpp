@@ -25,8 +25,8 @@ namespace {
 
 constexpr std::string_view kConsequencePrefix = "another process has ended: ";
 
-// Whether an exception reports that another process has ended. If two processes end at the same
-// time, the other one is then the cause. Connections and shared memory report this as
+// Returns whether an exception reports that another process has ended. If two processes end at the
+// same time, the other one is then the cause. Connections and shared memory report this as
 // process.rank-missing.
 bool is_consequence(const std::exception& error) {
   const auto* const own = dynamic_cast<const Error*>(&error);
@@ -77,8 +77,8 @@ void flush_all() {
                               const ForkedRank::Environment& environment, int threads, int report) {
   drop_inherited_handlers();
   // The parent's thread may block these signals. The rank must be able to wait for processes of its
-  // own. It is no longer in the foreground of a terminal, which would stop it when it reads or
-  // writes there.
+  // own. It is no longer in the foreground of a terminal, so the terminal would stop it when it
+  // reads or writes there.
   sigset_t unblocked;
   sigemptyset(&unblocked);
   for (const int number : kEndSignals) sigaddset(&unblocked, number);
@@ -91,12 +91,12 @@ void flush_all() {
   const std::string text = outcome.to_text();
   [[maybe_unused]] const ssize_t written = write(report, text.data(), text.size());
   flush_all();
-  // Not exit(), which would clean up what belongs to the parent.
+  // Does not call exit(), which would clean up what belongs to the parent.
   _exit(outcome.code);
 }
 
-// Returns what a non-blocking pipe holds now: processes that the rank has left behind may keep its
-// other end open.
+// Returns what a non-blocking pipe holds now. It does not read to the end, because processes that
+// the rank has left behind may keep the other end open.
 std::string read_available(int pipe) {
   std::string text;
   char buffer[4096];

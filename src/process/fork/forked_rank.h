@@ -1,6 +1,7 @@
 // File: process/fork/forked_rank.h (internal)
 // A process that is forked from this one and runs a function in its own process group. When the
-// process has ended, all that remains of its group is killed; the destructor kills both.
+// process has ended, the remaining processes of its group are killed. The destructor kills the
+// process and its group.
 //
 //   ForkedRank rank(function, {{"RANK", "0"}}, /*threads=*/1);
 //   pollfd end{.fd = rank.descriptor(), .events = POLLIN, .revents = 0};
@@ -27,8 +28,8 @@ class ForkedRank {
 
   ForkedRank(const std::function<void()>& function, const Environment& environment, int threads);
 
-  // Readable when the process has ended. It is -1 on Linux before 5.3, where poll_end() must be
-  // called from time to time.
+  // Returns a descriptor that becomes readable when the process has ended. It is -1 on Linux before
+  // 5.3, where poll_end() must be called from time to time.
   int descriptor() const { return process_file_.get(); }
   // Collects status and report if the process has ended, and returns whether it has. Does not wait.
   bool poll_end();
@@ -36,13 +37,14 @@ class ForkedRank {
   void wait_for_end();
   bool ended() const { return status_.has_value(); }
   bool failed() const { return status_.value_or(0) != 0; }
-  // Whether SIGTERM or SIGKILL ended the process.
+  // True if SIGTERM or SIGKILL ended the process.
   bool was_terminated() const;
-  // Whether the process failed because another one had ended, as its exception or SIGPIPE shows.
+  // True if the process failed because another one had ended, which its exception or SIGPIPE shows.
   bool failed_because_of_another() const;
   // Sends a signal to the process alone.
   void send(int signal) const { process_->send(signal); }
-  // Sends a signal to the process and to those it has started, unless they left its group.
+  // Sends a signal to the process and to the processes that it has started, unless they have left
+  // its group.
   void send_to_group(int signal) const { process_->send_to_group(signal); }
   RankError error(std::int64_t rank) const;
 
@@ -50,7 +52,7 @@ class ForkedRank {
   void collect();
 
   Descriptor process_file_, report_;
-  std::optional<ChildProcess> process_;  // a value from the end of the constructor on
+  std::optional<ChildProcess> process_;  // set when the constructor returns
   std::optional<int> status_;
   std::string text_;  // the text of its exception
 };

@@ -18,7 +18,7 @@ namespace {
 [[noreturn]] void wait_for_a_signal(sigset_t mask) {
   prctl(PR_SET_DUMPABLE, 0);
   drop_inherited_handlers();
-  // The thread that launches may block these signals, as the threads of a notebook do.
+  // The launching thread may block these signals, as the threads of a notebook do.
   for (const int number : kEndSignals) sigdelset(&mask, number);
   pthread_sigmask(SIG_SETMASK, &mask, nullptr);
   while (true) pause();
@@ -55,7 +55,7 @@ void GroupSignals::start() {
 std::optional<int> GroupSignals::take() {
   if (helper_->state() == ChildState::running) return std::nullopt;
   // If other code has waited for the helper, or SIGCHLD is ignored, the signal is unknown and is
-  // taken to be SIGINT.
+  // assumed to be SIGINT.
   const auto status = helper_->reap();
   const int number = status ? WTERMSIG(*status) : SIGINT;
   start();

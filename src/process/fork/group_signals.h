@@ -1,8 +1,8 @@
 // File: process/fork/group_signals.h (internal)
-// Receives the signals that are sent to end the whole process group of this process: Ctrl-C at a
-// terminal, or a notebook's "interrupt". Ranks in their own groups do not get them, and this
-// process keeps its program's handlers, so a helper process in the group does nothing but wait for
-// them. It ends with this process.
+// Receives the signals that are sent to this process's whole group to end it: Ctrl-C at a terminal,
+// or a notebook's "interrupt". Ranks in their own groups do not receive them, and this process
+// keeps its program's handlers. So a helper process in the group waits for the signals. The helper
+// ends with this process.
 //
 //   GroupSignals signals;
 //   poll(signals.descriptor());
@@ -23,19 +23,19 @@ namespace hasten {
 // The signals that ask a job to end.
 inline constexpr std::array kEndSignals = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 
-// Removes the handlers of kEndSignals in a forked process, because those of the parent would act on
-// behalf of the parent. Signals that are ignored, as with nohup, stay ignored.
+// Removes the handlers of kEndSignals in a forked process, because the parent's handlers would act
+// on behalf of the parent. Signals that are ignored, as with nohup, stay ignored.
 void drop_inherited_handlers();
 
-// Throws the error of a fork that has failed with this errno.
+// Throws the error for a fork that has failed with this errno.
 [[noreturn]] void throw_cannot_fork(int error);
 
 class GroupSignals {
  public:
   GroupSignals() { start(); }
 
-  // Readable when a signal has arrived. It is -1 on Linux before 5.3, where take() must be called
-  // from time to time.
+  // Returns a descriptor that becomes readable when a signal has arrived. It is -1 on Linux before
+  // 5.3, where take() must be called from time to time.
   int descriptor() const { return descriptor_.get(); }
   // Returns the signal that has arrived since the last call, if any. Does not wait.
   std::optional<int> take();

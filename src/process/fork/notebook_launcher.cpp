@@ -35,7 +35,7 @@ constexpr int kPollIntervalMs = 20;
 // The time from SIGTERM to SIGKILL. Ranks that wait for a dead rank need no more.
 constexpr auto kGrace = std::chrono::seconds(1);
 
-// Whether the processes use TPUs.
+// Returns whether the processes use TPUs.
 bool on_tpus(const NotebookLauncherOptions& options) {
   return !options.use_cpu && config::missing_tpu_reason(config::whole_environment()).empty();
 }
@@ -109,7 +109,7 @@ class ForkedAttempt {
       ranks_.emplace_back(function, environment, static_cast<int>(threads));
     }
     // The server has its own thread, so it is started after the forks. The ranks retry until it is
-    // there.
+    // up.
     server_.emplace(rendezvous::ServerOptions{.port = store_port_.number(), .token = token_});
   }
 
@@ -165,13 +165,13 @@ class ForkedAttempt {
   void record_failure(std::size_t rank) {
     if (first_failed_ && !is_cause_of(rank, *first_failed_)) return;
     first_failed_ = rank;
-    // A rank that fails because another one has ended may be seen first, so the cause gets a
-    // moment.
+    // A rank that fails because another one has ended may be seen first, so the rank that caused
+    // the failure gets a moment to be seen.
     terminate_at_ =
         Clock::now() + (ranks_[rank].failed_because_of_another() ? kCauseDelay : kNoDelay);
   }
 
-  // Whether `rank` may have caused the failure of `other`, which was seen first.
+  // Returns whether `rank` may have caused the failure of `other`, which was seen first.
   bool is_cause_of(std::size_t rank, std::size_t other) const {
     return ranks_[other].failed_because_of_another() && !ranks_[rank].failed_because_of_another() &&
            !ranks_[rank].was_terminated();

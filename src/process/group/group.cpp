@@ -24,8 +24,8 @@ namespace hasten {
 namespace {
 
 // Gloo's limit in a group with a watchdog. The watchdog alone decides that a collective takes too
-// long, because its report names the late rank; Gloo's limit would end the job before. NCCL keeps
-// its limit, because the watchdog does not see work that hangs on a GPU.
+// long, because its report names the late rank; Gloo's limit would end the job before that. NCCL
+// keeps its limit, because the watchdog does not see work that hangs on a GPU.
 constexpr std::chrono::hours kGlooLimitWithWatchdog{24 * 365};
 
 }  // namespace
@@ -59,7 +59,7 @@ namespace {
 
 constexpr std::int64_t kMaxObjectBytes = std::int64_t{1} << 30;
 
-// Returns the tensor contiguous, and as bytes if it is boolean, because Gloo has no booleans.
+// Returns a contiguous tensor, as bytes if it is boolean, because Gloo does not support booleans.
 at::Tensor bool_as_bytes(const at::Tensor& tensor) {
   const at::Tensor whole = tensor.detach().contiguous();
   return whole.scalar_type() == at::kBool ? whole.view(at::kByte) : whole;
@@ -129,8 +129,8 @@ Group Group::form(const Worker& worker, const GroupOptions& options) {
   return group;
 }
 
-// The duplicate has no watchdog: a thread next to the one that trains may wait long for something
-// that is not needed yet.
+// The duplicate has no watchdog, because a thread other than the training thread may wait long for
+// something that is not needed yet.
 Group Group::duplicate() const {
   if (size_ == 1) return *this;
   StoreSetup setup = shared_->setup;
@@ -138,7 +138,8 @@ Group Group::duplicate() const {
       c10::make_intrusive<c10d::PrefixStore>(str("duplicate ", ++shared_->duplicates), setup.store);
   GroupOptions options = shared_->options;
   options.shared_memory = false;  // for sends and receives, which do not use it
-  // Two threads cannot ensure the order of compiled collectives, so Gloo takes their place.
+  // With two threads the order of compiled collectives may differ between ranks, so Gloo replaces
+  // them.
   if (device_of(options.device).traits().compiles_collectives)
     options.backend = ProcessGroupBackend::gloo;
   Group group = *this;

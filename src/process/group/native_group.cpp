@@ -16,12 +16,12 @@ namespace {
 using namespace std::chrono_literals;
 using c10d::ProcessGroup;
 
-// Added to the limit of the backends, so that the watchdog reports first which rank is late. Gloo
-// itself only reports that something was late.
+// The time that is added to the limit of the backends, so that the watchdog first reports which
+// rank is late. Gloo itself only reports that something was late.
 constexpr auto kExtraLimitWithWatchdog = 30s;
 
-// Returns whether the device's own backend carries its tensors. If that is negotiated, all ranks on
-// the device get the same answer: no if a rank of the group is on another one.
+// Returns whether the device's own backend carries its tensors. If the backend is negotiated, all
+// ranks on the device get the same answer. It is false if a rank of the group is on another device.
 bool uses_own_backend(const Device& device, const StoreSetup& setup, int size,
                       const GroupOptions& options) {
   const CollectiveBackend& own = *device.collectives();

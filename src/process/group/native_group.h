@@ -1,7 +1,7 @@
 // File: process/group/native_group.h (internal)
-// Makes c10d's process group: Gloo for the tensors of the CPU, and for those of another device its
-// own backend (device/collective_backend.h), or else Gloo with copies in host memory. Thread rule:
-// any thread.
+// Makes c10d's process group. CPU tensors use Gloo. Tensors of another device use the device's own
+// backend (device/collective_backend.h), or else Gloo with copies in host memory. Thread rule: any
+// thread.
 #pragma once
 
 #include <memory>
@@ -13,9 +13,9 @@
 
 namespace hasten {
 
-// The group's collectives are recorded in `calls`. Throws c10::Error, IoError
-// "process.rank-missing", what the device's backend throws (UsageError "process.no-nccl",
-// ConfigError "process.encryption" and others) and what the store throws.
+// `calls` records the group's collectives. Throws c10::Error, IoError "process.rank-missing", what
+// the device's backend throws (UsageError "process.no-nccl", ConfigError "process.encryption" and
+// others) and what the store throws.
 c10::intrusive_ptr<c10d::ProcessGroup> native_group(const StoreSetup& setup, int rank, int size,
                                                     const GroupOptions& options,
                                                     std::shared_ptr<CallLog> calls);

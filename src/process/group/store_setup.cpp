@@ -34,7 +34,7 @@ std::string next_prefix(const Worker& worker) {
   return str("attempt ", worker.attempt, "/group ", groups++, "/");
 }
 
-// Returns the program's choice, else that of HASTEN_ENCRYPT, else nothing.
+// Returns the program's choice, or else the value of HASTEN_ENCRYPT, or else nothing.
 std::optional<bool> requested_encryption(std::optional<bool> by_program,
                                          const config::Environment& environment) {
   const std::string variable = config::variable_of(environment, "HASTEN_ENCRYPT");

@@ -1,6 +1,6 @@
 // File: process/group/store_setup.h (internal)
 // Determines how the ranks of a job find each other: which store they use, and at which address
-// this process is reached. Throws IoError "rendezvous.*" and ConfigError "rendezvous.*".
+// they reach this process. Throws IoError "rendezvous.*" and ConfigError "rendezvous.*".
 #pragma once
 
 #include <chrono>
@@ -27,9 +27,9 @@ struct StoreSetup {
   bool must_encrypt = false;  // encryption was requested, and there are several machines
 };
 
-// `encrypt` is the program's choice. If it is unset, HASTEN_ENCRYPT decides, else whether the job
-// has a token. Throws ConfigError "process.encryption" if encryption is requested without a token,
-// or if HASTEN_ENCRYPT is not a boolean.
+// `encrypt` is the program's choice. If it is unset, HASTEN_ENCRYPT decides. If that is unset too,
+// messages are encrypted if the job has a token. Throws ConfigError "process.encryption" if
+// encryption is requested without a token, or if HASTEN_ENCRYPT is not a boolean.
 StoreSetup set_up_store(const Worker& worker, const config::Environment& environment,
                         std::chrono::milliseconds timeout, std::optional<bool> encrypt = {});
 

@@ -27,11 +27,12 @@ void TreeAllReduce::sum(const std::vector<at::Tensor>& tensors) {
   }
 }
 
-// Copies the numbers to the buffer and back, piece by piece: a tensor may fill it several times.
+// Copies the numbers to the buffer and back, piece by piece, because a tensor may fill it several
+// times.
 void TreeAllReduce::sum_of_type(const std::vector<at::Tensor>& tensors, at::ScalarType type) {
   const at::Tensor buffer = buffer_of(type);
   const std::int64_t room = buffer.numel();
-  std::vector<std::pair<at::Tensor, at::Tensor>> pieces;  // each of a tensor, and of the buffer
+  std::vector<std::pair<at::Tensor, at::Tensor>> pieces;  // each in a tensor and in the buffer
   std::int64_t used = 0;
   const auto flush = [&] {
     sum_buffer(buffer, used);
@@ -56,7 +57,8 @@ void TreeAllReduce::sum_of_type(const std::vector<at::Tensor>& tensors, at::Scal
 at::Tensor TreeAllReduce::buffer_of(at::ScalarType type) {
   at::Tensor& buffer = buffers_[type];
   if (buffer.defined()) return buffer;
-  // A multiple of the number of ranks: messages have shares of one size.
+  // The number of elements is a multiple of the number of ranks, so that all shares have the same
+  // size.
   const auto bytes = static_cast<std::int64_t>(c10::elementSize(type));
   const std::int64_t elements =
       std::max<std::int64_t>(1, buffer_bytes_ / bytes / group_.size()) * group_.size();
@@ -70,7 +72,7 @@ at::Tensor TreeAllReduce::buffer_of(at::ScalarType type) {
 void TreeAllReduce::sum_buffer(const at::Tensor& buffer, std::int64_t count) {
   if (shares_memory_) {
     std::vector<at::Tensor> tensors = {buffer.narrow(0, 0, count)};
-    group_.native()->allreduce(tensors)->wait();  // along a tree: process/shared
+    group_.native()->allreduce(tensors)->wait();  // sums along a tree (process/shared)
     return;
   }
   const std::int64_t ranks = group_.size(), padded = (count + ranks - 1) / ranks * ranks;
@@ -80,7 +82,7 @@ void TreeAllReduce::sum_buffer(const at::Tensor& buffer, std::int64_t count) {
 
 void TreeAllReduce::sum_by_messages(at::Tensor used) {
   at::Tensor shares = at::empty_like(used);  // this rank's share of every rank's numbers
-  std::vector<std::int64_t> equal;           // empty: the sizes of all shares are equal
+  std::vector<std::int64_t> equal;           // empty means that all shares have the same size
   group_.native()->alltoall_base(shares, used, equal, equal)->wait();
   at::Tensor terms = shares.view({group_.size(), -1});
   for (std::int64_t ranks = group_.size(); ranks > 1; ranks /= 2) {

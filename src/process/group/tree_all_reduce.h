@@ -7,8 +7,9 @@
 //   all_reduce.sum(gradients);   // a collective
 //
 // The numbers are copied into a buffer, which is summed when it is full. Ranks that share memory
-// sum it in place. Others exchange messages: each rank gets one share of the numbers of all, and
-// its sum is gathered. Thread rule: that of the group's collectives.
+// sum it in place. Other ranks exchange messages: each rank receives one share of the numbers of
+// every rank and adds them up, and the sums are gathered. Thread rule: that of the group's
+// collectives.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,7 +27,7 @@ class TreeAllReduce {
   explicit TreeAllReduce(Group group, std::int64_t buffer_bytes = std::int64_t{25} << 20);
 
   // Replaces each tensor by the sum over the ranks. The tensors are on the CPU, contiguous, and of
-  // types with 32 or more bits, as 16 bits would round each sum.
+  // types with 32 or more bits, because 16 bits would round each sum.
   void sum(const std::vector<at::Tensor>& tensors);
 
  private:

@@ -35,10 +35,11 @@ struct Term {
 
 constexpr std::int64_t kBlock = 2048;  // numbers that are summed at once
 
-// Writes the sum of the numbers from `at` on of some terms to `sums`: the first half of the terms,
-// the larger one if their number is odd, plus the second half. With a power of two these are
-// neighbours first. `scratch` has a block for each further level of the tree. Products are rounded
-// to T, as they are when a rank writes them for another one to read.
+// Writes the sum of the terms' numbers from `at` on to `sums`. It adds the sums of the first and
+// the second half of the terms. The first half is the larger one if the number of terms is odd. If
+// that number is a power of two, this adds neighbours first. `scratch` has a block for each further
+// level of the tree. Products are rounded to T, as they are when a rank writes them for another one
+// to read.
 template <class T, class Sum>
 void add_block(std::span<const Term> terms, std::int64_t at, std::int64_t count, Sum* sums,
                Sum* scratch, bool adds = false) {
@@ -71,7 +72,7 @@ void add_up(const std::vector<std::byte*>& outs, const std::vector<Term>& terms,
             std::int64_t count) {
   using Sum = at::opmath_type<T>;
   std::array<Sum, kBlock> sums;
-  // Fewer terms have no second half to be summed on its own.
+  // With fewer than four terms, no second half needs a sum of its own.
   const std::size_t levels = terms.size() < 4 ? 0 : std::bit_width(terms.size());
   std::vector<Sum> scratch(levels * static_cast<std::size_t>(kBlock));
   for (std::int64_t at = 0; at < count; at += kBlock) {
@@ -112,13 +113,14 @@ void copy_scaled(at::ScalarType type, std::byte* to, const std::byte* from, doub
   });
 }
 
-// Returns the byte at which the share of a rank begins; for `ranks`, the end of the last share.
+// Returns the byte at which the share of a rank begins. If `rank` equals `ranks`, it is the end of
+// the last share.
 std::int64_t begin_of_share(std::int64_t rank, std::int64_t ranks, std::int64_t elements,
                             std::int64_t element_bytes) {
   return elements * rank / ranks * element_bytes;
 }
 
-// Returns the tensor contiguous and without a lazy negative sign, as a copy if necessary.
+// Returns the tensor, or a copy if the tensor is not contiguous or has a lazy negative sign.
 at::Tensor materialized(const at::Tensor& tensor) { return tensor.contiguous().resolve_neg(); }
 
 std::byte* bytes_in(const at::Tensor& tensor) {
@@ -214,7 +216,7 @@ void SharedCollectives::for_each_piece(const CallDescription& description, const
   const std::int64_t element_bytes = tensor.element_size(),
                      at_once = kHalfSlotBytes / element_bytes;
   std::int64_t at = 0;
-  do {  // also once for an empty tensor: other ranks may have elements
+  do {  // runs once for an empty tensor too: other ranks may have elements
     const Piece piece{.data = bytes_in(tensor) + at * element_bytes,
                       .at = at,
                       .count = std::min(at_once, tensor.numel() - at),

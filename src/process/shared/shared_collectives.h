@@ -1,14 +1,14 @@
 // File: process/shared/shared_collectives.h (internal)
 // Collectives between the ranks of one machine in shared memory. Gloo sends through local sockets,
-// where the system copies each byte twice and four threads wake each other; here a rank reads what
-// the others have written (docs/design/012).
+// so the system copies each byte twice and four threads wake each other. Here a rank reads what the
+// other ranks have written (docs/design/012).
 //
 //   const auto shared = SharedCollectives::create(*store, {.rank = 0, .size = 2});
 //   if (shared) shared->run(shared->reserve_turn(), 10min, [&] { shared->sum(tensor, 0.5); });
 //
-// Throws UsageError "process.calls-differ" if ranks make different calls of these or with different
-// tensors, IoError "process.rank-missing", and IoError "process.shared-memory". After an error all
-// later calls throw the same, and no rank waits for one that has thrown.
+// Throws UsageError "process.calls-differ" if ranks make different calls or pass different tensors,
+// IoError "process.rank-missing", and IoError "process.shared-memory". After an error, all later
+// calls throw the same error, and no rank waits for a rank that has thrown.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,18 +32,19 @@ namespace hasten {
 
 class SharedCollectives {
  public:
-  // Returns null on every rank if the ranks cannot share memory, or if `required_match` differs
-  // from that of rank 0 on some rank. All ranks must call it, once per store.
+  // Returns null on every rank if the ranks cannot share memory, or if some rank's `required_match`
+  // differs from rank 0's. All ranks must call it, once per store.
   static std::shared_ptr<SharedCollectives> create(c10d::Store& store, const RankOptions& options,
                                                    const std::string& required_match = "");
 
-  // Whether the collectives accept the tensor: on the CPU, dense, and of a type that Gloo supports
-  // too, so that a program does not depend on the machines its ranks run on. The answer is the same
-  // on all ranks, because it only depends on what ranks must agree on.
+  // True if the collectives accept the tensor. It must be dense, on the CPU, and of a type that
+  // Gloo supports too, so that a program does not depend on the machines its ranks run on. The
+  // answer is the same on all ranks, because it depends only on properties that must be equal on
+  // all ranks.
   static bool supports(const at::Tensor& tensor);
 
-  // Returns a tensor that sum() need not copy if every rank has made its own by this function.
-  // Thread rule: any thread.
+  // Returns a tensor that sum() does not have to copy if every rank has made its tensor by this
+  // function. Thread rule: any thread.
   at::Tensor empty(std::int64_t elements, const at::TensorOptions& options) {
     return heap_->empty(elements, options);
   }
@@ -55,17 +56,17 @@ class SharedCollectives {
   // other ranks. Thread rule: any thread.
   void run(std::int64_t turn, std::chrono::milliseconds limit, c10::function_ref<void()> call);
 
-  // The following may only be called within run(). Each waits for the other ranks.
+  // The following functions may only be called within run(). Each waits for the other ranks.
 
   // Replaces the tensor by the sum of every rank's tensor times that rank's factor. The work is
-  // divided: each rank adds up one share of the elements, always along the same binary tree of
-  // ranks, which adds neighbours first if their number is a power of two, so the result has the
-  // same bits on every rank and does not depend on where shares begin. Half and bfloat16 are added
-  // in float, and the sum is rounded once.
+  // divided: each rank adds up one share of the elements. It always adds along the same binary tree
+  // of ranks, which adds neighbours first if the number of ranks is a power of two. So the result
+  // has the same bits on every rank and does not depend on where shares begin. Half and bfloat16
+  // are added in float, and the sum is rounded once.
   void sum(const at::Tensor& tensor, double factor = 1.0);
   // Copies every rank's `own` to `all`, which has room for all of them, in the order of ranks.
   void gather(const at::Tensor& own, const at::Tensor& all);
-  // Replaces the tensor by that of rank `from`.
+  // Replaces the tensor by rank `from`'s tensor.
   void broadcast(const at::Tensor& tensor, std::int64_t from);
 
  private:
@@ -76,8 +77,8 @@ class SharedCollectives {
   // Calls `call` for each piece of the tensor in turn.
   void for_each_piece(const CallDescription& description, const at::Tensor& tensor,
                       c10::function_ref<void(const Piece&)> call);
-  // Adds up without copies. Returns false on every rank unless all ranks have made their tensor by
-  // empty().
+  // Computes the sum without copies. Returns false on every rank unless all ranks have made their
+  // tensors by empty().
   bool sum_in_place(const CallDescription& description, const at::Tensor& tensor);
   void sum_replicated(const Piece& piece, double factor);
   void sum_in_shares(const Piece& piece, double factor);

@@ -12,8 +12,8 @@
 namespace hasten {
 namespace {
 
-// The size of each rank's range, after the memory that all ranks have from the beginning. It counts
-// offsets in the shared memory, which take no memory until they are used.
+// The size of each rank's range, after the memory that all ranks have from the beginning. It is a
+// range of offsets in the shared memory, which take no memory until they are used.
 constexpr std::int64_t kRange = std::int64_t{1} << 42;
 
 // Returns `used` rounded up to a whole huge page. The gap takes offsets but no memory.

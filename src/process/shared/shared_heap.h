@@ -1,12 +1,12 @@
 // File: process/shared/shared_heap.h (internal)
-// Tensors that the other ranks of a machine can read and write in place, so that they are added up
-// without copies. They are in the ranks' shared memory, in which each rank has a range.
+// Tensors that the other ranks of a machine can read and write in place, so that sums need no
+// copies. The tensors are in the ranks' shared memory, in which each rank has a range.
 //
 //   const at::Tensor bucket = heap->empty(elements, at::kFloat);
 //   const SharedHeap::Place place = heap->place_of(bucket);   // sent to the other ranks
 //   std::byte* theirs = heap->at(1, place_of_rank_1);         // rank 1's tensor, in this process
 //
-// Thread rule: any thread for empty(), its tensors and place_of(); one at a time for at().
+// Thread rule: any thread for empty(), its tensors and place_of(); one thread at a time for at().
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,7 +28,7 @@ class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
   struct Place {
     // The range in the shared memory, in whole pages. An offset of -1 means that there is none.
     std::int64_t offset = -1, bytes = 0;
-    // How many tensors the rank had freed when the place was determined.
+    // The number of tensors that the rank had freed when the place was determined.
     std::int64_t released_count = 0;
     bool is_none() const { return offset < 0; }
   };
@@ -38,11 +38,12 @@ class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
         rank_(options.rank),
         others_(static_cast<std::size_t>(options.size)) {}
 
-  // Returns an uninitialized tensor of one dimension. It is an ordinary one if there is no room, if
-  // it is empty, or on another device than the CPU. It keeps the heap alive.
+  // Returns an uninitialized tensor of one dimension. It is an ordinary tensor if there is no room,
+  // if it is empty, or if it is not on the CPU. A tensor in the shared memory keeps the heap alive.
   at::Tensor empty(std::int64_t elements, const at::TensorOptions& options);
 
-  // Returns no place (is_none) unless the tensor begins where one made by empty() does.
+  // Returns no place (is_none) unless the tensor begins at the same address as a tensor made by
+  // empty().
   Place place_of(const at::Tensor& tensor) const;
   // Returns the address in this process of a place of `rank`. Throws IoError
   // "process.shared-memory" if this process has no room for another view.
@@ -61,7 +62,7 @@ class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
   std::vector<Views> others_;  // by rank
 
   mutable std::mutex mutex_;
-  std::int64_t used_ = 0;  // bytes of this rank's range, which are never used again
+  std::int64_t used_ = 0;  // used bytes of this rank's range, which are never reused
   std::int64_t released_count_ = 0;
   std::map<const void*, const Lease*> leases_;  // by the address at which a tensor begins
 };

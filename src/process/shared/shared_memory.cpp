@@ -66,8 +66,8 @@ void use_huge_pages(const View& view) {
   if (whole > 0) madvise(view.data(), whole, MADV_COLLAPSE);
 }
 
-// Whether the process's limit of file sizes allows the range: a byte beyond it would end the
-// process by a signal.
+// Returns whether the process's limit of file sizes allows the range. A byte beyond the limit would
+// end the process by a signal.
 bool is_within_file_size_limit(std::int64_t offset, std::size_t bytes) {
   rlimit limit{};
   return getrlimit(RLIMIT_FSIZE, &limit) == 0 &&
@@ -75,8 +75,9 @@ bool is_within_file_size_limit(std::int64_t offset, std::size_t bytes) {
           static_cast<rlim_t>(offset) + static_cast<rlim_t>(bytes) <= limit.rlim_cur);
 }
 
-// If the control groups leave no room, the first page beyond it ends the process. Several ranks may
-// check this at the same time and then take a piece each, so room for several pieces must be left.
+// If a control group leaves no room, the first page beyond its limit ends the process. Several
+// ranks may check this at the same time and then take a piece each, so room for several pieces must
+// be left.
 constexpr std::size_t kPiece = std::size_t{4} << 20, kLeftFree = std::size_t{64} << 20;
 
 bool is_allowed(std::size_t bytes) {
@@ -96,7 +97,7 @@ void free_pages(const Descriptor& file, std::int64_t offset, std::size_t bytes) 
             static_cast<off_t>(bytes));
 }
 
-// Allocates all pages of a range: if there were no memory for a page, its first use would end the
+// Allocates all pages of a range, because the first use of a page without memory would end the
 // process. Returns false, with nothing allocated, if there is no room.
 bool allocate_pages(const Descriptor& file, std::int64_t offset, std::size_t bytes) {
   if (!is_within_file_size_limit(offset, bytes)) return false;
@@ -115,9 +116,9 @@ std::unique_ptr<SharedMemory> map_memory(std::unique_ptr<Descriptor> file, std::
   return std::make_unique<SharedMemory>(std::move(file), std::move(beginning));
 }
 
-// A random number, after the bytes that the ranks use, that no other file contains. It detects that
-// a process has opened another file by mistake: a clone of a virtual machine has the same boot id,
-// and another /proc has other process numbers.
+// A random number that no other file contains, stored after the bytes that the ranks use. It
+// detects that a process has opened another file by mistake: a clone of a virtual machine has the
+// same boot id, and another /proc has different process numbers.
 using Mark = std::array<unsigned char, 16>;
 
 std::optional<Mark> write_mark(const Descriptor& file, std::size_t at) {
@@ -128,7 +129,7 @@ std::optional<Mark> write_mark(const Descriptor& file, std::size_t at) {
   return written == static_cast<ssize_t>(mark.size()) ? std::optional(mark) : std::nullopt;
 }
 
-// Whether this is a regular file without a name, such as memfd_create makes.
+// Returns whether this is a regular file without a name, such as memfd_create makes.
 bool is_nameless_memory(const struct stat& state) {
   return S_ISREG(state.st_mode) && state.st_nlink == 0;
 }
@@ -155,7 +156,8 @@ std::unique_ptr<Descriptor> new_file() {
   return std::make_unique<Descriptor>(file);
 }
 
-// Makes the memory on rank 0 and stores "MARK PATH" for the others, or "none" without memory.
+// Makes the memory on rank 0 and stores "MARK PATH" for the others, or "none" if there is no
+// memory.
 std::unique_ptr<SharedMemory> create_memory(c10d::Store& store, const std::string& key,
                                             std::size_t bytes) {
   auto file = new_file();
@@ -165,8 +167,8 @@ std::unique_ptr<SharedMemory> create_memory(c10d::Store& store, const std::strin
   return mark ? map_memory(std::move(file), bytes) : nullptr;
 }
 
-// Opens the memory on another rank. Anything but such a file is not even opened, because opening a
-// device may have effects.
+// Opens the memory on another rank. It opens only a file of this kind, because opening a device may
+// have side effects.
 std::unique_ptr<SharedMemory> open_memory(const std::string& announcement, std::size_t bytes) {
   const auto words = split(announcement, ' ');
   if (words.size() != 2) return nullptr;

@@ -4,8 +4,8 @@
 //   const auto memory = shared_memory(*store, "sum", {.rank = 0, .size = 2}, bytes);
 //   if (memory) ...
 //
-// It has no name in a file system, so nothing remains of it when its processes have ended,
-// also if they were killed. Thread rule: any thread.
+// It has no name in a file system, so nothing remains of it when its processes have ended, even if
+// they were killed. Thread rule: any thread.
 #pragma once
 
 #include <cstddef>
@@ -22,8 +22,8 @@ namespace hasten {
 
 class SharedMemory {
  public:
-  // The bytes of a huge page. A view of at least this size whose offset is a multiple of it uses
-  // huge pages if the system has them.
+  // The bytes of a huge page. A view uses huge pages if the system has them, the view has at least
+  // this size, and its offset is a multiple of this size.
   static constexpr std::size_t kHugePage = std::size_t{1} << 21;
   // Returns the bytes rounded up to whole pages of the system.
   static std::size_t whole_pages(std::size_t bytes);
@@ -47,18 +47,19 @@ class SharedMemory {
   SharedMemory(std::unique_ptr<Descriptor> file, std::unique_ptr<View> beginning)
       : file_(std::move(file)), beginning_(std::move(beginning)) {}
 
-  // The memory that all ranks have from the beginning.
+  // The memory that all ranks have from the start.
   std::byte* data() const { return beginning_->data(); }
-  // The bytes of that memory.
+  // The size of that memory in bytes.
   std::size_t size() const { return beginning_->size(); }
 
-  // Allocates more memory, in whole pages, at any offset after the beginning. One rank does so and
-  // sends the offset to the others. Returns null if there is no room.
+  // Allocates more memory, in whole pages, at any offset after the memory of data(). One rank calls
+  // it and sends the offset to the others. Returns null if there is no room.
   std::unique_ptr<View> allocate(std::int64_t offset, std::size_t bytes) const;
-  // Returns a view of memory that a rank has allocated, or null if this process has no room for the
-  // addresses.
+  // Returns a view of memory that a rank has allocated, or null if this process's address space has
+  // no room for it.
   std::unique_ptr<View> view(std::int64_t offset, std::size_t bytes) const;
-  // Frees the pages at once, even if processes have views of them, which must not be used any more.
+  // Frees the pages at once, even if processes have views of them. Those views must not be used any
+  // more.
   void release(std::int64_t offset, std::size_t bytes) const;
 
  private:
@@ -67,9 +68,9 @@ class SharedMemory {
 };
 
 // Returns `bytes` zero bytes that all ranks share. Returns null on every rank if one of them cannot
-// open the memory (it is on another machine, in another container or of another user) or if its
-// `required_match` differs from that of rank 0. All ranks must call it; a `name` may be used
-// once per store. Waits for the others within the store's timeout. Throws what the store throws.
+// open the memory (it runs on another machine, in another container or as another user), or if its
+// `required_match` differs from rank 0's. All ranks must call it; a `name` may be used once per
+// store. Waits for the others within the store's timeout. Throws what the store throws.
 std::unique_ptr<SharedMemory> shared_memory(c10d::Store& store, const std::string& name,
                                             const RankOptions& options, std::size_t bytes,
                                             const std::string& required_match = "");

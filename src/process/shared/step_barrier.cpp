@@ -16,7 +16,7 @@
 namespace hasten {
 namespace {
 
-// After this time of waiting a rank checks that the other process is alive.
+// After waiting for this long, a rank checks that the other process is alive.
 constexpr std::chrono::milliseconds kLivenessCheckInterval{100};
 
 // Sleeps while the word has the value. Returns false after kLivenessCheckInterval.
@@ -41,11 +41,11 @@ bool reached(std::uint32_t now, std::uint32_t step) {
 struct alignas(128) StepBarrier::RankSlot {
   std::atomic<std::uint32_t> step;
   std::atomic<std::uint32_t> sleepers;  // the number of ranks that wait for this one
-  std::atomic<std::int64_t> process;    // set after `started`; 0 until the rank has come
+  std::atomic<std::int64_t> process;    // set after `started`; 0 until the rank has arrived
   std::atomic<std::uint64_t> started;
   std::atomic<bool> has_left;
 
-  // False as long as the rank has not come.
+  // Returns false until the rank has arrived.
   bool process_has_ended() const {
     return process != 0 && has_ended(ProcessIdentity{.number = process, .started = started});
   }
@@ -92,7 +92,7 @@ void StepBarrier::reach(std::uint32_t step) {
 void StepBarrier::await(std::int64_t rank, std::uint32_t step) {
   RankSlot& other = slot(rank);
   if (reached(other.step, step)) return;
-  // Sleeps at once: a rank that spins takes the core from the rank it waits for.
+  // Sleeps at once, because a rank that spins may take the core of the rank it waits for.
   ++other.sleepers;
   bool check_liveness = false;
   while (true) {

@@ -34,10 +34,10 @@ class StepBarrier {
   void set_limit(std::chrono::milliseconds limit);
   // Announces that this rank has reached the step.
   void reach(std::uint32_t step);
-  // Announces that this rank reaches no more steps.
+  // Announces that this rank will reach no more steps.
   void leave();
   // Sleeps until `rank` has reached the step. Throws IoError "process.rank-missing" if that rank
-  // has left or ended, or if the limit is over.
+  // has left or ended, or if the limit has passed.
   void await(std::int64_t rank, std::uint32_t step);
   // Waits for all other ranks in this way.
   void await_all(std::uint32_t step);

@@ -1,6 +1,6 @@
 // File: process/watch/call_log.h (internal)
-// Describes calls of collectives, and records those of one rank in one group: the calls in progress
-// and the latest ones that have ended.
+// Describes calls of collectives, and records the calls of one rank in one group: the calls in
+// progress and the latest ones that have ended.
 //
 //   const std::int64_t number = log.begin(Call::of("all_reduce", tensors));
 //   ...
@@ -25,7 +25,7 @@
 namespace hasten {
 
 // One call of a collective: its operation and tensors. A rank makes one for every call, so it
-// allocates nothing; its text is only made on request.
+// allocates no memory. Its text is built only on request.
 struct Call {
   // At most this many sizes of the first tensor are kept. Other tensors are only counted.
   static constexpr std::size_t kDimensions = 6;
@@ -53,7 +53,7 @@ struct Call {
   // Examples: "all_reduce of 4 x 512 float", "all_reduce (max) of one long", "broadcast of 3 float,
   // root 1".
   std::string text() const;
-  // The same text followed by purpose and index, such as " (gradients, bucket 3)".
+  // Returns the same text followed by the purpose and the index, such as " (gradients, bucket 3)".
   std::string text_with_purpose() const;
 
  private:

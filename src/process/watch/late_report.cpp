@@ -88,8 +88,8 @@ class CauseFinder {
     return first;
   }
 
-  // Returns the ranks whose call of that number differs from that of most ranks, or at a tie from
-  // that of the lowest rank.
+  // Returns the ranks whose call of that number differs from the call of most ranks, or in a tie
+  // from the call of the lowest rank.
   Cause differing_call(std::int64_t number) const {
     std::vector<std::optional<std::string>> texts;
     for (const auto& record : records_) {

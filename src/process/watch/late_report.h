@@ -54,8 +54,8 @@ LateReport late_report(const std::vector<std::optional<RankRecord>>& records,
                        const std::map<std::int64_t, std::string>& process_notes,
                        std::int64_t reporter, double limit);
 
-// Describes the state of a process of this machine, such as "its process is gone". Empty if the
-// state is not special or cannot be seen from here.
+// Describes the state of a process of this machine, such as "its process is gone". Returns an empty
+// text if the process runs normally or cannot be seen from here.
 std::string process_state_text(const RankLocation& there, const RankLocation& here);
 
 }  // namespace hasten

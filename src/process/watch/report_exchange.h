@@ -6,10 +6,10 @@
 //   if (is_late || exchange.has_begun())
 //     report = exchange.report(is_late, [&] { return own_record(); });
 //
-// The first rank that notices a timeout makes the report from what the others answer, and all ranks
+// The first rank that notices a timeout makes the report from the others' answers, and all ranks
 // read it. Each rank polls the store, less often if there are many ranks, and gives up after a time
 // that grows with their number. Throws what the store throws, and std::runtime_error if no report
-// comes in time. Thread rule: that of the store.
+// arrives in time. Thread rule: the same as for the store.
 #pragma once
 
 #include <chrono>
@@ -39,10 +39,11 @@ class ReportExchange {
   ReportExchange(c10d::Store& store, const RankOptions& options)
       : store_(store), options_(options), times_(ReportTimes::of(options.size)) {}
 
-  // Whether a rank has begun an exchange.
+  // True if a rank has begun an exchange.
   bool has_begun() const;
-  // Takes part in the exchange and returns the common report. `is_late`: this rank has waited
-  // too long and may begin the exchange. `own` returns its record, once the exchange has begun.
+  // Takes part in the exchange and returns the common report. `is_late` means that this rank has
+  // waited too long and may begin the exchange. `own` returns this rank's record; it is called once
+  // the exchange has begun.
   LateReport report(bool is_late, const std::function<RankRecord()>& own) const;
 
  private:

@@ -17,7 +17,7 @@ using Section = ElfW(Shdr);
 using Segment = ElfW(Phdr);
 using Symbol = ElfW(Sym);
 
-// Reads entries at a position of the file. Returns an empty vector if the file ends before.
+// Reads entries at a position of the file. Returns an empty vector if the file ends before that.
 template <class Entry>
 std::vector<Entry> entries(std::ifstream& file, std::uint64_t at, std::uint64_t bytes) {
   file.clear();

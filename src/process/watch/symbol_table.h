@@ -9,8 +9,9 @@
 
 namespace hasten {
 
-// Returns the mangled name of the function at `offset` bytes from where the file is loaded. Empty
-// if it is unknown, or if this is not an ELF file of this word size.
+// Returns the mangled name of the function at `offset` bytes after the address at which the file is
+// loaded. The name is empty if it is unknown, or if this is not an ELF file of this process's word
+// size.
 std::string symbol_name_at(const std::filesystem::path& file, std::uint64_t offset);
 
 }  // namespace hasten

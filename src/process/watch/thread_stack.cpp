@@ -57,7 +57,7 @@ void record_frames(int, siginfo_t* info, void*) {
   capture.answered.store(info->si_value.sival_int);
 }
 
-// Returns a real-time signal for which the handler is installed: the last one that had none.
+// Returns a real-time signal for which the handler is installed: the last one that had no handler.
 // Returns 0 if there is no such signal.
 int installed_signal() {
   static const int number = [] {
@@ -103,7 +103,7 @@ std::string hexadecimal(const void* address, const void* base) {
 }
 
 // `module` is the path of the file, or the name by which the program was started. `exported` is the
-// name of the function if the loader knows it, else null.
+// name of the function if the loader knows it, or else null.
 std::string frame_text(const void* address, const void* base, const char* module,
                        const char* exported) {
   const auto offset = static_cast<std::uint64_t>(static_cast<const char*>(address) -
@@ -120,8 +120,8 @@ std::string frame_text_by_dladdr(const void* address) {
   return frame_text(address, info.dli_fbase, info.dli_fname, info.dli_sname);
 }
 
-// Takes no lock: a thread that hangs in the loader may hold its lock, for which dladdr would wait.
-// Does not know exported functions of stripped files.
+// Takes no lock. A thread that hangs in the loader may hold the loader's lock, for which dladdr
+// would wait. Does not know exported functions of stripped files.
 std::string frame_text_without_lock([[maybe_unused]] const void* address) {
 #if __GLIBC_PREREQ(2, 35)
   dl_find_object found{};
@@ -137,8 +137,8 @@ std::string frame_text_without_lock([[maybe_unused]] const void* address) {
 using Lines = std::vector<std::string>;
 using Frames = std::vector<const void*>;
 
-// Returns a line for each frame up to main(), or nothing if that takes too long: the lookup of a
-// name may wait for a lock, or for a file system that does not answer.
+// Returns a line for each frame up to main(). Returns nothing if that takes too long, because the
+// lookup of a name may wait for a lock, or for a file system that does not answer.
 std::optional<Lines> frame_texts_within(const Frames& frames, std::string (*line)(const void*),
                                         std::chrono::milliseconds timeout) {
   const auto found = std::make_shared<std::promise<Lines>>();

@@ -5,9 +5,10 @@
 //
 // A signal that has no other handler interrupts the thread, which records its return addresses;
 // names are looked up outside of it. If the thread does not answer in time (it blocks signals, or
-// the process is stopped), there are no lines. If names cannot be looked up in time (the thread
-// holds the loader's lock, or a file system does not answer), lines contain less. All of this takes
-// at most four times `timeout`. The handler stays installed, because a signal may still be pending.
+// the process is stopped), the result is empty. If names cannot be looked up in time (the thread
+// holds the loader's lock, or a file system does not answer), the lines have less detail. All of
+// this takes at most four times `timeout`. The handler stays installed, because a signal may still
+// be pending.
 // Thread rule: any thread but the one that is examined.
 #pragma once
 
@@ -21,11 +22,11 @@ namespace hasten {
 
 std::vector<std::string> stack_of(pid_t thread, std::chrono::milliseconds timeout);
 
-// Stops a thread for ever, in a process that ends after a moment. The caller must not need any lock
+// Stops a thread forever, in a process that is about to end. The caller must not need any lock
 // that the thread may hold, including that of the memory allocator.
 void park_thread(pid_t thread);
 
-// Loads the libraries that taking a stack needs, which a signal handler must not do.
+// Loads the libraries that stack_of() needs, because a signal handler must not load them.
 void prepare_stacks();
 
 }  // namespace hasten

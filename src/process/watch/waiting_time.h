@@ -1,7 +1,8 @@
 // File: process/watch/waiting_time.h (internal)
 // Measures how long the oldest collective has been in progress. Time in which this process was
-// suspended does not count, so a job that a scheduler stops for an hour is not taken for one that
-// hangs. A job that hangs is found however often it is suspended, because its running time adds up.
+// suspended does not count, so a job that a scheduler stops for an hour does not count as hanging.
+// A job that hangs is detected no matter how often it is suspended, because its running time adds
+// up.
 //
 //   WaitingTime waiting;
 //   while (waiting.of(calls->oldest_call_start()) < limit) std::this_thread::sleep_for(100ms);
@@ -29,7 +30,7 @@ class WaitingTime {
   Clock::duration of(std::optional<Clock::time_point> since, Clock::time_point at = Clock::now()) {
     const Clock::time_point before = std::exchange(now_, clock_.now(at));
     if (since && *since != since_) {
-      // The call began after the last call of of(), and the running time since then is known.
+      // The call began after of() was last called, and the running time since then is known.
       began_ = now_ - std::clamp(at - *since, Clock::duration::zero(), now_ - before);
     }
     since_ = since.value_or(Clock::time_point{});

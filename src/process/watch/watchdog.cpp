@@ -37,7 +37,7 @@ constexpr milliseconds kClockInterval{100};
 constexpr milliseconds kStoreInterval{250};
 // The time until a lost store is tried again.
 constexpr milliseconds kReconnectInterval{10000};
-// The limit for a thread to answer with its stack.
+// The time limit for a thread to answer with its stack.
 constexpr milliseconds kStackTimeout{100};
 // The limits for printing the report and for flushing the program's output.
 constexpr milliseconds kPrintTimeout{500}, kFlushTimeout{150};
@@ -47,7 +47,8 @@ constexpr milliseconds kWaitOfPrintingRank{100}, kWaitOfOtherRanks{400};
 // The limit for the last answer of the store when a group ends.
 constexpr milliseconds kLastAnswerTimeout{1000};
 
-// False for an empty stack, and for that of a thread that only waits for work of autograd.
+// Returns false for an empty stack, and for the stack of a thread that only waits for work of
+// autograd.
 bool is_informative(const std::vector<std::string>& stack) {
   for (const std::string& line : stack) {
     if (line.find("ReadyQueue::pop") != line.npos) return false;
@@ -86,7 +87,7 @@ class Watchdog::State {
     stopped_ = true;
     changed_.notify_all();
   }
-  // Whether the thread of exchange_reports() has ended, or ends within kLastAnswerTimeout.
+  // Returns whether the thread of exchange_reports() has ended, or ends within kLastAnswerTimeout.
   bool wait_for_exchange_end() {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, kLastAnswerTimeout, [&] { return exchange_ended_; });
@@ -110,8 +111,8 @@ class Watchdog::State {
     end(report);
   }
 
-  // Exchanges reports with the other ranks through its own clone of the store. A lost store is
-  // tried again, because its process may only have been stopped for a while.
+  // Exchanges reports with the other ranks through its own clone of the store. It tries a lost
+  // store again, because the store's process may only have been stopped for a while.
   void exchange_reports(const StorePointer& group_store) {
     do {
       try {
@@ -127,7 +128,8 @@ class Watchdog::State {
   }
 
  private:
-  // Whether the store prints nothing when its server has ended: c10d::TCPStore prints errors then.
+  // Returns whether the store prints nothing when its server has ended. A c10d::TCPStore prints
+  // errors.
   static bool fails_quietly(const c10d::Store& store) {
     return dynamic_cast<const JobStore*>(&store) != nullptr;
   }
@@ -139,7 +141,7 @@ class Watchdog::State {
                               [&] { return stopped_ || exchange_requested_; });
   }
 
-  // Waits until an exchange of reports is to begin. Returns false if the group ends before. If
+  // Waits until an exchange of reports is to begin. Returns false if the group ends before that. If
   // there are many ranks, those that are busy check the store less often.
   bool wait_for_exchange(c10d::Store& store) {
     const bool always = fails_quietly(store);
@@ -170,8 +172,8 @@ class Watchdog::State {
   RankRecord own_record() const {
     const CallLog::Snapshot snapshot = calls_->snapshot();
     std::vector<std::string> stack;
-    // The thread of the latest call should make the next one, unless it is one of autograd, which
-    // only makes calls in between.
+    // The thread of the latest call should make the next one. The exception is a thread of
+    // autograd, which only makes calls in between.
     for (const pid_t thread : {snapshot.thread, creator_thread_, getpid()}) {
       stack = stack_of(thread, kStackTimeout);
       if (is_informative(stack)) break;
@@ -186,8 +188,8 @@ class Watchdog::State {
   }
 
   // The rank that prints ends first. Its end must not become an error in the other ranks' programs,
-  // so these hold their threads, for which it gives them time. The rest of a process continues,
-  // because it may serve the store.
+  // so it gives these ranks time to stop their threads. The rest of each process continues, because
+  // it may serve the store.
   [[noreturn]] void end(const LateReport& report) const {
     const bool prints = report.printed_by == options_.rank;
     if (prints) completes_within(kPrintTimeout, [text = report.text] { write_all(text); });
@@ -209,7 +211,7 @@ class Watchdog::State {
   std::condition_variable changed_;
   bool stopped_ = false;
   bool is_late_ = false;             // a collective of this rank has taken too long
-  bool exchange_requested_ = false;  // a collective of any rank has
+  bool exchange_requested_ = false;  // a collective of any rank has taken too long
   bool exchange_ended_ = false;      // the thread of exchange_reports() no longer uses the store
   std::optional<LateReport> report_;
 };

@@ -7,9 +7,9 @@
 //   for (each character c) rewriter.add(lower(c), 0);
 //   rewriter.finish();
 //
-// The rules are those of Hugging Face's NormalizedString, so that offsets are equal even where they
-// are surprising: an inserted character has the place of the one before it, and a character that
-// is inserted before all others has an empty place.
+// The rules are the same as in Hugging Face's NormalizedString, so that offsets are equal even
+// where they are surprising: an inserted character has the place of the one before it, and a
+// character that is inserted before all others has an empty place.
 //
 // Thread rule: plain values. Throws std::bad_alloc, and what require_text_size throws.
 // Source: Hugging Face tokenizers 0.23.3, tokenizer/normalizer.rs and pre_tokenizer.rs.
@@ -23,10 +23,10 @@
 
 namespace hasten::tokenizers {
 
-// The most bytes of a text, also after its normalization: places are numbers of 32 bits, and a
-// small file can ask for a step that doubles a text many times.
+// The maximum number of bytes of a text, before and after normalization. Places are 32-bit numbers,
+// and a small file can request a step that doubles a text many times.
 inline constexpr std::size_t kLongestText = std::size_t{1} << 30;
-// Throws DataError "tokenizers.text-too-long" for a text of more bytes.
+// Throws DataError "tokenizers.text-too-long" if a text has more bytes.
 void require_text_size(std::size_t bytes);
 
 // The bytes [begin, end) of the original text that a byte stands for.
@@ -57,7 +57,7 @@ struct AlignedBuffer {
     bytes.clear();
     alignments.clear();
   }
-  // Appends text that is its own original, from byte `source_begin` on.
+  // Appends unchanged text, which begins at byte `source_begin` of the original.
   void append_original(std::string_view text, std::uint32_t source_begin);
   void append(const AlignedView& view, std::size_t begin, std::size_t end);
   void append(std::string_view text, Alignment place);
@@ -83,7 +83,7 @@ class Rewriter {
   // Appends a character. `change` is 0 if it replaces the next one, 1 if it is inserted after it,
   // and -n if it replaces the next one and n characters after that are removed.
   void add(char32_t c, int change);
-  // Appends what follows the replaced bytes.
+  // Appends the bytes after the replaced ones.
   void finish();
 
  private:
@@ -110,7 +110,7 @@ struct SplitText {
   std::vector<TextPart> parts;
 
   AlignedView view(const TextPart& part) const noexcept;
-  // The part [begin, end) of the bytes, which must not be empty.
+  // Returns the part [begin, end) of the bytes, which must not be empty.
   TextPart slice(std::size_t begin, std::size_t end, std::int32_t token = -1) const noexcept;
 };
 

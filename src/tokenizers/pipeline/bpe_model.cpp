@@ -1,5 +1,5 @@
-// Byte-pair encoding: the characters of a word are merged in pairs, the merge of the lowest rank
-// first and the leftmost of these first, until no merge applies.
+// Byte-pair encoding: the characters of a word are merged in pairs until no merge applies. The
+// merge of the lowest rank comes first, and the leftmost one among equal merges.
 // Source: Sennrich et al., 2016 (arXiv 1508.07909), and Hugging Face tokenizers 0.23.3.
 #include <algorithm>
 #include <array>
@@ -103,8 +103,8 @@ class Bpe : public WordModel {
     }
   }
 
-  // Cuts a word before each character that begins tokens only: that no merge appends to another
-  // character than itself, such as the mark of SentencePiece for a blank.
+  // Cuts a word before each character that no merge appends to a different character, such as the
+  // mark of SentencePiece for a blank. Such a character only begins tokens.
   void cut(std::string_view word, std::vector<std::uint32_t>& ends) const override {
     ends.clear();
     if (!is_plain_ || options_.ignore_merges || cut_bits_.empty())
@@ -154,8 +154,9 @@ class Bpe : public WordModel {
     find_cuts(joined);
   }
 
-  // A character of the vocabulary begins tokens only if no merge joins it to another one before it.
-  // Unknown characters, whose tokens may be fused with those before them, do not count.
+  // Finds the characters of the vocabulary that no merge joins to a different character before
+  // them. Unknown characters do not count, because their tokens may be fused with the tokens before
+  // them.
   void find_cuts(const std::vector<std::pair<char32_t, char32_t>>& joined) {
     cut_bits_.assign(0x110000 / 64, 0);
     for (const std::int32_t id : ids_of_characters()) {
@@ -164,7 +165,8 @@ class Bpe : public WordModel {
     }
     for (const auto& [before, after] : joined)
       if (before != after) refuse_cuts_before(after);
-    // The tokens of bytes and of unknown characters end with other characters than these.
+    // Tokens of bytes end with '>', and unknown tokens with the last character of unk_token, even
+    // if the text has a different character there.
     if (options_.byte_fallback) refuse_cuts_before('>');
     if (options_.unk_token && !options_.unk_token->empty())
       refuse_cuts_before(
@@ -189,8 +191,8 @@ class Bpe : public WordModel {
     memory.symbols.push_back({id, size, index - 1, -1});
   }
 
-  // The first symbols of a word: its characters, bytes of characters that the vocabulary lacks, and
-  // unknown tokens.
+  // Reads the first symbols of a word: its characters, bytes of characters that the vocabulary
+  // lacks, and unknown tokens.
   template <bool is_plain>
   void read_symbols(std::string_view word, ModelMemory& memory) const {
     std::uint32_t unknown = 0;  // bytes of the unknown token that is still to be added
@@ -228,7 +230,7 @@ class Bpe : public WordModel {
   }
 
   // Files of byte-level tokenizers name an unknown token that is not in the vocabulary, so this is
-  // no error as long as every character is known.
+  // not an error as long as every character is known.
   [[noreturn]] void throw_no_unk(std::string_view text) const {
     throw DataError("tokenizers.missing-token",
                     {.what = str("the vocabulary has neither \"", text,

@@ -23,7 +23,7 @@ char32_t read_hexadecimal(PatternCursor& cursor, int least, int most) {
   return static_cast<char32_t>(value);
 }
 
-// Returns the text up to `end` without reading it.
+// Returns the text up to `end`, and does not move the cursor.
 std::string_view read_name(PatternCursor& cursor, std::string_view end, const char* problem,
                            const char* expected) {
   const std::size_t length = cursor.rest().find(end);
@@ -45,7 +45,7 @@ CodeSet read_property(PatternCursor& cursor, bool is_negated, bool ignores_case)
   return is_negated ? set->complement() : *set;
 }
 
-// The items of a class.
+// Reads the items of a class.
 class ClassReader {
  public:
   ClassReader(PatternCursor& cursor, bool ignores_case)

@@ -16,8 +16,8 @@ namespace hasten::tokenizers {
 
 // Reads a class after its [.
 CodeSet read_class(PatternCursor& cursor, bool ignores_case);
-// Reads what follows the backslash of \s, \p{L} and the like. Unset, without reading anything, if
-// it is another escape.
+// Reads what follows the backslash of \s, \p{L} and the like. Reads nothing and returns nothing if
+// it is a different escape.
 std::optional<CodeSet> read_set_escape(PatternCursor& cursor, bool ignores_case);
 // Reads what follows the backslash of \t, \x41, \. and the like.
 char32_t read_character_escape(PatternCursor& cursor);

@@ -96,7 +96,7 @@ std::optional<std::string_view> Charsmap::find(std::string_view text) const noex
     if (!has_value(unit)) continue;
     if (at >= units_.size()) return std::nullopt;
     const std::size_t begin = units_[at] & 0x7FFFFFFF;
-    // A place inside of a character, or after the end, belongs to no valid map.
+    // A valid map contains no place inside a character or after the end.
     if (begin > replacements_.size() ||
         (begin < replacements_.size() && (replacements_[begin] & 0xC0) == 0x80))
       return std::nullopt;

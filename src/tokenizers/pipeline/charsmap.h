@@ -1,6 +1,6 @@
 // File: tokenizers/pipeline/charsmap.h
 // The map of SentencePiece's normalizer, "precompiled_charsmap": a double array whose keys are
-// characters or short sequences of them, and the texts that replace these.
+// characters or short sequences of characters, and the texts that replace the keys.
 //
 //   const Charsmap map(decode_base64(text), "file: normalizer.precompiled_charsmap");
 //   const std::optional<std::string_view> replacement = map.find("\uFB01");    // "fi"
@@ -22,7 +22,8 @@ class Charsmap {
  public:
   Charsmap(std::string_view bytes, const std::string& where);
 
-  // The replacement of the shortest key that the text begins with; none if there is no such key.
+  // Returns the replacement of the shortest key that the text begins with, or nothing if there is
+  // no such key.
   std::optional<std::string_view> find(std::string_view text) const noexcept;
 
  private:
@@ -34,8 +35,8 @@ class Charsmap {
 std::string decode_base64(std::string_view text, const std::string& where);
 
 // Returns the end of the grapheme that starts at byte `at` of a valid text. Graphemes are Unicode's
-// extended grapheme clusters, but for the conjuncts of Indic scripts, which the map, as it treats
-// graphemes of six bytes or more like their single characters, mostly does not notice.
+// extended grapheme clusters, except that conjuncts of Indic scripts are split. This rarely
+// matters, because the map treats graphemes of six bytes or more like their single characters.
 std::size_t grapheme_end(std::string_view text, std::size_t at) noexcept;
 
 }  // namespace hasten::tokenizers

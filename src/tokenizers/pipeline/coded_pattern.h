@@ -29,10 +29,10 @@ class CodedPattern {
   void add_set(CodeSet set);
   // The number of pieces so far.
   std::size_t size() const { return pieces_.size(); }
-  // Makes the pieces from `begin` on a group.
+  // Turns the pieces from `begin` on into a group.
   void group_from(std::size_t begin);
-  // Gives each group of characters beyond ASCII that all sets treat alike a code, and writes the
-  // sets as classes of codes. Unset if there are more than 128 codes.
+  // Assigns a code to each group of characters beyond ASCII that all sets treat alike, and writes
+  // the sets as classes of codes. Returns nothing if there are more than 128 codes.
   std::optional<Translation> translation() const;
 
  private:
@@ -41,7 +41,8 @@ class CodedPattern {
     std::string text;
     int set = -1;
   };
-  // The code of the characters that are in the sets whose elements are true.
+  // The code of each group of characters. The key has an element for each set, which is true if the
+  // set contains the characters.
   using Codes = std::map<std::vector<bool>, std::uint8_t>;
   std::string class_of(std::size_t set, const Codes& codes) const;
 
@@ -49,7 +50,7 @@ class CodedPattern {
   std::vector<CodeSet> sets_;
 };
 
-// Returns a byte as \x41.
+// Returns a byte in the form \x41.
 std::string escaped_byte(unsigned char byte);
 
 }  // namespace hasten::tokenizers

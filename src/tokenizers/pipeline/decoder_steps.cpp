@@ -18,7 +18,7 @@ struct ByteLevelDecoder : DecoderStep {
     for (const std::string& token : tokens) append(token, bytes);
     tokens.assign(1, is_utf8(bytes) ? bytes : repair_utf8(bytes));
   }
-  // A token with a letter that stands for no byte is text as it is.
+  // A token with a letter that stands for no byte is appended as it is.
   static void append(const std::string& token, std::string& bytes) {
     const std::size_t before = bytes.size();
     for (std::size_t at = 0; at < token.size();) {
@@ -94,7 +94,7 @@ struct ByteFallbackDecoder : DecoderStep {
     flush();
     tokens = std::move(out);
   }
-  // The byte of "<0xHH>", or -1.
+  // Returns the byte of "<0xHH>", or -1.
   static int byte_of(std::string_view token) {
     if (token.size() != 6 || !token.starts_with("<0x") || token.back() != '>') return -1;
     // Rust's from_str_radix, by which Hugging Face reads it, permits a sign.
@@ -171,7 +171,7 @@ struct ReplacePatternDecoder : DecoderStep {
   std::string to;
 };
 
-// Equal tokens that follow one another count once: what a model trained with CTC means by them.
+// Equal tokens that follow one another count once, because a model trained with CTC repeats tokens.
 struct CtcDecoder : DecoderStep {
   CtcDecoder(std::string pad_token, std::string delimiter, bool cleans)
       : pad(std::move(pad_token)), word_delimiter(std::move(delimiter)), cleans_up(cleans) {}

@@ -29,7 +29,8 @@ std::unique_ptr<DecoderStep> make_metaspace_decoder(char32_t replacement, bool d
 std::unique_ptr<DecoderStep> make_bpe_decoder(std::string suffix);
 std::unique_ptr<DecoderStep> make_byte_fallback_decoder();
 std::unique_ptr<DecoderStep> make_fuse_decoder();
-// Removes up to `left` and `right` times the character at the two ends of each token.
+// Removes the character up to `left` times at the beginning and up to `right` times at the end of
+// each token.
 std::unique_ptr<DecoderStep> make_strip_decoder(char32_t character, std::size_t left,
                                                 std::size_t right);
 std::unique_ptr<DecoderStep> make_replace_decoder(std::string from, std::string to);

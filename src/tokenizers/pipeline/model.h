@@ -31,9 +31,9 @@ struct ModelMemory {
   // BPE keeps the symbols of a word and the queue of possible merges.
   struct Symbol {
     std::int32_t id;
-    std::uint32_t size;  // in bytes; 0: merged into the one before
+    std::uint32_t size;  // in bytes; 0 if merged into the previous one
     std::int32_t previous;
-    std::int32_t next;  // -1: none
+    std::int32_t next;  // -1 if there is none
   };
   struct Merge {
     std::uint32_t rank;
@@ -47,7 +47,7 @@ struct ModelMemory {
   struct Way {
     double score;
     std::int32_t id;
-    std::int32_t begin;  // -1: none yet
+    std::int32_t begin;  // -1 if there is none yet
   };
   std::vector<Way> ways;
   std::vector<std::uint32_t> ends;
@@ -62,7 +62,8 @@ class WordModel {
                      std::vector<WordPart>& parts) const = 0;
   virtual const TokenTable& vocabulary() const noexcept = 0;
   // Replaces `ends` by the ends of stretches of the word that may be split one by one with the same
-  // result. A long word is looked up in these stretches, because they repeat more often.
+  // result. Long words are looked up stretch by stretch, because stretches repeat more often than
+  // long words.
   virtual void cut(std::string_view word, std::vector<std::uint32_t>& ends) const {
     ends.assign(1, static_cast<std::uint32_t>(word.size()));
   }
@@ -75,7 +76,7 @@ struct BpeOptions {
   std::string end_of_word_suffix;
   bool fuse_unk = false;
   bool byte_fallback = false;
-  bool ignore_merges = false;  // a word of the vocabulary is one token, whatever the merges say
+  bool ignore_merges = false;  // if true, a word of the vocabulary is one token
 };
 // Throws DataError "tokenizers.bad-merge" with `where` for a merge whose tokens are not in the
 // vocabulary. Its split() throws DataError "tokenizers.missing-token" for an unknown character if
@@ -83,8 +84,9 @@ struct BpeOptions {
 std::unique_ptr<WordModel> make_bpe(TokenTable vocabulary, const BpeOptions& options,
                                     const std::string& where);
 
-// The tokens' scores are logarithms of probabilities. `unk_id` is -1 if there is none; then split()
-// throws DataError "tokenizers.unknown-character" for a character that no token covers.
+// The tokens' scores are logarithms of probabilities. `unk_id` is -1 if there is no unknown token.
+// In that case split() throws DataError "tokenizers.unknown-character" for a character that no
+// token covers.
 std::unique_ptr<WordModel> make_unigram(std::vector<std::pair<std::string, double>> tokens,
                                         std::int32_t unk_id, bool byte_fallback);
 
@@ -97,7 +99,8 @@ std::unique_ptr<WordModel> make_word_piece(std::vector<std::string> tokens,
 // unk_token.
 std::unique_ptr<WordModel> make_word_level(TokenTable vocabulary, const std::string& unk_token);
 
-// The tokens of all bytes, "<0x00>" to "<0xFF>"; -1 for those that the vocabulary lacks.
+// Returns the ids of the tokens of all bytes, "<0x00>" to "<0xFF>", and -1 for each one that the
+// vocabulary lacks.
 std::vector<std::int32_t> byte_tokens(const TokenTable& vocabulary);
 
 }  // namespace hasten::tokenizers

@@ -40,7 +40,7 @@ Numbered read_numbered(const Fields& model) {
   rows.reserve(tokens.size());
   std::unordered_set<std::int32_t> ids;
   for (const auto& [token, value] : tokens.items()) {
-    // The name of its place is built only for the error.
+    // The name of the value's place is built only for the error.
     const bool fits = value.is_number_integer() && value.get<std::int64_t>() >= 0 &&
                       value.get<std::int64_t>() <= kLargestId;
     const auto id = static_cast<std::int32_t>(
@@ -104,9 +104,9 @@ std::unique_ptr<WordModel> read_bpe(const Fields& fields) {
   return make_bpe(TokenTable(read_numbered(fields)), options, fields.where());
 }
 
-// Returns the number as serde_json reads it, with which Hugging Face tokenizers reads these files:
-// it divides the digits, as a whole number, by a power of ten, and so is off by one rounding at
-// times. The last bit decides between splits of the same tokens in another order.
+// Returns the number as serde_json reads it; Hugging Face tokenizers reads these files with it. It
+// divides the digits, as a whole number, by a power of ten, so the result is sometimes off by one
+// rounding. The last bit can decide between splits into the same tokens in a different order.
 double rounded_like_serde(double score) {
   char text[32];
   const auto [end, error] =

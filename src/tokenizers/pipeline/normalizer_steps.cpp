@@ -282,7 +282,7 @@ struct ReplacePatternStep : NormalizerStep {
   std::string to;
 };
 
-// The bytes that stand for themselves: visible characters of Latin-1.
+// Returns whether the byte stands for itself, as the visible characters of Latin-1 do.
 bool is_visible(unsigned char byte) {
   return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte != 0xAD);
 }

@@ -23,11 +23,11 @@ namespace hasten::tokenizers {
 class NormalizerStep {
  public:
   virtual ~NormalizerStep() = default;
-  // Writes the changed text to `out`, which is empty, and returns true; or returns false if the
-  // text stays as it is.
+  // Writes the changed text to `out`, which is empty, and returns true. Returns false if the text
+  // stays as it is.
   virtual bool run(const AlignedView& text, AlignedBuffer& out, Scratch& scratch) const = 0;
-  // True if a later step may need to know where characters come from even if no offsets are asked
-  // for, because this one inserts some before the first one.
+  // True if this step inserts characters before the first one. A later step may then need to know
+  // where characters come from, even if no offsets are requested.
   virtual bool inserts_first() const { return false; }
 };
 using NormalizerSteps = std::vector<std::unique_ptr<NormalizerStep>>;
@@ -51,10 +51,11 @@ AlignedView normalize(const NormalizerSteps& steps, AlignedView text,
 // Puts `text` before a text that is not empty, as the normalizer Prepend does.
 void prepend(const AlignedView& source, std::string_view text, AlignedBuffer& out);
 
-// The letter that stands for a byte in the vocabulary of a byte-level tokenizer: itself, or one of
-// U+0100 to U+0143 for white space and other characters that are not visible.
+// Returns the letter that stands for a byte in the vocabulary of a byte-level tokenizer. It is the
+// byte itself, or one of U+0100 to U+0143 for white space and other characters that are not
+// visible.
 char32_t letter_of_byte(unsigned char byte) noexcept;
-// The byte that a letter stands for, or -1.
+// Returns the byte that a letter stands for, or -1.
 int byte_of_letter(char32_t letter) noexcept;
 // Replaces each byte of the text by its letter.
 void write_byte_letters(const AlignedView& text, AlignedBuffer& out);

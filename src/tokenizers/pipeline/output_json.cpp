@@ -12,7 +12,7 @@ namespace {
 
 using Kind = TemplatePiece::Kind;
 
-// <s> A </s> and <s> A </s></s> B </s>, all of type 0.
+// Returns <s> A </s> and <s> A </s></s> B </s>, all of type 0.
 Templates read_roberta_templates(const Fields& fields) {
   const auto special = [](const std::pair<std::string, std::int32_t>& token) {
     return TemplatePiece{

@@ -51,7 +51,7 @@ struct Matcher::Memory {
     if (!data || !context) throw std::bad_alloc();
     pcre2_set_match_limit(context.get(), kMatchLimit);
     pcre2_set_heap_limit(context.get(), kHeapLimitKiB);
-    // There is none if PCRE2 was built without its compiler.
+    // There is no stack if PCRE2 was built without its compiler.
     if (stack) pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
   }
 };
@@ -154,7 +154,7 @@ void Pattern::find_all(std::string_view text, Matcher& matcher, std::vector<Matc
     memory.positions[count] = static_cast<std::uint32_t>(text.size());
     codes = std::string_view(memory.codes).substr(0, count);
   }
-  std::int64_t last = -1;  // the end of the match before
+  std::int64_t last = -1;  // the end of the previous match
   Match match{};
   for (std::size_t from = 0; from <= codes.size() && find_next(codes, from, matcher, match);) {
     if (match.begin == match.end && match.end == last) {

@@ -1,22 +1,22 @@
 // File: tokenizers/pipeline/pattern.h
-// Regular expressions of tokenizer.json, which are written for Oniguruma, matched by PCRE2.
+// Matches the regular expressions of tokenizer.json, which are written for Oniguruma, with PCRE2.
 //
 //   const Pattern pattern("\\p{L}+|\\s+(?!\\S)|\\s+", "file: pre_tokenizer.pattern");
 //   Matcher matcher;
 //   std::vector<Match> matches;
 //   pattern.find_all("a text", matcher, matches);     // bytes [0, 1), [1, 2), [2, 6)
 //
-// A pattern is translated, not passed on. Each set of characters that it names (\p{L}, \s, [a-z],
-// a letter beyond ASCII) comes from hasten's own tables, and characters beyond ASCII that no set of
-// the pattern tells apart share one code from 128 to 255. So PCRE2 runs on one byte per character,
-// which is fast, and the result does not depend on PCRE2's version of Unicode. An ASCII text is its
-// own text of codes.
+// A pattern is translated, not passed to PCRE2 as it is. Each set of characters that it names
+// (\p{L}, \s, [a-z], a letter beyond ASCII) comes from hasten's own tables, and characters beyond
+// ASCII that no set of the pattern tells apart share one code from 128 to 255. So PCRE2 runs on one
+// byte per character, which is fast, and the result does not depend on PCRE2's version of Unicode.
+// The codes of an ASCII text are its own bytes.
 //
 // Thread rule: a Pattern is immutable and safe from many threads, each with its own Matcher. The
-// constructor throws DataError "tokenizers.bad-pattern" for a pattern that is wrong or that uses
-// what is not translated: back references, scripts without a table, multi-character case folding,
-// \G, \K, \R, \X, and letters beyond ASCII in (?i). find_all throws it for a pattern that exceeds
-// PCRE2's limits on a text.
+// constructor throws DataError "tokenizers.bad-pattern" for a pattern that is wrong or that uses a
+// feature that is not translated: back references, scripts without a table, multi-character case
+// folding, \G, \K, \R, \X, and letters beyond ASCII in (?i). find_all throws it for a pattern that
+// exceeds PCRE2's limits on a text.
 // Source: Oniguruma 6.9's document RE (syntax of Ruby) and its Rust binding's find_iter.
 #pragma once
 
@@ -37,7 +37,7 @@ struct Match {
 
 struct Translation;  // pattern_syntax.h
 
-// The memory for one match at a time, which is allocated for the first one.
+// The memory for one match at a time. It is allocated for the first match.
 class Matcher {
  public:
   Matcher();
@@ -74,16 +74,16 @@ class CharacterCodes {
 
 class Pattern {
  public:
-  // `where` begins every message.
+  // Every message begins with `where`.
   Pattern(std::string_view regex, const std::string& where);
   ~Pattern();
   Pattern(Pattern&&) noexcept;
   Pattern& operator=(Pattern&&) = delete;
 
-  // Replaces `matches` by those in the text, which must be valid UTF-8, in order. An empty match
-  // directly after the match before it does not count.
+  // Replaces `matches` by the matches in the text, in order. The text must be valid UTF-8. An empty
+  // match directly after the previous match does not count.
   void find_all(std::string_view text, Matcher& matcher, std::vector<Match>& matches) const;
-  // True if it may match an empty text.
+  // True if the pattern may match an empty text.
   bool matches_empty() const noexcept { return matches_empty_; }
 
  private:

@@ -1,5 +1,5 @@
 // File: tokenizers/pipeline/pattern_cursor.h
-// The place up to which a regular expression has been read.
+// Reads a regular expression and keeps the place up to which it has been read.
 //
 //   PatternCursor cursor("[a-z]+", "file: pre_tokenizer.pattern");
 //   if (cursor.accept("[")) add(read_class(cursor, false));
@@ -21,7 +21,7 @@ namespace hasten::tokenizers {
 
 class PatternCursor {
  public:
-  // `where` begins every message. Both texts must outlive the cursor.
+  // Every message begins with `where`. Both texts must outlive the cursor.
   PatternCursor(std::string_view regex, const std::string& where) : regex_(regex), where_(where) {
     if (!is_utf8(regex)) throw_bad("a byte that is not UTF-8", "");
     if (regex.size() > kLongest) throw_bad(str(regex.size(), " bytes"), "fewer");
@@ -53,7 +53,7 @@ class PatternCursor {
   void skip(std::size_t bytes) { at_ += bytes; }
   void go_back(std::size_t bytes) { at_ -= bytes; }
 
-  // Begins and ends a group or a class, which may contain others.
+  // These begin and end a group or a class, which may contain others.
   void enter(const char* what) {
     if (++depth_ > kDeepest)
       throw_bad(str(what, " that are nested too deeply"), str("at most ", kDeepest));

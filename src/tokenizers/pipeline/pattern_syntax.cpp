@@ -62,8 +62,8 @@ class PatternReader {
     read_quantifiers(begin);
   }
 
-  // Reads a group and returns true, or a comment, or flags such as (?i) and what they apply to, and
-  // returns false: neither can be repeated.
+  // Reads a group and returns true. Returns false after a comment, or after flags such as (?i) and
+  // what they apply to, because neither can be repeated.
   bool read_group() {
     last_letter_ = 0;
     const bool case_before = ignores_case_;
@@ -123,7 +123,7 @@ class PatternReader {
     }
   }
 
-  // Repeats what the pieces from `begin` on stand for.
+  // Reads quantifiers, which repeat the pieces from `begin` on.
   void read_quantifiers(std::size_t begin) {
     bool repeated = false;
     for (;;) {
@@ -179,7 +179,8 @@ class PatternReader {
     pattern_.add_text(escaped_byte(static_cast<unsigned char>(c)));
   }
 
-  // Oniguruma lets two letters match one character in another case: ss and the German sharp s.
+  // If case is ignored, Oniguruma lets two letters match one character, such as ss and the German
+  // sharp s.
   void check_folding(char letter) {
     for (const std::string_view pair : {"ss", "st", "ff", "fi", "fl"})
       if (last_letter_ == pair[0] && letter == pair[1])

@@ -95,7 +95,7 @@ void PipelineEncoder::run(const Pipeline& pipeline, std::string_view text, bool 
   }
 }
 
-// Normalizes a part of the text that holds no token to be matched as written, and adds it to
+// Normalizes a part of the text that contains no token that is matched as written, and adds it to
 // split_.
 void PipelineEncoder::add_unmatched(std::string_view text, std::size_t begin, std::size_t end) {
   original_.clear();
@@ -142,7 +142,7 @@ void PipelineEncoder::add_word(const AlignedView& word) {
   }
   const ByteRange range = range_of_source(word);
   if (range.begin > 0 || range.end < word.bytes.size()) {
-    // Letters replace only a part of this word, so each byte has to be looked at.
+    // Letters replace only a part of this word, so each byte must be checked.
     letters_.clear();
     write_byte_letters(word, letters_);
     const AlignedView written = letters_.view(word.source_begin, word.source_end);
@@ -153,7 +153,7 @@ void PipelineEncoder::add_word(const AlignedView& word) {
   add_tokens(word);
 }
 
-// Looks up a long word in stretches.
+// Looks up a long word stretch by stretch.
 void PipelineEncoder::split_long(std::string_view word) {
   if (word.size() <= WordCache::kLongestWord) return split_short(word, 0);
   pipeline_->model->cut(word, cuts_);
@@ -229,7 +229,7 @@ std::uint32_t PipelineEncoder::character_at(std::size_t byte) const noexcept {
   return character_of_byte_.empty() ? static_cast<std::uint32_t>(byte) : character_of_byte_[byte];
 }
 
-// Appends the offsets in characters for bytes of the text.
+// Appends the offsets of bytes of the text, in characters.
 void PipelineEncoder::add_offsets(std::uint32_t begin, std::uint32_t end) {
   if (begin < text_size_) {
     const std::uint32_t first = character_at(begin);

@@ -1,6 +1,6 @@
 // File: tokenizers/pipeline/pipeline.h
 // The parts of a tokenizer.json in the order in which a text passes through them, and the encoder
-// of a text.
+// that runs them on a text.
 //
 //   const Pipeline pipeline = read_pipeline("tokenizer.json");     // pipeline_json.h
 //   PipelineEncoder encoder;
@@ -31,8 +31,8 @@ namespace hasten::tokenizers {
 
 struct PostProcessing {
   Templates templates = plain_templates();
-  // For each processor that removes blanks from offsets: whether the pre-tokenizer has put a blank
-  // before the text.
+  // One element for each processor that removes blanks from offsets. It is true if the
+  // pre-tokenizer has put a blank before the text.
   std::vector<bool> trims;
 };
 
@@ -40,8 +40,8 @@ struct Pipeline {
   NormalizerSteps normalizer;
   AddedTokens added{{}, std::vector<std::string>{}};
   SplitterSteps splitters;
-  // True if the words are replaced by the letters of their bytes (letter_of_byte) at last. The
-  // encoder does so only for words that it does not know yet.
+  // True if the words are replaced by the letters of their bytes (letter_of_byte) in the last step.
+  // The encoder does so only for words that it does not know yet.
   bool writes_byte_letters = false;
   std::unique_ptr<WordModel> model;
   PostProcessing post;
@@ -59,16 +59,16 @@ using Blanks = std::vector<std::pair<std::uint32_t, std::uint32_t>>;
 
 class PipelineEncoder {
  public:
-  // Replaces `out`, and `blanks` unless it is null; this needs offsets. Stops after the word that
-  // brings the number of tokens to `enough_tokens`.
+  // Replaces `out`, and `blanks` unless it is null. `blanks` requires `offsets`. Stops after the
+  // word that brings the number of tokens to `enough_tokens`.
   void run(const Pipeline& pipeline, std::string_view text, bool offsets, std::size_t enough_tokens,
            TextTokens& out, Blanks* blanks);
 
-  // True if a text has been so long that the buffers are large and should be given back.
+  // True if a text has been so long that the buffers are large and should be freed.
   bool has_large_buffers() const noexcept { return longest_text_ > kLongTextInBytes; }
 
  private:
-  static constexpr std::size_t kLongTextInBytes = 256 << 10;  // its buffers take some 10 MB
+  static constexpr std::size_t kLongTextInBytes = 256 << 10;  // its buffers take about 10 MB
 
   void add_unmatched(std::string_view text, std::size_t begin, std::size_t end);
   void add_word(const TextPart& part);
@@ -106,7 +106,7 @@ class PipelineEncoder {
 void trim_offsets(const PostProcessing& post, const Blanks& blanks, std::size_t first,
                   TextTokens& tokens);
 
-// Puts the pieces of text together that the ids stand for.
+// Joins the pieces of text that the ids stand for.
 std::string decode_ids(const Pipeline& pipeline, std::span<const std::int32_t> ids,
                        bool skip_special_tokens);
 

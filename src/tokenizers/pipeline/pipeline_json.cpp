@@ -13,8 +13,8 @@ namespace {
 constexpr int kDeepestSequence = 16;
 constexpr std::size_t kMostParts = 64;
 
-// Returns the texts that the added tokens are matched by: their own, normalized if they are so
-// marked.
+// Returns the texts that the added tokens match: their own texts, normalized if the tokens are
+// marked `normalized`.
 std::vector<std::string> match_texts(const std::vector<AddedToken>& tokens,
                                      const NormalizerSteps& steps) {
   std::vector<std::string> texts;

@@ -11,7 +11,7 @@
 namespace hasten::tokenizers {
 namespace {
 
-// A stretch of a part: a delimiter, or what is between two of them.
+// A stretch of a part: a delimiter, or the text between two delimiters.
 struct Stretch {
   std::uint32_t begin;
   std::uint32_t end;
@@ -66,8 +66,7 @@ void add_stretches(const std::vector<Stretch>& stretches, SplitBehavior behavior
   }
 }
 
-// Calls split_parts with the stretches that the delimiters `find(text)` has put into
-// scratch.matches leave.
+// Splits the parts at the delimiters, which `find(text)` puts into scratch.matches.
 template <class Find>
 void split_at_matches(SplitText& text, Scratch& scratch, SplitBehavior behavior, bool inverts,
                       Find find) {
@@ -143,7 +142,8 @@ std::unique_ptr<SplitterStep> character_splitter(Is is, SplitBehavior behavior) 
   return std::make_unique<CharacterSplitter<Is>>(is, behavior);
 }
 
-// Words are runs of word characters, and of characters that are neither these nor white space.
+// Words are runs of word characters, and runs of characters that are neither word characters nor
+// white space.
 struct WhitespaceSplitter : SplitterStep {
   void run(SplitText& text, Scratch& scratch) const override {
     split_parts(text, scratch, [&](const TextPart& part, auto add) {

@@ -47,7 +47,8 @@ std::unique_ptr<SplitterStep> make_digits_splitter(bool individual);
 std::unique_ptr<SplitterStep> make_length_splitter(std::size_t characters);
 std::unique_ptr<SplitterStep> make_metaspace_splitter(char32_t replacement, PrependScheme scheme,
                                                       bool splits);
-// The two halves of ByteLevel: puts a blank before parts, and replaces bytes by their letters.
+// The two halves of ByteLevel: the first puts a blank before parts, and the second replaces bytes
+// by their letters.
 std::unique_ptr<SplitterStep> make_blank_prepender();
 std::unique_ptr<SplitterStep> make_byte_letter_step();
 

@@ -126,7 +126,7 @@ NormalizerSteps read_normalizer_steps(const Fields& root) {
 
 bool read_splitter_steps(const Fields& root, SplitterSteps& steps) {
   const PartReader reader(root, "pre_tokenizer", "pretokenizers");
-  bool writes_letters = false;  // at last
+  bool writes_letters = false;  // in the last step
   for (const Fields& part : reader.parts()) {
     if (writes_letters) steps.push_back(make_byte_letter_step());
     const std::string type = part.text("type");

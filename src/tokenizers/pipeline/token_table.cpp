@@ -43,7 +43,7 @@ std::int32_t TokenTable::find(std::string_view token, std::uint64_t hash) const 
 
 std::optional<std::string_view> TokenTable::token(std::int32_t id) const noexcept {
   if (id < 0 || id >= id_end_) return std::nullopt;
-  // Ids are dense in most files: then a row's index is its id.
+  // Ids are dense in most files, so a row's index is usually its id.
   const auto index = static_cast<std::size_t>(id);
   if (index < rows_.size() && rows_[index].id == id) return text(rows_[index]);
   const auto found =

@@ -21,7 +21,7 @@ class Unigram : public WordModel {
   Unigram(const std::vector<std::pair<std::string, double>>& tokens, std::int32_t unk_id,
           bool byte_fallback)
       : unk_id_(unk_id) {
-    // The last one of equal tokens counts.
+    // If tokens are equal, the last one counts.
     std::unordered_map<std::string_view, std::int32_t> last;
     for (std::size_t i = 0; i < tokens.size(); ++i)
       last[tokens[i].first] = static_cast<std::int32_t>(i);
@@ -48,7 +48,7 @@ class Unigram : public WordModel {
              std::vector<WordPart>& parts) const override {
     find_ways(word, memory.ways);
     const std::size_t before = parts.size();
-    std::uint32_t unknown_end = 0;  // the end of unknown characters that follow; 0: none
+    std::uint32_t unknown_end = 0;  // the end of unknown characters that follow, or 0
     auto end = static_cast<std::uint32_t>(word.size());
     // The parts are found from the end.
     while (end > 0) {

@@ -6,9 +6,9 @@
 //   std::span<const WordPart> parts;
 //   if (!cache.find(word, hash, parts)) cache.insert(word, hash, split(word));
 //
-// It holds up to 65,536 words of at most 64 bytes, and as many parts as such words have on average,
-// and begins anew when it is full, so it takes 18 MB at most. Thread rule: one thread at a time.
-// Throws std::bad_alloc.
+// It holds up to 65,536 words of at most 64 bytes, and 262,144 parts, which is 4 per word. It
+// starts over when it is full, so it takes 18 MB at most. Thread rule: one thread at a time. Throws
+// std::bad_alloc.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ class WordCache {
     return false;
   }
 
-  // `word` must not be empty, not longer than kLongestWord, and not known yet.
+  // `word` must have 1 to kLongestWord bytes and must not be known yet.
   void insert(std::string_view word, std::uint64_t hash, std::span<const WordPart> parts) {
     if (count_ == kMostWords || parts_.size() > kMostParts) clear();
     if (2 * (count_ + 1) > slots_.size()) grow();
@@ -57,7 +57,7 @@ class WordCache {
   static constexpr std::size_t kMostWords = 1 << 16, kMostParts = 1 << 18, kFirstSlots = 1 << 10;
   struct Slot {
     std::uint64_t hash = 0;
-    std::uint32_t begin = 0, size = 0;  // the place of the word in bytes_; size 0: empty
+    std::uint32_t begin = 0, size = 0;  // the word's place in bytes_; a size of 0 means empty
     std::uint32_t parts_begin = 0, parts_count = 0;
   };
 

@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The functions of the module libhasten_dry_tpu.so, which are in the copy that torch_tpu loads.
+// The functions of the module libhasten_dry_tpu.so. They belong to the copy that torch_tpu loads.
 struct Functions {
   decltype(&hasten_dry_tpu_set_environment) set_environment = nullptr;
   decltype(&hasten_dry_tpu_enter) enter = nullptr;
@@ -114,7 +114,7 @@ void observe_operators() {
 }
 
 // The tensors of a component; each storage counts once. Their sizes on the device are read at the
-// end, when programs have read the tensors.
+// end, after programs have read the tensors.
 class ComponentTensors {
  public:
   void clear() { seen_.clear(), entries_.clear(); }

@@ -29,9 +29,9 @@ Json json_of(const TpuMemoryUsage& usage) {
           {"program", usage.program}};
 }
 
-// Returns the bytes of tensors when the last forward pass with a backward pass began, or the last
-// forward pass if there was no backward pass. By then programs have read all tensors that stay, so
-// their sizes do not change any more.
+// Returns the bytes that tensors took when the last forward pass with a backward pass began, or the
+// last forward pass if there was no backward pass. By then programs have read all tensors that
+// stay, so their sizes no longer change.
 std::int64_t before_last_step(const Json& visits) {
   std::int64_t forward = 0, last = 0;
   for (const Json& visit : visits) {
@@ -54,7 +54,7 @@ std::vector<TpuPhase> phases_of(const Json& visits) {
   return phases;
 }
 
-// The components that are shown, in this order.
+// The components that are shown, in the order in which they are shown.
 constexpr Component kShown[] = {Component::model_weights, Component::optimizer_states,
                                 Component::gradients,     Component::activations,
                                 Component::functionality, Component::unknown};

@@ -43,7 +43,7 @@ std::vector<std::string> texts_in(const config::Value& value) {
   return {config::to_text(value)};
 }
 
-// Takes from the file what no flag sets.
+// Takes the values that no flag sets from the file.
 void fill_from_file(TpuConfigOptions& options, const std::string& file) {
   LaunchOptions launch;
   config::OptionTable table;
@@ -93,8 +93,8 @@ void check_tpu_config(const TpuConfigOptions& options) {
   }
 }
 
-// A script stays as it is. Joining its lines would change it, because comments and blocks end with
-// their lines.
+// A script is passed unchanged. Joining its lines would break it, because comments and blocks end
+// with their lines.
 std::string command_of(const TpuConfigOptions& options) {
   if (options.command_file.empty()) return str(kFolder, "; ", join(options.commands, "; "));
   const std::string script = read_file(options.command_file);
@@ -113,7 +113,7 @@ std::string command_of(const TpuConfigOptions& options) {
 TpuConfigCommand parse_tpu_config(const std::vector<std::string>& words,
                                   const config::Environment& environment) {
   TpuConfigCommand run;
-  // Behind --command, -h belongs to the command.
+  // After --command, -h belongs to the command.
   const auto command = std::find(words.begin(), words.end(), "--command");
   run.help = config::asks_for_help({words.begin(), command}) ||
              std::find(command, words.end(), "--help") != words.end();

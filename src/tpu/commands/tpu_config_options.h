@@ -18,7 +18,7 @@
 namespace hasten {
 
 struct TpuConfigOptions {
-  std::string config_file;  // Empty: HASTEN_CONFIG_FILE, else config::find_default_file().
+  std::string config_file;  // If empty: HASTEN_CONFIG_FILE, else config::find_default_file().
   std::string tpu_name;
   std::string tpu_zone;
   std::string command_file;           // File with a script, instead of `commands`.
@@ -30,7 +30,8 @@ struct TpuConfigOptions {
 struct TpuConfigCommand {
   bool help = false;
   TpuConfigOptions options;
-  // For the shell of each machine: changes to /usr/share, then runs the commands or the script.
+  // The command for the shell of each machine. It changes to /usr/share, and then runs the commands
+  // or the script.
   std::string command;
 };
 
@@ -39,7 +40,7 @@ HASTEN_INTERNAL_API TpuConfigCommand parse_tpu_config(const std::vector<std::str
                                                       const config::Environment& environment);
 HASTEN_INTERNAL_API std::string tpu_config_help(int width);
 
-// The command line that runs the command on all machines; the first word is gcloud.
+// Returns the command line that runs the command on all machines; the first word is gcloud.
 HASTEN_INTERNAL_API std::vector<std::string> gcloud_words(const TpuConfigCommand& run);
 
 }  // namespace hasten

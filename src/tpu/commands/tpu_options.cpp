@@ -22,8 +22,8 @@ struct TpuSetting {
   std::string text;  // for messages
 };
 
-// Returns the strongest such source. ACCELERATE_USE_TPU in the launcher's own environment is as
-// strong as a HASTEN_ variable.
+// Returns the strongest source that says whether processes run on TPUs. ACCELERATE_USE_TPU in the
+// launcher's own environment is as strong as a HASTEN_ variable.
 TpuSetting strongest_tpu_setting(const OptionTable& table, const LaunchOptions& options,
                                  const Environment& environment) {
   const Option& tpu = *table.find("tpu");
@@ -67,7 +67,7 @@ void reject_gpus(const OptionTable& table, const LaunchOptions& options,
         "select TPU chips with TPU_VISIBLE_DEVICES");
 }
 
-// True if no option names a device and the machine has TPUs but no GPUs: launch then uses the TPUs,
+// True if no option names a device and the machine has TPUs but no GPUs. Launch then uses the TPUs,
 // as an Accelerator does.
 bool machine_has_only_tpus(const OptionTable& table, const LaunchOptions& options) {
   const auto asks_for_gpus = [&] {

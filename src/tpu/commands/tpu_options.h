@@ -13,10 +13,10 @@ namespace hasten::config {
 
 void describe_tpus(Describer<LaunchOptions>& d);
 
-// Call it once all sources are resolved. distributed_type XLA in a file sets `tpu`, a flag is
-// stronger than a file, and a machine with TPUs uses them if no option names a device. Throws
-// ConfigError "config.contradiction" or "config.bad-value". Adds a notice for TPU options that
-// are set without TPUs.
+// Call it after all sources have been resolved. distributed_type XLA in a file sets `tpu`, a flag
+// overrides a file, and a machine with TPUs uses them if no option names a device. Adds a notice
+// for TPU options that are set without TPUs. Throws ConfigError "config.contradiction" or
+// "config.bad-value".
 void resolve_tpu_options(OptionTable& table, LaunchOptions& options, const Environment& environment,
                          std::vector<std::string>& notices);
 

@@ -17,8 +17,7 @@ bool is_number(const std::string& text) {
                                       [](unsigned char letter) { return std::isdigit(letter); });
 }
 
-// Returns the entries of a folder. An entry may disappear, or may not be readable; then the list is
-// shorter.
+// Returns the entries of a folder. The list is shorter if an entry disappears or is not readable.
 std::vector<fs::path> entries_of(const fs::path& folder) {
   std::vector<fs::path> entries;
   std::error_code none;
@@ -41,7 +40,7 @@ std::vector<fs::path> chip_files(const std::optional<std::vector<std::string>>& 
     const std::string name = entry.filename().string();
     if (name.starts_with("accel") && is_number(name.substr(5))) files.push_back(entry);
   }
-  // The numbered entries are the groups of chips; /dev/vfio/vfio is shared by all.
+  // The numbered entries are the groups of chips. All of them share /dev/vfio/vfio.
   for (const fs::path& entry : entries_of(devices / "vfio")) {
     if (is_number(entry.filename().string())) files.push_back(entry);
   }

@@ -18,15 +18,16 @@ struct ChipHolder {
   std::filesystem::path file;
 };
 
-// The files that a process with TPUs of this machine holds open: device files below `devices`, and
-// libtpu's lock. With `chips`, the numbers of some chips, only the device files with these numbers:
-// a group's number (vfio) is not a chip's, and the lock may belong to other chips.
+// Returns the files that a process with TPUs of this machine holds open: device files below
+// `devices`, and libtpu's lock. If `chips` lists the numbers of some chips, returns only the device
+// files accelN of these chips. It then leaves out vfio's files, because they have the number of a
+// group of chips, and the lock, because it may belong to other chips.
 std::vector<std::filesystem::path> chip_files(
     const std::optional<std::vector<std::string>>& chips = {},
     const std::filesystem::path& devices = "/dev",
     const std::filesystem::path& lock = "/tmp/libtpu_lockfile");
 
-// Returns the first process that holds one of `files` open; this process does not count.
+// Returns the first process, other than this one, that holds one of `files` open.
 std::optional<ChipHolder> find_chip_holder(const std::vector<std::filesystem::path>& files);
 
 }  // namespace hasten

@@ -35,8 +35,8 @@ void check_chips(const Worker& worker) {
                     .expected = str("at most ", chips, ", one per TPU of this machine")});
 }
 
-// If another process has the TPU, libtpu waits for it or ends this process. Of a job with several
-// processes the others have chips open, so it is not checked.
+// Checks that no other process has the TPU, because libtpu would wait for it or end this process. A
+// job with several processes is not checked, because the other processes have chips open.
 void check_free(const Worker& worker) {
   if (user_names_plugin() || worker.local_world_size > 1) return;
   const auto holder = find_chip_holder(chip_files(config::tpu_chips(config::whole_environment())));

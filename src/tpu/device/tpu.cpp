@@ -19,18 +19,19 @@ constexpr DeviceTraits kTraits = {
     .has_sparse_tensors = false,
     .has_addresses = false,
     .has_linear_kernel = true,
-    // torch_tpu keeps the gradients that its kernel divides until the next step, as much memory as
-    // the gradients take.
+    // torch_tpu keeps the gradients that its kernel has divided until the next step. They take as
+    // much memory as the gradients themselves.
     .adamw = AdamWKernel::fused_without_gradscale,
     .takes_fp16_as_bf16 = true,
     .narrows_doubles_with_bf16 = true,
     .gathers_bf16_as_float = true,
-    // A part of the allocations would look like all of them.
+    // A report of only some of the allocations would look complete.
     .reports_allocations = false,
     .merges_equal_operations = true,
 };
 
-// Returns tpu_dist if the TPUs can run programs together, else Gloo, which rank 0 reports.
+// Returns tpu_dist if the TPUs can run programs together. Otherwise returns Gloo, and rank 0 logs
+// this.
 CollectiveChoice best_collectives(const Worker& worker) {
   if (tpus_can_run_together()) return CollectiveChoice::own;
   static const bool reported = [&] {  // once per process
@@ -57,7 +58,7 @@ class Tpu final : public Device {
     const auto flag = config::environment_flag(request.environment, "ACCELERATE_USE_TPU");
     return flag ? *flag : machine_has_tpu();
   }
-  // The device of a TPU that one process has, or of the chip that each process of a job has.
+  // Returns the TPU of a single process, or the chip of a process that belongs to a job.
   Placement place(const Worker& worker, CollectiveChoice choice) const override {
     if (worker.world_size == 1) return {.device = tpu_device(), .collectives = choice};
     if (choice == CollectiveChoice::automatic) choice = best_collectives(worker);

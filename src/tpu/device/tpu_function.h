@@ -12,7 +12,7 @@
 
 namespace hasten {
 
-// Returns the function, or why it is missing. Does not throw that error.
+// Returns the function, or the reason why it is missing. Does not throw the error for that.
 template <class Function>
 Module<Function> find_tpu_function(const char* name) {
   return load_module<Function>("libhasten_tpu.so", name);

@@ -12,20 +12,21 @@
 
 namespace hasten {
 
-// How the processes of a job open their TPUs: as one machine of many chips whose programs
-// communicate, or each alone with one chip.
+// How the processes of a job open their TPUs: together, as one machine with many chips that run
+// programs together, or each process alone with one chip.
 enum class TpuJob { one_slice, separate_chips };
 
 struct Variable {
   std::string name;
-  std::optional<std::string> value;  // nullopt: the variable is unset
+  std::optional<std::string> value;  // nullopt if the variable is unset
 };
 
-// Returns the variables for `worker`. For TpuJob::one_slice: the addresses at which the ranks'
-// runtimes connect (TORCH_TPU_SLICEBUILDER_ADDRESSES, else the ports from TORCH_TPU_BASE_PORT,
-// default 8070, on the hosts of TPU_WORKER_HOSTNAMES, or on localhost for one machine), and the
-// rank of this process. For TpuJob::separate_chips: the chip of its local rank, and no variables
-// of the job. Throws ConfigError "device.tpu-job".
+// Returns the variables for `worker`. With TpuJob::one_slice they are the rank of this process and
+// the addresses at which the ranks' runtimes connect. The addresses are those in
+// TORCH_TPU_SLICEBUILDER_ADDRESSES. If it is unset, they are ports from TORCH_TPU_BASE_PORT on
+// (default 8070), on the hosts in TPU_WORKER_HOSTNAMES, or on localhost for one machine. With
+// TpuJob::separate_chips they are the chip of the local rank, and the variables of the job are
+// unset. Throws ConfigError "device.tpu-job".
 std::vector<Variable> tpu_variables(const Worker& worker, TpuJob job,
                                     const config::Environment& environment);
 

@@ -50,7 +50,7 @@ void check_installed(const std::vector<std::string>& chips, std::size_t installe
 }
 
 std::string chip_topology(std::int64_t processes, const std::vector<std::string>& installed) {
-  if (installed.empty()) return str(processes, ",1,1");  // for a plugin; hasten does not use it
+  if (installed.empty()) return str(processes, ",1,1");  // with a plugin, hasten does not use it
   const ChipTopologies& known = chip_topologies_of(installed.front());
   if (const auto found = known.find(processes); found != known.end()) return found->second;
   std::vector<std::string> possible;
@@ -62,8 +62,8 @@ std::string chip_topology(std::int64_t processes, const std::vector<std::string>
          "one of " + join(possible, ", "));
 }
 
-// The ports are free at this moment, but not reserved: libtpu may not be able to use a reserved
-// one.
+// Returns addresses with ports that are free at this moment. The ports are not reserved, because
+// libtpu may not be able to use a reserved one.
 std::string free_addresses(std::int64_t processes) {
   std::vector<rendezvous::ReservedPort> ports;
   std::vector<std::string> addresses;

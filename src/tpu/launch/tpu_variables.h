@@ -22,9 +22,10 @@ using VariableList = std::vector<std::pair<std::string, std::string>>;
 
 class TpuVariables {
  public:
-  // `environment` is the launcher's. What is set there is kept, except that TPU_VISIBLE_DEVICES or
-  // TPU_VISIBLE_CHIPS lists the chips to divide. Throws IoError "device.tpu-missing", ConfigError
-  // "launch.tpu-processes", "launch.environment", "config.missing".
+  // `environment` is the launcher's. Variables that are set there keep their values, except
+  // TPU_VISIBLE_DEVICES or TPU_VISIBLE_CHIPS, which lists the chips to divide. Throws IoError
+  // "device.tpu-missing", ConfigError "launch.tpu-processes", "launch.environment",
+  // "config.missing".
   TpuVariables(const Round& round, const config::Environment& environment,
                const std::vector<std::string>& installed = config::installed_tpus());
 
@@ -35,13 +36,13 @@ class TpuVariables {
   std::vector<std::string> chips_;  // by local rank
 };
 
-// The variables for bf16 and for what becomes of double, besides ACCELERATE_MIXED_PRECISION, with
-// Accelerate's and torch_xla's names.
+// Returns the variables for bf16 and for the type that replaces double, in addition to
+// ACCELERATE_MIXED_PRECISION. Their names are those of Accelerate and torch_xla.
 VariableList bf16_variables(LaunchPrecision precision, bool downcast_bf16);
 
-// The variables that the ranks of this machine get because of TPUs: on TPUs those above and
-// options.tpu_env, elsewhere one that keeps a program from using TPUs unasked. Throws what
-// TpuVariables throws.
+// The variables that the ranks of this machine get because of TPUs. On TPUs they are the variables
+// above and options.tpu_env. Elsewhere there is only one, which keeps a program from using TPUs
+// unasked. Throws what TpuVariables throws.
 class HASTEN_INTERNAL_API TpuRanks {
  public:
   // Uses `tpu`, `mixed_precision`, `downcast_bf16` and `tpu_env` of the options.

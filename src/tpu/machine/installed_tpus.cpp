@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 // The number of processes if the number of chips is unknown.
 constexpr std::int64_t kDefaultProcesses = 8;
 
-// Google's PCI vendor id, which network cards and disks of its machines without a TPU have too.
+// Google's PCI vendor id. Network cards and disks of Google's machines without a TPU have it too.
 constexpr std::string_view kGoogleVendor = "0x1ae0";
 // The PCI device ids that torch_tpu 0.2 knows, with their TPU generation.
 constexpr std::array<std::pair<std::string_view, const char*>, 5> kTpuDevices = {
@@ -32,7 +32,7 @@ std::string word_in(const fs::path& path) {
   return word;
 }
 
-// Returns the TPU generation of a PCI device, empty if it is not a TPU.
+// Returns the TPU generation of a PCI device, or an empty string if it is not a TPU.
 std::string generation_of(const fs::path& device) {
   if (word_in(device / "vendor") != kGoogleVendor) return "";
   const std::string number = word_in(device / "device");

@@ -32,7 +32,7 @@ std::optional<std::int64_t> parse_size(const std::string& text) {
   return size && *size > 0 && *size <= kMost ? size : std::nullopt;
 }
 
-// Returns the number of chips in the grid, or 0 if it does not have that many dimensions.
+// Returns the number of chips in the grid, or 0 if the grid does not have `dimensions` dimensions.
 std::int64_t chips_in(const std::string& grid, std::size_t dimensions) {
   const std::vector<std::string> parts = split(grid, 'x');
   if (parts.size() != dimensions) return 0;

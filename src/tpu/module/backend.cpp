@@ -1,4 +1,4 @@
-// Creates torch_tpu's c10d backend through Python, because torch_tpu offers it there only. It is
+// Creates torch_tpu's c10d backend through Python, because torch_tpu offers it only there. It is
 // part of the module libhasten_tpu.so, which tpu/device/tpu_dist.cpp loads.
 #include <pybind11/chrono.h>
 #include <pybind11/pybind11.h>

@@ -1,5 +1,4 @@
-// The stand-in for libtorch_cuda.so on a machine without a GPU. Its other names come from
-// cuda_names.py.
+// The stub of libtorch_cuda.so for a machine without a GPU. cuda_names.py makes its other symbols.
 #include <cstdio>
 #include <cstdlib>
 

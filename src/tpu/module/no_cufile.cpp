@@ -1,2 +1,2 @@
-// The stand-in for libcufile.so.0 on a machine without a GPU. It is empty, because the stand-in for
-// libtorch_cuda.so has what libtorch_python needs of it.
+// The stub of libcufile.so.0 for a machine without a GPU. It is empty, because the stub of
+// libtorch_cuda.so has the symbols that libtorch_python needs.

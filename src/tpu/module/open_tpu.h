@@ -9,11 +9,11 @@
 #include "tpu/device/tpu_job.h"
 
 // Starts the interpreter, registers torch_tpu's device with LibTorch and connects to the TPU.
-// Returns the number of this process's devices. `slice_processes` is the number of processes
-// of this machine that run programs together, as described by torch_tpu's variables in the
-// environment; 0 if this process is alone. The environment has `variables` during the call; no
-// other thread may read it then. May be called again only if it has thrown. Throws hasten::IoError
-// with the codes in tpu/device/opened_tpu.h.
+// Returns the number of this process's devices. `slice_processes` is the number of processes on
+// this machine that run programs together, as torch_tpu's variables in the environment describe
+// them, or 0 if this process is alone. The environment has `variables` during the call; no other
+// thread may read it then. May be called again only if it has thrown. Throws hasten::IoError with
+// the codes in tpu/device/opened_tpu.h.
 extern "C" HASTEN_INTERNAL_API std::int64_t hasten_tpu_open(
     std::int64_t slice_processes, const std::vector<hasten::Variable>& variables);
 

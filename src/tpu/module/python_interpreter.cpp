@@ -38,8 +38,8 @@ void make_library_global() {
     throw_failed("loading Python's library", "no library that contains its own functions");
 }
 
-// Returns the Python of the active virtual environment, else the one that this module was built
-// with; never one that is only the first in PATH.
+// Returns the Python of the active virtual environment, or else the Python that this module was
+// built with. It never returns a Python just because it is the first in PATH.
 std::string executable() {
   const char* const active = std::getenv("VIRTUAL_ENV");
   return active != nullptr && *active != '\0' ? std::string(active) + "/bin/python3"

@@ -32,7 +32,7 @@ void start_interpreter();
 // Releases the lock that start_interpreter took.
 void release_interpreter_lock();
 
-// Makes a module `name` of the Python program `text`. Throws IoError "device.tpu-failed".
+// Makes a module `name` from the Python program `text`. Throws IoError "device.tpu-failed".
 PythonObject make_module(const char* name, const char* text);
 // Throws IoError "device.tpu-failed" if the function raises.
 PythonObject call(const PythonObject& module, const char* function,

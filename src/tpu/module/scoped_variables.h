@@ -1,5 +1,5 @@
 // File: tpu/module/scoped_variables.h (internal)
-// Changes variables of the environment for a time. It is part of the module libhasten_tpu.so: the
+// Changes environment variables temporarily. It is part of the module libhasten_tpu.so, because the
 // library itself changes no variables.
 //
 //   const ScopedVariables scoped({{"RANK", std::nullopt}, {"TPU_VISIBLE_CHIPS", "1"}});

@@ -27,14 +27,14 @@ namespace fs = std::filesystem;
 
 using torch::autograd::Engine;
 
-// The folder of this process's LibTorch.
+// Returns the folder of this process's LibTorch.
 fs::path libtorch() {
   Dl_info info{};
   if (dladdr(reinterpret_cast<const void*>(&Engine::get_base_engine), &info) == 0) return {};
   return fs::canonical(info.dli_fname).parent_path().parent_path();
 }
 
-// Python's torch has to be this process's LibTorch, or two of them would be loaded.
+// Checks that Python's torch is this process's LibTorch. Otherwise two copies would be loaded.
 void check_libtorch(const fs::path& folder) {
   for (const fs::path& file : {folder / "__init__.py", folder / "lib/libtorch_python.so"}) {
     if (fs::exists(file)) continue;
@@ -52,8 +52,9 @@ void* open_library(const fs::path& path, int mode) {
   return library;
 }
 
-// PyPI's libtorch_python is linked to CUDA's libraries, which a TPU machine does not have, but uses
-// nothing of them without a GPU: stand-ins take their names first. LibTorch's CPU build needs none.
+// PyPI's libtorch_python is linked to CUDA's libraries, which a TPU machine does not have. Without
+// a GPU it uses nothing of them, so stubs with their names are loaded first. LibTorch's CPU build
+// needs no stubs.
 void load_cuda_stubs(const fs::path& libraries) {
   if (!fs::exists(libraries / "libtorch_cuda.so")) return;
   if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_NOLOAD) != nullptr)
@@ -96,26 +97,26 @@ void set_environment() {
   unless_set("TORCH_TPU_INTERNAL_MATERIALIZE_COLLECTIVE_TENSORS", "1");
 }
 
-// Runs a backward pass. LibTorch starts its engine's threads, one for each device, at the first one
-// in a process.
+// Runs a backward pass. The first one in a process starts the threads of LibTorch's engine, one for
+// each device.
 void start_engine_threads() { at::ones({1}).requires_grad_().backward(); }
 
 // Importing torch has replaced LibTorch's engine with one that takes the interpreter's lock in
-// every thread, and the engine before that has no thread for a device that was added later.
+// every thread. The engine before it has no thread for a device that was added later.
 void install_engine_with_threads() {
   struct EngineWithThreads : Engine {
     EngineWithThreads() { start_device_threads(); }
   };
-  // Each attempt to open the TPU makes an engine, as that of a failed one has no thread for the
-  // TPU. None is deleted, because engines outlive autograd's threads.
+  // Each attempt to open the TPU makes an engine, because the engine of a failed attempt has no
+  // thread for the TPU. None is deleted, because engines outlive autograd's threads.
   static std::atomic<Engine*> engine = nullptr;
   engine = new EngineWithThreads;
   torch::autograd::set_default_engine_stub([]() -> Engine& { return *engine; });
 }
 
-// Drops one of this thread's warnings. torch_tpu asks each tensor that it copies for its gradient,
-// and LibTorch warns of that if the tensor is not a leaf: one line or more for each loss that is
-// read.
+// Drops one of this thread's warnings. torch_tpu reads the gradient of each tensor that it copies,
+// and LibTorch warns about that if the tensor is not a leaf. That would print at least one line for
+// each loss that is read.
 class WithoutGradWarnings : public c10::WarningHandler {
  public:
   explicit WithoutGradWarnings(c10::WarningHandler* others) : others_(others) {}
@@ -146,8 +147,8 @@ PythonObject& program() {
   return module;
 }
 
-// Runs Python's exit functions, which torch_tpu needs to end its threads: once, and only in the
-// process that opened the TPU.
+// Runs Python's exit functions, which torch_tpu needs to end its threads. Does so once, and only in
+// the process that opened the TPU.
 void stop() {
   static std::atomic<bool> stopped = false;
   if (getpid() != opened_by || stopped.exchange(true)) return;
@@ -158,9 +159,10 @@ void stop() {
   }
 }
 
-// Calls stop() at the end of the process, before exit() destroys what compilers that are still at
-// work need. exit() destroys first what was made last, which may be before a handler of atexit().
-// Only destructors of the main thread's thread_local objects run earlier, so one of them calls it.
+// Calls stop() at the end of the process, before exit() destroys objects that running compilers
+// still need. exit() destroys the newest objects first, and may do so before it calls a handler of
+// atexit(). Only destructors of the main thread's thread_local objects run earlier, so one of them
+// calls stop().
 void stop_at_exit() {
   opened_by = getpid();
   std::atexit(stop);

@@ -25,7 +25,7 @@
 namespace hasten {
 namespace {
 
-// The character set of the user's environment, in this thread only.
+// Uses the character set of the user's environment in this thread only.
 class UserLocale {
  public:
   UserLocale() : own_(newlocale(LC_CTYPE_MASK, "", nullptr)) {
@@ -43,8 +43,8 @@ class UserLocale {
   locale_t own_, before_ = nullptr;
 };
 
-// Keeps the actions of the signals for which ncurses installs handlers: Ctrl-C, a new size and the
-// suspension are handled elsewhere.
+// Keeps the actions of the signals for which ncurses installs handlers. Other code handles Ctrl-C,
+// a new size and the suspension.
 class KeptSignals {
  public:
   KeptSignals() {
@@ -61,7 +61,8 @@ class KeptSignals {
   std::array<struct sigaction, kSignals.size()> before_{};
 };
 
-// The text of a capability of the terminal, such as "rmcup"; empty if it lacks it.
+// Returns the text of a capability of the terminal, such as "rmcup". Empty if the terminal lacks
+// it.
 std::string capability(const char* name) {
   const char* const text = tigetstr(name);
   return text == nullptr || text == reinterpret_cast<char*>(-1) ? "" : text;

@@ -1,4 +1,4 @@
-# The configuration file of hasten launch: created, refused, found in its default places, updated, and created from answers.
+# Tests the configuration file of hasten launch: it is created, refused, found in its default places, updated, and created from answers.
 : "${HOME:?}"
 own=$HOME/.cache/hasten/default_config.yaml accelerate=$HOME/.cache/huggingface/accelerate/default_config.yaml
 printf '#!/bin/sh\necho "rank $RANK of $WORLD_SIZE, $ACCELERATE_MIXED_PRECISION"\n' >program

@@ -1,4 +1,4 @@
-# The output of hasten env, without what differs between machines. The stand-in for hasten-torch is not an ELF file, so hasten
+# The output of hasten env, without the lines that differ between machines. The script that replaces hasten-torch is not an ELF file, so hasten
 # reports the LibTorch of the build.
 shape() {
   awk '/^- /{part = $2} /^    - / && part ~ /^(numa|gpus|tpus|network|launchers):/ {next} {print}' |

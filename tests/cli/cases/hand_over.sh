@@ -1,10 +1,10 @@
-# hasten checks the arguments and runs hasten-torch with the same arguments and its exit code.
+# hasten checks the arguments, runs hasten-torch with the same arguments, and returns its exit code.
 hasten train --model bert-base --data dummy --max_steps 2 --run_name 'two words'
 STAND_IN_EXIT=6 hasten train --model bert-base --data dummy
 hasten train --model bert-base --data dummy --push_to_hub --warmup_ratio 0.1
 touch rows.csv && hasten train --model . --data rows.csv
 
-# An installation has hasten-torch in libexec.
+# An installation keeps hasten-torch in libexec.
 mkdir -p "$folder/libexec/hasten"
 mv "$folder/bin/hasten-torch" "$folder/libexec/hasten/"
 hasten train --model bert-base --data dummy

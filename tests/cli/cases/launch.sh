@@ -1,5 +1,5 @@
-# Several processes of one program: their environment, the labels of their output, the first failure, and arguments that are
-# refused before a process starts. (`stripped` removes what differs between runs.)
+# Tests several processes of one program: their environment, the labels of their output, the first failure, and arguments that are refused before a
+# process starts. (`stripped` removes text that differs between runs.)
 cat >program <<'END'
 #!/bin/sh
 case $1 in
@@ -22,7 +22,7 @@ hasten launch -n 1 --max_restarts 0 ./program once 2>&1 | stripped
 hasten launch -n 2 ./program half | sort
 hasten launch -n 2 --log_dir logs --local_ranks_filter 1 -q ./program print | cut -d, -f1
 head -c 11 logs/attempt_0/rank_0.log; echo
-# A file of Accelerate's, with keys that hasten uses and keys that it ignores.
+# A configuration file of Accelerate, with keys that hasten uses and keys that it ignores.
 printf "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_CPU\nmixed_precision: 'no'\nnum_machines: 1\nmachine_rank: 0\nnum_processes: 2\nuse_cpu: true\nmain_training_function: main\nrdzv_backend: static\nsame_network: true\ntpu_env: []\nenable_cpu_affinity: true\n" >accelerate.yaml
 hasten launch --config_file accelerate.yaml ./program print 2>&1 | sed 's/threads [0-9]*/threads T/' | sort
 hasten launch --config_file accelerate.yaml --dry_run ./program print 2>/dev/null | sed -n '/^num_processes/p;/^enable_cpu/p;/^# rank 1/,/^LOCAL_RANK/p'
@@ -45,7 +45,7 @@ hasten launch -n 2 missing-program
 touch plain; hasten launch -n 2 ./plain
 hasten launch -n 2 program
 printf 'not a program' >broken; chmod +x broken; hasten launch -n 2 ./broken
-# A script for Slurm: nothing is started, the program need not exist, and values that would break the script's lines are refused.
+# Writes a script for Slurm without starting anything. The program need not exist. Values that would break the lines of the script are refused.
 hasten launch --slurm -n 4 --mixed_precision bf16 --slurm_time 01:00:00 --slurm_gpus_per_node 4 --slurm_cpus_per_task 8 ./train 'costs $5' >train.sbatch
 bash -n train.sbatch && cat train.sbatch
 hasten launch --slurm --slurm_partition 'a b' ./train

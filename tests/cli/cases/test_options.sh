@@ -1,4 +1,4 @@
-# Errors are reported before a process starts. hasten test has the options of hasten launch, but takes no program.
+# Errors are reported before a process starts. hasten test takes the options of hasten launch, but no program.
 hasten test --help | head -n 6
 hasten test ./train
 hasten test --timeout 0
@@ -13,7 +13,7 @@ hasten test --slurm
 hasten test --dry_run --use_cpu --timeout 5 | grep -E '^num_processes|^# rank|test-rank'
 printf 'num_processes: 3\n' >three.yaml
 hasten test --dry_run --config_file three.yaml | grep -cE '^# rank'
-# The stand-in's ranks print nothing and end with code 0 and with another one.
+# The replaced ranks print nothing. They end with code 0, and then with another code.
 hasten test -n 2 --timeout 20 2>/dev/null | sed -E 's/ +[0-9]+\.[0-9]{2} s$//; s/[0-9]+ ms/T ms/; s/\[[01]\]/[RANK]/'
 STAND_IN_EXIT=9 hasten test -n 2 --timeout 20 2>/dev/null | grep FAIL | sed -E 's/ +[0-9]+\.[0-9]{2} s$//'
 rm "$folder/bin/hasten-torch"

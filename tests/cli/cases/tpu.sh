@@ -1,4 +1,4 @@
-# hasten launch on TPUs: each process's environment with a plugin that replaces the TPU, and what is refused.
+# Tests hasten launch on TPUs: the environment of each process with a plugin that replaces the TPU, and the arguments that are refused.
 export LC_ALL=C
 unset $(compgen -e | grep -E '^(TORCH_TPU|TPU|XLA|ACCELERATE)_')
 cat >program <<'END'

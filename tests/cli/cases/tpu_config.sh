@@ -1,4 +1,4 @@
-# hasten tpu-config: prints the line for gcloud, and runs it with a gcloud that records its arguments.
+# hasten tpu-config prints the line for gcloud, and runs it with a gcloud that records its arguments.
 mkdir bin
 printf '#!/bin/sh\nfor word in "$@"; do printf "<%%s>\\n" "$word"; done >words\nexit "${GCLOUD_EXIT:-0}"\n' >bin/gcloud
 chmod +x bin/gcloud

@@ -1,4 +1,4 @@
-# A program without changes, measured and predicted: both give the same bytes. It ends after --steps.
+# An unchanged program is measured and predicted, and both report the same bytes. The program ends after --steps.
 program=$(dirname "$torch")/example_01_accelerated
 weights='import json, sys
 report = json.load(sys.stdin)

@@ -1,4 +1,4 @@
-# Errors in input files: each message has the value, its place, the expectation and a hint, and no output is left behind.
+# Tests errors in input files. Each message has the value, its place, what was expected, and a hint. No output is left behind.
 model=$data/models/sequence_single_label # 61 ids, 3 labels, 32 positions
 
 # tensors FILE NAME=DTYPE:SHAPE:VALUE ...: writes a safetensors file whose tensors are filled with one value each.

@@ -1,4 +1,4 @@
-# Pickles of PyTorch become safetensors, if that is asked for.
+# Pickles of PyTorch become safetensors if the user asks for it.
 pickles=$data/pickles
 hasten convert "$pickles/zoo.bin" zoo.safetensors
 ls

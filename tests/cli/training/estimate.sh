@@ -1,4 +1,4 @@
-# Predictions in bytes are equal on all machines except for workspaces of matrix products; mistyped arguments are reported.
+# Predictions in bytes are equal on all machines except for workspaces of matrix products. Mistyped arguments are reported.
 model=$data/models/sequence_single_label
 hasten estimate "$model" --batch 2 --seq 16 --json | python3 -c '
 import json, sys
@@ -11,7 +11,7 @@ hasten estimate "$model" --batch 2 --seq 16 --html page.html --what_if --json | 
 import json, sys
 print(*(each["name"] for each in json.load(sys.stdin)["what_if"]["changes"]))'
 grep -c '<html' page.html
-# Both commands show the same table. The times of operators on the CPU are measured, so a GPU is predicted.
+# Both commands show the same table. The prediction is for a GPU, because the times of operators on the CPU are measured.
 hasten estimate "$model" --batch 4 --seq 16 --device cuda:t4 --what_if | sed -n '/^What if: /,/^Note/{/^Note/d; s/^What if: //; p}' >by_estimate
 hasten plan --what_if "$model" --batch 4 --seq 16 --device cuda:t4 | cmp - by_estimate && echo "the tables are equal"
 hasten estimate "$model" --seq 33
@@ -20,7 +20,7 @@ hasten estimate "$model" --precision fp8
 hasten estimate "$model" --batch 0
 hasten estimate "$model" --bath 4
 hasten estimate
-# Predictions for a GPU; none is needed.
+# Predictions for a GPU work on a machine without one.
 hasten estimate bert-base --batch 8 --seq 128 --precision bf16 --device cuda:h100-80gb | sed -n '1,21p'
 hasten estimate bert-base --batch 8 --seq 128 --precision fp16 --device cuda:v100-16gb | grep -E '^(model weights|optimizer states|Roofline)'
 hasten estimate bert-base --batch 8 --seq 128 --tf32 true --device cuda:a100-80gb | grep -E '^Roofline'
@@ -36,7 +36,7 @@ hasten estimate --device cuda:a1000 -- ./train
 hasten estimate "$model" --batch 2 --seq 16 --mode inference --device cuda:t4 | sed -n '1,13p'
 hasten estimate "$model" --mode testing
 hasten estimate --devices | head -3
-# The measured memory equals the predicted one, in each precision.
+# The measured memory equals the predicted memory in each precision.
 for words in '--precision fp16' '--weights_dtype bfloat16' '--weights_dtype bfloat16 --optim_args state_dtype=bfloat16'; do
   for how in '' --measure; do
     # shellcheck disable=SC2086
@@ -61,7 +61,7 @@ textbook --optim sgd
 textbook --optim sgd --optim_args momentum=0.9
 textbook --mode inference
 hasten estimate "$model" --batch 2 --seq 16 --optim sgd | grep -c '0 B (SGD)'
-# Decoders, and the generation of texts.
+# Predictions for decoders and for text generation.
 decoder=$data/decoders/llama3
 for mode in training inference generate; do
   hasten estimate "$decoder" --batch 2 --seq 16 --mode $mode $([ $mode = generate ] && echo --new_tokens 20 --beams 3) --json | python3 -c '

@@ -1,4 +1,4 @@
-# A model that Python has exported: training, files, resuming, evaluation, an estimate, and refusals. It takes batches of 2 to 64 rows.
+# Tests a model that Python has exported: training, files, resuming, evaluation, an estimate, and refusals. The model takes batches of 2 to 64 rows.
 cp "$data/exported/transformer.pt2" "$data/exported/mlp.pt2" .
 printf '[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\nd\ne\nf\n' >vocab.txt
 python3 - <<'PYTHON'

@@ -1,4 +1,4 @@
-# Custom operators of a library ($CUSTOM_OPERATORS) in an exported model, and rows without labels.
+# Tests custom operators of a library ($CUSTOM_OPERATORS) in an exported model, and rows without labels.
 cp "$data/exported/custom.pt2" "$data/exported/transformer.pt2" "$data/exported/mlp.pt2" .
 python3 - <<'PYTHON'
 import json

@@ -1,4 +1,4 @@
-# Texts that a tiny decoder generates; the ids are those of transformers (tests/oracle/generate_generation.py has more).
+# Tests the texts that a tiny decoder generates. The ids equal those of transformers (tests/oracle/generate_generation.py has more cases).
 model=$data/decoders/gpt2
 hasten generate --model "$model" --ids 7 19 33 --max_new_tokens 6
 hasten generate --model "$model" --ids 7 19 33 --max_new_tokens 6 --num_beams 3 --num_return_sequences 2 --json | sed 's/\(score":-[0-9]*\.[0-9][0-9]\)[0-9]*/\1/'
@@ -21,7 +21,7 @@ hasten generate --model words --prompts prompts.txt --max_new_tokens 3 --json --
 # Batches draw different samples.
 printf 'w9\nw9\n' > twice.txt
 hasten generate --model words --prompts twice.txt --max_new_tokens 6 --do_sample --seed 4 --batch_size 1
-# Bytes at the end of a text that are not a whole character yet are held back until the text ends.
+# If the text so far ends inside a character, the bytes of that character are held back until the text ends.
 cp -r words bytes
 python3 -c '
 import json
@@ -31,7 +31,7 @@ tokenizer["decoder"] = {"type": "ByteLevel", "add_prefix_space": False, "trim_of
 json.dump(tokenizer, open("bytes/tokenizer.json", "w"))'
 hasten generate --model bytes --prompt "w7 w19 w33" --max_new_tokens 2
 hasten generate --model bytes --prompt "w7 w19 w33" --max_new_tokens 6
-# The folder sets options, and those of the command line win.
+# The folder sets options. Options on the command line take precedence.
 echo '{"max_new_tokens": 2, "eos_token_id": [50, 51], "do_sample": false}' > words/generation_config.json
 hasten generate --model words --prompt "w7 w19 w33"
 hasten generate --model words --prompt "w7 w19 w33" --max_new_tokens 3
@@ -46,7 +46,7 @@ hasten generate --model "$model" --ids 5 --max_new_tokens 400
 hasten generate --model "$model" --ids five
 hasten generate --model "$model" --ids 4294967303
 hasten generate --model "$model" --ids 5 --pad_token_id 61
-# Weights that the folder does not have.
+# Weights that are missing from the folder.
 hasten generate --model "$data/decoders/llama_base" --ids 5 --max_new_tokens 1 --eos_token_id 60 | wc -w
 hasten generate --model "$model" --ids 5 --temperature 0
 hasten generate --model "$data/models/sequence_single_label" --ids 5

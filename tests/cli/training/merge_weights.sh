@@ -1,4 +1,4 @@
-# Weights in three files become one, and one becomes several again.
+# The weights in three files become one file, and one file becomes several again.
 sharded=$data/../../unit/formats/data/sharded
 hasten merge-weights "$sharded" merged
 ls merged

@@ -1,4 +1,4 @@
-# Predictions for a GPU are equal on all machines; none is needed.
+# Predictions for a GPU are equal on all machines, and no GPU is needed.
 model=$data/models/sequence_single_label
 hasten plan --device cuda:t4 "$model" --batch 4 --seq 16 --avoid fp16 --yaml chosen.yaml | tail -n +3
 cat chosen.yaml
@@ -25,18 +25,18 @@ comparison = json.load(sys.stdin)
 print(comparison["rows"], comparison["bytes"], [each["name"] for each in comparison["changes"] if "refused" in each])'
 hasten plan --what_if "$model" --use bf16
 hasten plan --what_if --device cuda:t4 "$model" --batch 4 --seq 16 --mode inference --precision fp16 | tail -n +3 | head -6
-# States in host memory make room on a GPU; the CPU has no other memory.
+# Moving the optimizer states to host memory frees memory on a GPU. The CPU has no second memory for them.
 hasten plan --device cuda:h200 bert-large --batch 8 --seq 128 --memory 5GiB --exactness exact --yaml offload.yaml | tail -n +3
 grep -v '^#' offload.yaml
 hasten plan --memory 1GiB "$model" --seq 16 --use offload_states
-# The file has what makes the model.
+# The file contains the options that define the model.
 hasten plan --device cuda:t4 "$model" --seq 16 --lora_r 4 --attn_implementation eager --avoid sdpa --yaml adapter.yaml >/dev/null
 grep -v '^#' adapter.yaml
-# Options that have no meaning for a plan.
+# These options have no meaning for a plan.
 hasten plan --device cuda:t4 "$model" --mode generate
 hasten plan --device cuda:t4 "$model" --memory 16GiB
 hasten plan --memory 1GiB --batch 4 -- ./train
-# Programs: an unchanged one with a Trainer, hasten train, one with an Accelerator only, and one that fails.
+# Plans for programs: an unchanged program with a Trainer, hasten train, a program with only an Accelerator, and a program that fails.
 examples=$(dirname "$torch")
 hasten plan --device cuda:t4 --yaml program.yaml -- "$examples/example_11_train_your_own_model" | sed "s|$examples|EXAMPLES|"
 grep -E '^(per_device|gradient|bf16|fp16|optim)' program.yaml

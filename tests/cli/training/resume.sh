@@ -1,4 +1,4 @@
-# Resuming: reports and errors, the checkpoints that remain, and runs with nothing left to do, which write nothing.
+# Tests resuming: reports and errors, the checkpoints that remain, and finished runs, which have nothing left to do and write nothing.
 model=$data/models/sequence_single_label # 61 ids, 3 labels, 32 positions
 
 write_rows

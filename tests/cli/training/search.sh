@@ -1,7 +1,7 @@
-# hasten search: proposals, pruning, the table, resuming, and spaces that are refused before anything runs.
+# Tests hasten search: proposals, pruning, the table, resuming, and search spaces that are refused before anything runs.
 model=$data/models/sequence_single_label # 61 ids, 3 labels, 32 positions
 runs="train --use_cpu --disable_tqdm --model $model --data dummy --eval_data dummy --dummy_length 8 --dummy_rows 16 --max_steps 4 --eval_strategy steps --eval_steps 2 --save_strategy no --logging_strategy no"
-# Seconds differ from run to run, and losses from CPU to CPU.
+# Seconds differ between runs, and losses differ between CPUs.
 search() { hasten search "$@" 2>&1 | sed -E 's/eval_loss +[0-9.]+/eval_loss LOSS/; s/^( +[0-9]+  [a-z]+ +)[0-9.]+( +[0-9]+ +)[0-9.]+/\1LOSS\2SECONDS/'; }
 
 echo "## a grid"

@@ -1,7 +1,7 @@
-# hasten train --task: the scores and the saved model of each task, and the rows that are refused before training.
+# Tests hasten train --task: the scores and the saved model of each task, and the rows that are refused before training.
 tasks=$data/tasks
 train() { hasten train --use_cpu --disable_tqdm --save_strategy no --max_length 24 --per_device_train_batch_size 8 --learning_rate 1e-3 "$@" --output_dir out 2>&1; }
-# Prints the names of the scores, and what identifies the saved model.
+# Prints the names of the scores and the values that identify the saved model.
 result() {
   grep -E 'parameters|error|^exit|^eval_' | sed -E 's/ +[0-9.]+$//; s/ from .*//'
   python3 -c '

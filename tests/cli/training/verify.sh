@@ -1,4 +1,4 @@
-# The hash chain of a run: hasten verify repeats it, and hasten diff finds where two runs part.
+# Tests the hash chain of a run. hasten verify repeats the run, and hasten diff finds the first difference between two runs.
 model=$data/models/sequence_single_label # 61 ids, 3 labels, 32 positions
 
 write_rows

@@ -1,4 +1,4 @@
-// Links the library without tensors: LibTorch is neither on the include path nor loaded.
+// Links only the library without tensors. LibTorch is neither on the include path nor loaded.
 #include <hasten/base/text.h>
 #include <hasten/options/training_arguments.h>
 #include <cstdio>

@@ -1,4 +1,4 @@
-// TPUs that are found by PCI devices and by variables.
+// Tests how TPUs are found by PCI devices and by variables.
 #include "hasten/tpu/machine/installed_tpus.h"
 
 #include "hasten/base/files.h"
@@ -42,7 +42,7 @@ TEST_CASE("installed tpus: they are counted by PCI devices, in a container only 
   CHECK(found().empty());
   for (int chip = 2; chip < 6; ++chip)
     bus.add(std::to_string(chip), "0x1ae0", "0x0063", std::to_string(chip));
-  CHECK(found() == std::vector<std::string>(4, "v5e"));  // an older driver than VFIO
+  CHECK(found() == std::vector<std::string>(4, "v5e"));  // the driver is older than VFIO
   bus.expose("3");
   bus.expose("5");
   CHECK(found() == std::vector<std::string>(2, "v5e"));
@@ -62,7 +62,7 @@ TEST_CASE("installed tpus: a plugin counts as a TPU, except Google's own") {
   CHECK(!config::names_tpu_plugin({}));
   CHECK(!config::names_tpu_plugin({{"TPU_LIBRARY_PATH", "/a/libtpu.so"}}));
   CHECK(config::names_tpu_plugin({{"TPU_LIBRARY_PATH", "/a/plugin.so"}}));
-  if (!config::installed_tpus().empty()) return;  // a TPU machine always has some
+  if (!config::installed_tpus().empty()) return;  // a TPU machine always has TPUs
   CHECK(!config::missing_tpu_reason({}).empty());
   CHECK(!config::missing_tpu_reason({{"TPU_LIBRARY_PATH", ""}}).empty());
   CHECK(!config::missing_tpu_reason({{"TPU_LIBRARY_PATH", "/a/libtpu.so"}}).empty());

@@ -1,4 +1,4 @@
-// The devices of processes, if several sources choose them.
+// Tests which devices processes use if several sources choose them.
 #include "tpu/commands/tpu_options.h"
 
 #include "hasten/base/text.h"

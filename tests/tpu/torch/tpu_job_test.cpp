@@ -85,7 +85,7 @@ TEST_CASE("tpu job: a single process has the chip of its local rank and no other
   CHECK(variables_for(kSecondOfTwo, TpuJob::separate_chips, {{"TPU_VISIBLE_CHIPS", "3"}})
             .count("TPU_VISIBLE_CHIPS") == 0);
   CHECK(variables_for({}, TpuJob::separate_chips).count("TPU_VISIBLE_CHIPS") ==
-        0);  // one process has all
+        0);  // a single process has all chips
 }
 
 TEST_CASE("tpu job: variables have their old values after their scope") {

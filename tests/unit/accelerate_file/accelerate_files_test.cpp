@@ -1,5 +1,5 @@
-// Valid and invalid configuration files of Accelerate: the values, the notices, and the errors with
-// line, key and nearest name.
+// Reads valid and invalid configuration files of Accelerate, and checks the values, the notices,
+// and the errors with line, key and nearest name.
 #include <algorithm>
 
 #include "hasten/options/launch_options.h"

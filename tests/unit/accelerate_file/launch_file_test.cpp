@@ -1,5 +1,5 @@
-// Configuration files that are written and updated: launch reads them back, and words that YAML
-// reads as another type are quoted.
+// Writes and updates configuration files: launch reads them back, and words that YAML would read as
+// a different type are quoted.
 #include "accelerate_file/launch_file.h"
 
 #include "commands/config_options.h"
@@ -207,14 +207,14 @@ TEST_CASE("update: JSON stays JSON, and misspelt keys are refused") {
   const auto now = config::updated_launch_file(
       "{\"distributed_type\": \"NO\", \"num_processes\": 1, \"downcast_bf16\": false}", "old.json");
   CHECK(contains(now.text, "\"distributed_type\": \"NO\""));
-  CHECK(now.changes.size() == 3);  // one dropped, and two added
+  CHECK(now.changes.size() == 3);  // one key is dropped, and two are added
   for (const char* text : {"num_proceses: 1\n", "fsdp_config: {fsdp_versin: 2}\n"})
     CHECK(test::error_of([&] { updated(text); }).code == "config.unknown-key");
   CHECK(test::error_of([&] { updated("compute_environment: AMAZON_SAGEMAKER\n"); }).code ==
         "config.not-supported");
   CHECK(test::error_of([&] { updated("- 1\n"); }).code == "config.syntax");
   CHECK(test::error_of([&] { updated("a: &a [*a]\n"); }).exit_code == 2);
-  // Values that contain themselves, and few lines that expand to very many.
+  // Values that contain themselves, and a few lines that expand to very many.
   CHECK(test::error_of([&] { updated("fsdp_config: &a {fsdp_version: *a}\n"); }).code ==
         "config.syntax");
   std::string laughs = "fsdp_config:\n  fsdp_version: &a0 [x, x, x, x, x, x, x, x]\n";

@@ -1,5 +1,5 @@
-// The questions of hasten config: the file that the answers give, and the questions that are
-// repeated.
+// Tests the questions of hasten config: the file that the answers produce, and the questions that
+// are repeated.
 #include "accelerate_file/questions.h"
 
 #include "hasten/base/text.h"
@@ -85,7 +85,7 @@ TEST_CASE("questions: TPUs set the default number of processes, and bf16 asks ab
   CHECK(four.tpu_env.empty());
   CHECK(!contains(all.printed, "GPUs"));
   CHECK(!contains(all.printed, "double"));
-  // The file may be for another machine that has TPUs.
+  // The file may be for a different machine that has TPUs.
   Script pod{.answers = {"2", "0",       "10.0.0.1", "",    "",    "",       "no", "yes", "",
                          "A", "A=1,B=2", "yes",      "a b", "pod", "zone-b", "",   "pwd", "ls",
                          "",  "no",      "bf16",     "yes", "no",  "0",      ""}};

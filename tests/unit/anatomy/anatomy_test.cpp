@@ -1,5 +1,5 @@
-// Real steps of small models: every byte has a purpose, and the figures equal those computed by
-// hand.
+// Runs real steps of small models: every byte has a purpose, and the figures equal figures that
+// were computed by hand.
 #include "hasten/anatomy/anatomy.h"
 
 #include <doctest/doctest.h>

@@ -25,7 +25,7 @@ TEST_CASE("caching allocator: requests are rounded up, and cut from segments of 
   CHECK(memory.allocate(kMiB + 1)->bytes == kMiB + 512);
   CHECK(memory.reserved() == 22 * kMiB);
   CHECK(memory.allocate(10 * kMiB - 512)->bytes ==
-        10 * kMiB - 512);  // from the same segment of 20 MiB
+        10 * kMiB - 512);  // in the same segment of 20 MiB
   CHECK(memory.reserved() == 22 * kMiB);
   CHECK(memory.allocate(11 * kMiB)->bytes == 12 * kMiB);  // a separate segment, not cut
   CHECK(memory.reserved() == 34 * kMiB);
@@ -92,7 +92,7 @@ TEST_CASE("caching allocator: a graph has memory of its own, which it keeps") {
   memory.record_graph(true);
   Block* const kept = memory.allocate(20 * kMiB);
   memory.free(memory.allocate(24 * kMiB));
-  CHECK(memory.reserved() == 84 * kMiB);  // nothing of the free 40 MiB
+  CHECK(memory.reserved() == 84 * kMiB);  // the free 40 MiB are not used
   memory.free(memory.allocate(24 * kMiB));
   CHECK(memory.reserved() == 84 * kMiB);
   memory.record_graph(false);

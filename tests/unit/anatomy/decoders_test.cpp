@@ -1,4 +1,4 @@
-// GPT-2 and Llama are predicted to the byte, and so are generations with their caches and beams.
+// Steps of GPT-2 and Llama are predicted to the byte, and so are generations with caches and beams.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -25,7 +25,7 @@ constexpr const char* kLlama =
                             "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                             "original_max_position_embeddings": 64}})";
 
-// Returns the measured memory after a comparison with the prediction.
+// Compares the measured memory with the prediction, and returns the measurement.
 anatomy::Memory checked(const std::string& config, EstimateOptions options) {
   const TemporaryDirectory folder;
   write_file_atomically(folder.path() / "config.json", config);

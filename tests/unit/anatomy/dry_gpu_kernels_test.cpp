@@ -1,4 +1,5 @@
-// hasten's own kernels on a simulated GPU: which operators run, and how much memory they save.
+// Tests hasten's own kernels on a simulated GPU: which operators run, and how much memory they
+// save.
 #include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
 #include <doctest/doctest.h>
@@ -39,7 +40,7 @@ class KernelsVariable {
   ~KernelsVariable() { unsetenv("HASTEN_CUDA_KERNELS"); }
 };
 
-// The names of the operators that a function calls, in order.
+// Returns the names of the operators that a function calls, in order.
 template <class Function>
 std::vector<std::string> operators_in(Function function) {
   static std::vector<std::string> seen;
@@ -55,7 +56,7 @@ std::vector<std::string> operators_in(Function function) {
   return seen;
 }
 
-// The names of hasten's operators that a function calls.
+// Returns the names of hasten's operators that a function calls.
 template <class Function>
 Names own_operators_in(Function function) {
   Names own;
@@ -65,7 +66,8 @@ Names own_operators_in(Function function) {
   return own;
 }
 
-// The same in a forward and a backward pass of each operator.
+// Returns the names of hasten's operators that run in a forward and a backward pass of each
+// operator.
 Names own_operators(at::ScalarType type, const char* gpu = "cuda:h100-80gb") {
   const DryRun dry(find_gpu(gpu));
   const auto on_gpu = at::TensorOptions().device(at::kCUDA);
@@ -88,8 +90,8 @@ Names own_operators(at::ScalarType type, const char* gpu = "cuda:h100-80gb") {
   return seen;
 }
 
-// The same in a pass of a model whose norms come before its sublayers, with eager attention under
-// autocast.
+// Returns the names of hasten's operators that run in a forward and a backward pass of a model
+// under autocast. The model's norms come before its sublayers, and its attention is eager.
 template <class Model, class Config>
 Names operators_of_model(Config config, const std::function<TensorDict()>& make_batch,
                          const std::optional<Recomputation>& recomputation = {}) {
@@ -153,7 +155,7 @@ Names operators_of_vit() {
 const Names kKernelsOfModels = {"hasten::dropout_add_pre_norm",
                                 "hasten::dropout_add_pre_norm_backward", "hasten::softmax_dropout",
                                 "hasten::softmax_dropout_backward", "hasten::embedding_gradient"};
-// The same of GPT-2.
+// The kernels of GPT-2.
 const Names kKernelsOfGpt2 = [] {
   Names all = kKernelsOfModels;
   all.insert({"hasten::bias_tanh_gelu", "hasten::bias_tanh_gelu_backward"});
@@ -193,7 +195,7 @@ TEST_CASE("dry GPU kernels: float, bfloat16 and half run hasten's operators") {
     CAPTURE(type);
     CHECK(own_operators(type) == all);
   }
-  // Tables are float in any case.
+  // The tables of embeddings are always float.
   CHECK(own_operators(at::kDouble) == Names{"hasten::embedding_gradient", "hasten::embedding_sum"});
 }
 
@@ -370,7 +372,7 @@ TEST_CASE("dry GPU kernels: the products of the loss add the gradients of the we
     CAPTURE(type);
     const auto names = operators(type);
     CHECK(count(names, "aten::add_") == 0);
-    CHECK(count(names, "aten::addmm") == 2);  // of three parts
+    CHECK(count(names, "aten::addmm") == 2);  // the second and the third of three parts
     const KernelsVariable off("0");
     CHECK(count(operators(type), "aten::add_") > 0);
   }

@@ -1,4 +1,4 @@
-// A simulated GPU: which kernels LibTorch chooses on it, and which memory it would use.
+// Tests a simulated GPU: which kernels LibTorch chooses on it, and how much memory it would use.
 #include <ATen/autocast_mode.h>
 #include <doctest/doctest.h>
 #include <torch/torch.h>
@@ -25,7 +25,7 @@ namespace {
 
 const Gpu& v100() { return find_gpu("cuda:v100-16gb"); }
 
-// The names of the attention operators that ran.
+// Returns the names of the attention operators that ran.
 std::set<std::string> attention_on(const std::string& gpu, at::ScalarType type, bool masked,
                                    std::int64_t size = 64) {
   const DryRun dry(find_gpu(gpu));
@@ -66,7 +66,7 @@ TEST_CASE("dry GPU: it exists in its scope and not after it") {
   }
   CHECK_FALSE(torch::cuda::is_available());
   CHECK(DryRun::gpu() == nullptr);
-  // Autograd goes back to the CPU.
+  // Autograd runs on the CPU again.
   const at::Tensor x = at::ones({2}).requires_grad_();
   (x * x).sum().backward();
   CHECK(x.grad().sum().item<float>() == 4.0f);
@@ -78,7 +78,7 @@ TEST_CASE("dry GPU: an operator refuses tensors of several devices, as on a GPU"
   CHECK(code_of([&] { on_gpu.mm(on_cpu); }) == "anatomy.several-devices");
   CHECK(code_of([&] { on_cpu + on_gpu; }) == "anatomy.several-devices");
   CHECK(code_of([&] { at::cat({on_gpu, on_cpu}); }) == "anatomy.several-devices");
-  // LibTorch allows numbers, copies and indices on the CPU.
+  // LibTorch allows tensors of one number, sources of copies, and indices to be on the CPU.
   CHECK((on_gpu * on_cpu.sum()).is_cuda());
   CHECK(at::empty_like(on_gpu).copy_(on_cpu).is_cuda());
   CHECK(on_gpu.index({at::arange(2)}).is_cuda());
@@ -147,7 +147,7 @@ TEST_CASE("dry GPU: sums over many rows need memory for partial sums") {
   CHECK(anatomy::reduction_buffers(at::empty({2'000'000}, at::kMeta), {}, v100()).staging > 0);
 }
 
-// Bytes that are reserved after `call` if only one free block of so many MiB is there before it.
+// Returns the MiB that `call` reserves if the only free block before it has `mebibytes` MiB.
 std::int64_t reserved_with_free_block(std::int64_t mebibytes, const std::function<void()>& call) {
   const auto memory = anatomy::DryGpu::active()->memory();
   memory->empty_cache();
@@ -165,7 +165,7 @@ TEST_CASE("dry GPU: a kernel's blocks are taken in the order of LibTorch's kerne
   const at::Tensor a = at::empty({4096, 64}, floats), b = at::empty({64, 2432}, floats);
   at::Tensor product;
   CHECK(reserved_with_free_block(40, [&] { product = at::mm(a, b); }) == 32);
-  // The mask, of a quarter of the size, takes the free block, so the result needs a segment.
+  // The mask has a quarter of the size and takes the free block, so the result needs a segment.
   const at::Tensor x = at::empty({12 << 20}, floats);
   std::tuple<at::Tensor, at::Tensor> dropped;
   CHECK(reserved_with_free_block(50, [&] { dropped = at::native_dropout(x, 0.1, true); }) == 48);
@@ -183,7 +183,7 @@ TEST_CASE("dry GPU: the norms of many tensors need memory for those of their chu
   CHECK(memory->peak_allocated() - before == 300 * 512 + 12288);  // 4 bytes for each of 3000 chunks
 }
 
-// A step of a recurrent layer on an H200: the operators that were called.
+// Returns the operators that a forward and a backward pass of a recurrent layer call.
 std::set<std::string> operators_of(const std::function<at::Tensor()>& forward) {
   static std::set<std::string> seen;
   seen.clear();
@@ -227,7 +227,7 @@ TEST_CASE("dry GPU: recurrent layers run in cuDNN, or step by step without it") 
   at::globalContext().setUserEnabledCuDNN(false);
   CHECK(operators_of([&] { return lstm(at::kFloat); }).count("aten::_thnn_fused_lstm_cell") == 1);
   at::globalContext().setUserEnabledCuDNN(true);
-  // Autocast computes in half, whatever type it has.
+  // Autocast computes recurrent layers in half, no matter which type it is set to.
   at::autocast::set_autocast_dtype(at::kCUDA, at::kBFloat16);
   at::autocast::set_autocast_enabled(at::kCUDA, true);
   at::ScalarType computed = at::kFloat;
@@ -247,7 +247,7 @@ TEST_CASE("dry GPU: the space that cuDNN reserves for the backward pass of a rec
   const auto close = [](std::int64_t bytes) {
     return doctest::Approx(static_cast<double>(bytes)).epsilon(1e-5);
   };
-  // The sizes of pytorch/pytorch#2895, and the cuDNN of 2017.
+  // These sizes come from pytorch/pytorch#2895, with the cuDNN of 2017.
   const anatomy::RecurrentSizes sizes{
       .layers = 4, .directions = 1, .hidden = 320, .tokens = 25000, .element_bytes = 4};
   CHECK(static_cast<double>(anatomy::cudnn_reserve_bytes(kLstm, sizes)) == close(736'000'000));
@@ -343,7 +343,7 @@ TEST_CASE("dry GPU: the prediction of a step includes the memory of the allocato
   CHECK(memory.gpu->reserved >= memory.gpu->reserved_at_peak);
   CHECK(memory.gpu->reserved_at_peak >= memory.peak);
   CHECK(memory.gpu->missing == 0);
-  // Every block is a multiple of 512 bytes, also a parameter's.
+  // Every block is a multiple of 512 bytes, even the block of a parameter.
   for (const std::int64_t bytes : memory.at_peak) CHECK(bytes % 512 == 0);
   CHECK(bytes_of(memory.at_peak, Component::model_weights) >= 4 * memory.parameters);
   CHECK(bytes_of(memory.at_peak, Component::optimizer_states) >= 8 * memory.parameters);

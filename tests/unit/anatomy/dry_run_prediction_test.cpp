@@ -101,7 +101,7 @@ TEST_CASE("dry run: recomputation is predicted to the byte, by component") {
       CHECK(activations(measured) < plain);
       if (kwargs.empty()) full = activations(measured);
     }
-    // The activations of one layer, and the inputs of the four.
+    // The peak has the activations of one layer and the inputs of all four layers.
     CHECK(full < plain * 45 / 100);
     options.arguments.activation_checkpointing = false;
   }
@@ -126,7 +126,7 @@ TEST_CASE(
   const double forward = products(plain, anatomy::Phase::forward),
                backward = products(plain, anatomy::Phase::backward);
   CHECK(products(full, anatomy::Phase::forward) == forward);
-  // All products of the layers once more; the pooler and the classifier are outside.
+  // All products of the layers run once more, but not those of the pooler and the classifier.
   const double again = products(full, anatomy::Phase::backward) - backward;
   CHECK(again / forward > 0.95);
   CHECK(again / forward <= 1);
@@ -147,7 +147,7 @@ namespace {
 
 using torch::nn::Linear;
 
-// Models written as any LibTorch user writes them.
+// These models are written as any LibTorch user writes them.
 struct Decoder : torch::nn::Module {
   Decoder()
       : table(register_module("table", torch::nn::Embedding(500, 64))),

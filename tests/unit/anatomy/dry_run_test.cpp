@@ -1,4 +1,4 @@
-// A dry run computes shapes, keeps nothing, and names what depends on values.
+// A dry run computes shapes, keeps no memory, and reports code that depends on values.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -151,8 +151,8 @@ TEST_CASE("dry run: BERT's products follow the closed formula, and backward take
 
 namespace {
 
-// A decoder with the parts of large ones: root-mean-square norms, grouped heads for keys and
-// values, rotated positions, a gated inner layer.
+// A decoder with the parts of large decoders: root-mean-square norms, grouped heads for keys and
+// values, rotated positions, and a gated inner layer.
 struct LargeDecoder : torch::nn::Module {
   static constexpr std::int64_t kLayers = 80, kWidth = 8192, kInner = 28672, kHeads = 64,
                                 kSharedHeads = 8, kSize = kWidth / kHeads, kWords = 128256;
@@ -222,8 +222,7 @@ struct LargeDecoder : torch::nn::Module {
 }  // namespace
 
 TEST_CASE("dry run: a step of a decoder of 70 billion parameters takes seconds and no memory") {
-  const std::clock_t began =
-      std::clock();  // the processor's time, which other programs do not change
+  const std::clock_t began = std::clock();  // processor time, which other programs do not change
   const DryRun dry;
   Accelerator accelerator({.cpu = true});
   auto net = std::make_shared<LargeDecoder>();

@@ -1,4 +1,4 @@
-// The predicted times of products, of operators and of steps on a GPU.
+// Tests the predicted times of products, operators and steps on a GPU.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <doctest/doctest.h>
 #include <torch/torch.h>
@@ -23,7 +23,7 @@ using anatomy::TensorShape;
 
 namespace {
 
-// The PCIe cards with which NeuSight measured.
+// The PCIe cards that NeuSight measured.
 const GpuSpeed kV100 = {.compute_capability = 70,
                         .multiprocessors = 80,
                         .float32_products = 13.33e12,
@@ -47,7 +47,7 @@ TensorShape tensor(const std::vector<std::int64_t>& sizes, at::ScalarType type) 
           .type = type};
 }
 
-// A call whose first arguments are these tensors.
+// Returns a call with these tensors as its first arguments.
 CallShapes call_of(const std::vector<TensorShape>& tensors) {
   CallShapes shapes{.inputs = tensors};
   for (std::size_t i = 0; i <= tensors.size(); ++i) shapes.first.push_back(i);
@@ -70,7 +70,7 @@ TEST_CASE("GPU time: products take the time that was measured on V100 and A100")
     Product product;
     double milliseconds;
   };
-  // From NeuSight's data set; each measurement includes about 25 microseconds of the host.
+  // From NeuSight's data set. Each measurement includes about 25 microseconds of host time.
   const Measured all[] = {
       {kV100, {.rows = 2048, .columns = 6144, .inner = 1536}, 2.948},
       {kV100, {.rows = 8192, .columns = 4608, .inner = 1536}, 8.574},
@@ -125,7 +125,7 @@ TEST_CASE("GPU time: products take the time that was measured on an H200") {
 }
 
 TEST_CASE("GPU time: a wave that begins costs more than its share") {
-  // 108 multiprocessors: one tile of 128 x 128 for each, then one more.
+  // The GPU has 108 multiprocessors: each gets one tile of 128 x 128, and then one gets another.
   const Product full = batched(108, 128, 128, 4096), one_more = batched(109, 128, 128, 4096);
   const double ratio = seconds_of(one_more, kA100) / seconds_of(full, kA100);
   CHECK(ratio > 1.4);
@@ -156,7 +156,7 @@ TEST_CASE("GPU time: the rate depends on the format of the factors") {
         time("cuda:v100-16gb", NumberFormat::float32) / 2);
   CHECK(time("cuda:v100-16gb", NumberFormat::float16) <
         time("cuda:v100-16gb", NumberFormat::float32) / 3);
-  // An odd number of columns does without the wide loads of tensor cores.
+  // With an odd number of columns, tensor cores cannot use wide loads.
   CHECK(time("cuda:h200", NumberFormat::bfloat16, 8191) >
         1.5 * time("cuda:h200", NumberFormat::bfloat16));
   CHECK(time("cuda:h200", NumberFormat::float32, 8191) ==
@@ -214,8 +214,9 @@ TEST_CASE("GPU time: attention takes the time that was measured on an H200") {
     double dropout;
     double microseconds;
   };
-  // From benchmarks/results/gpu/h200-2026-11-26.jsonl. Those with dropout are from a step of
-  // BERT-large; their time includes the kernels of the operator, but not the gaps between them.
+  // From benchmarks/results/gpu/h200-2026-11-26.jsonl. The measurements with dropout are from a
+  // step of BERT-large; their time includes the kernels of the operator, but not the gaps between
+  // them.
   const Measured all[] = {
       {"cudnn_attention", at::kBFloat16, {32, 16, 512, 64}, false, 0, 89.9},
       {"cudnn_attention", at::kBFloat16, {32, 12, 1024, 64}, true, 0, 153.4},
@@ -279,7 +280,7 @@ TEST_CASE("GPU time: operators that move numbers take the time that was measured
       {"aten::native_layer_norm", call_of({floats(narrow)}), 256 * mib, 105.1},
       {"aten::sum", sum, 256 * mib, 76.1},
       {"aten::sum", narrow_sum, 64 * mib, 47.7},
-      // One of the operands has another type, or fewer numbers.
+      // One of the operands has a different type, or fewer numbers.
       {"aten::copy_", call_of({floats(narrow), bf16(narrow)}), 192 * mib, 97.4},
       {"aten::copy_", call_of({bf16(narrow), floats(narrow)}), 192 * mib, 46.2},
       {"aten::add", call_of({bf16(narrow), floats(narrow)}), 320 * mib, 134.2},
@@ -343,7 +344,7 @@ TEST_CASE("GPU time: what only the first step does is not in the expected time")
     fills += each.count;
     seconds += each.kernel_seconds;
   }
-  // The first step makes the moments of AdamW and fills them with zeros.
+  // The first step creates the moments of AdamW and fills them with zeros.
   CHECK(fills > 0);
   CHECK(seconds == doctest::Approx(0));
 }

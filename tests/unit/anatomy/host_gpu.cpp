@@ -111,7 +111,7 @@ class HostMemory final : public c10::Allocator {
     used -= sizes_[memory->get()];
     delete memory;
   }
-  static inline std::map<const void*, std::int64_t> sizes_;  // of one thread at a time
+  static inline std::map<const void*, std::int64_t> sizes_;  // one thread at a time uses it
 };
 
 HostMemory& host_memory() {
@@ -119,7 +119,7 @@ HostMemory& host_memory() {
   return one;
 }
 
-// Calls an operator's kernel for the CPU with the memory of its tensors.
+// Calls an operator's CPU kernel with the memory of its GPU tensors.
 class HostCall {
  public:
   c10::IValue argument(const c10::IValue& value) {
@@ -192,7 +192,7 @@ void run_on_host(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stac
       const c10::AliasInfo* const of_argument = schema.arguments()[j].alias_info();
       if (of_argument != nullptr && of_argument->beforeSets() == alias->beforeSets()) written = j;
     }
-    // A tensor on the CPU that is written to stays there.
+    // An argument that is written to is itself the result, even if it is on the CPU.
     stack->push_back(written < count ? given[written] : call.result(own[i]));
   }
 }
@@ -202,7 +202,7 @@ void register_kernels() {
   auto* const others = new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::CUDA,
                                           __FILE__, __LINE__);  // never removed
   others->fallback(kernel());
-  // These have kernels for all devices, which look for one of CUDA.
+  // These operators already have kernels for all devices, which would look for a CUDA kernel.
   auto* const own =
       new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::CUDA, __FILE__, __LINE__);
   for (const char* name : {"copy_", "fill_.Scalar", "zero_", "_local_scalar_dense"})
@@ -216,7 +216,8 @@ void set_host_gpu_limit(std::int64_t limit) { limit_of_memory = limit; }
 void use_host_gpu(std::int64_t limit) {
   owner = getpid();
   set_host_gpu_limit(limit);
-  // From here on the process has the engine of one that has loaded LibTorch's CUDA library.
+  // From here on, the process has the same autograd engine as a process that has loaded LibTorch's
+  // CUDA library.
   const TemporaryDirectory folder;
   const auto driver = folder.path() / "nvidiactl";
   write_file_atomically(driver, "");

@@ -1,6 +1,6 @@
-// A stand-in for a GPU in a test: a device cuda:0 whose tensors lie in the host's memory, with a
-// limit and with LibTorch's words when it is reached. As with CUDA, it does not work in the forks
-// of the process that has used it: each use of it there ends the fork.
+// Simulates a GPU in a test: the tensors of device cuda:0 are in the host's memory. An allocation
+// beyond the limit throws LibTorch's error. As with CUDA, the simulated GPU does not work in forks
+// of a process that has used it: a fork ends when it uses the GPU.
 //
 //   use_host_gpu(200 << 20);                      // for the rest of the process
 //   net->to(at::kCUDA);

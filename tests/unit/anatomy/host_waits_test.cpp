@@ -1,4 +1,4 @@
-// How often the host waits for the GPU in a step of training, counted on a simulated GPU.
+// Counts on a simulated GPU how often the host waits for the GPU in a training step.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -22,7 +22,7 @@ namespace {
 
 const Gpu& h100() { return find_gpu("cuda:h100-80gb"); }
 
-// The waits since `before`, without causes that did not occur.
+// Returns the waits since `before`, without causes that did not occur.
 Waits since(const Waits& before) {
   Waits out;
   for (const auto& [cause, count] : DryGpu::active()->waits().by_cause()) {
@@ -45,8 +45,8 @@ std::string text_of(const Waits& waits) {
   return out;
 }
 
-// Counts the waits from the end of one step to the end of the next. The first two steps make states
-// and read what only a run's start needs.
+// Counts the waits from the end of the second step to the end of the third. The first two steps
+// create states and read values that only the start of a run needs.
 struct CountWaits : TrainerCallback {
   bool reads_gradients() const override { return false; }
   bool reads_losses() const override { return false; }

@@ -1,5 +1,5 @@
-// Operators that allocate memory for themselves, one at a time: prediction and measurement agree to
-// the byte, at the peak and by component, on one thread and two.
+// Tests operators that allocate memory for themselves, one at a time: prediction and measurement
+// agree to the byte, at the peak and by component, on one thread and on two.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -104,7 +104,7 @@ std::vector<Case> cases() {
            return std::vector{leaf({4, 16, 20, 20}, type), leaf({16}, type), leaf({16}, type)};
          },
          [](const auto& x) { return at::group_norm(x[0], 4, x[1], x[2]); }});
-    // Larger than the size at which a kernel is called with fewer rows.
+    // These operands are so large that a dry run calls the kernel with fewer rows.
     all.push_back(
         {"large flash attention" + in,
          [=] {

@@ -1,5 +1,5 @@
-// The arithmetic and the bytes of single operators equal those of loops that count their own
-// arithmetic, and unknown operators are reported as not counted.
+// The arithmetic of single operators equals the arithmetic of loops that count their own
+// operations. Bytes are counted, too, and unknown operators are reported as not counted.
 #include "anatomy/op_rules.h"
 
 #include <doctest/doctest.h>
@@ -52,7 +52,7 @@ CountedNumber larger(CountedNumber a, CountedNumber b) {
   return CountedNumber::made(std::max(a.value, b.value));
 }
 
-// The operations of one element, from one run of a loop's body.
+// Returns the operations for one element, from one run of a loop's body.
 template <class Body>
 double operations_of(Body body) {
   CountedNumber::operations = 0;
@@ -155,7 +155,7 @@ TEST_CASE("op rules: reductions and losses take as many operations as a loop") {
   CHECK(call_named("aten::mse_loss", [&] { at::mse_loss(x, target); }).flops == of_mse * 40);
   CHECK(call_named("aten::mse_loss", [&] { at::mse_loss(x, target, at::Reduction::None); }).flops ==
         (of_mse - 1) * 40);
-  // The sign is one operation too.
+  // The change of sign is also one operation.
   const double of_entropy =
       operations_of([&] { (void)(a + (one - (a * log(b) + (one - a) * log(one - b)))); });
   CHECK(call_named("aten::binary_cross_entropy", [&] {
@@ -266,8 +266,8 @@ TEST_CASE("op rules: fused optimizers compute what their options require") {
                                 m = m + f * (g - m);
                                 v = f * v + f * g * g;
                                 p = p - f * (m / (sqrt(v) / f + f));
-                                // The step's factor is one operation on the rate and the first
-                                // correction.
+                                // The factor of the step, from the rate and the first correction,
+                                // is one operation.
                               }));
   CHECK(adamw(true).flops == adamw(false).flops + 40);
   CHECK(adamw(false).bytes_written == 3 * 160);
@@ -286,7 +286,7 @@ TEST_CASE("op rules: overwritten memory is not read, and an expanded tensor coun
   const auto sum = call_named("aten::add", [&] { (void)at::add(x, row); });
   CHECK(sum.bytes_read == 4040);
   CHECK(sum.bytes_written == 4000);
-  // This holds for a part of a larger tensor, too.
+  // The same is true for a part of a larger tensor.
   const at::Tensor part = at::rand({1000})[0].expand({100, 10});
   CHECK(call_named("aten::add", [&] { (void)at::add(x, part); }).bytes_read == 4004);
   const auto square = call_named("aten::mm", [&] { (void)at::mm(x, row.expand({10, 10})); });
@@ -357,10 +357,10 @@ TEST_CASE("op rules: an operator without a formula is not counted, and the repor
   const at::Tensor ids = at::zeros({5}, at::kLong), begins = at::zeros({1}, at::kLong);
   const Report bag = watched_call([&] { at::_embedding_bag(x, ids, begins); });
   CHECK(is_not_counted(bag, "aten::_embedding_bag"));
-  // A separate kernel sums the differences, whatever copies it makes first.
+  // A separate kernel sums the differences, no matter which copies it makes first.
   const Report distance = watched_call([&] { at::cdist(x, wide.t().contiguous().t(), 1.0); });
   CHECK(is_not_counted(distance, "aten::_cdist_forward"));
-  // A product is used if it is sufficient.
+  // Euclidean distances can be computed with a product, which is counted.
   const Report euclidean = watched_call([&] {
     at::cdist(at::rand({30, 4}), at::rand({30, 4}), 2.0, /*compute_mode=*/1);
   });
@@ -375,7 +375,7 @@ TEST_CASE("op rules: an operator without a formula is not counted, and the repor
 TEST_CASE("op rules: complex products count four times, and other complex arithmetic does not") {
   const torch::NoGradGuard no_grad;
   const at::Tensor a = at::rand({3, 4}, at::kComplexFloat), b = at::rand({4, 5}, at::kComplexFloat);
-  // (a + bi)(c + di) is four products and two sums, and adding two of them is two more.
+  // (a + bi)(c + di) takes four products and two sums, and adding two results takes two more sums.
   const CountedNumber r{1};
   const double of_one = operations_of([&] {
     (void)(r + (r * r - r * r));

@@ -1,4 +1,4 @@
-// Memory that runs out: the place is named, and what would have fitted does fit.
+// If memory runs out, the error names the place, and the batch that it suggests does fit.
 #include "hasten/anatomy/out_of_memory.h"
 
 #include <doctest/doctest.h>
@@ -36,7 +36,7 @@ namespace {
 
 constexpr std::int64_t kMiB = 1 << 20;
 
-// Three layers whose activations are 1 MiB a row each.
+// Has three layers. The activations of each layer have 1 MiB for each row.
 struct NetImpl : torch::nn::Module {
   NetImpl()
       : first(register_module("first", torch::nn::Linear(16, 1 << 18))),
@@ -71,8 +71,8 @@ struct Loop {
   }
 };
 
-// Runs the function in a process of its own, which may limit its memory. It may make backward
-// passes although this process has made some.
+// Runs the function in its own process, where it may limit the memory. The function may run
+// backward passes even if this process has run some.
 void in_child(const std::function<void()>& function) {
   pause_openmp();
   ChildProcess process({.skips_handlers = true}, [&] {
@@ -90,7 +90,7 @@ void in_child(const std::function<void()>& function) {
   CHECK((status && *status == 0));
 }
 
-// Limits the address space to what is used now and so many bytes more.
+// Limits the address space to its current size and `more` bytes.
 void limit_memory(std::int64_t more) {
   std::ifstream statm("/proc/self/statm");
   std::int64_t pages = 0;
@@ -175,7 +175,7 @@ TEST_CASE("out of memory: a step under a limit of the address space is explained
     loop.step(1);
     limit_memory(500 * kMiB);
     const std::string text = failure_of(loop.explained(400));
-    // The first layer's result of 400 MiB fits, and that of relu does not.
+    // The first layer's result of 400 MiB fits, and the result of relu does not.
     require(text.find("memory runs out in the forward pass, in aten::relu of first") == 0 ||
                 text.find("memory runs out in the forward pass, in aten::clamp_min of first") == 0,
             text);
@@ -193,7 +193,7 @@ TEST_CASE("out of memory: a backward pass that fails is named by its layer") {
   in_child([] {
     Loop loop;
     loop.step(1);
-    // The forward pass needs 4 x 100 MiB at its peak, and the backward pass one more.
+    // The forward pass needs 4 x 100 MiB at its peak, and the backward pass needs 100 MiB more.
     limit_memory(580 * kMiB);
     const std::string text = failure_of(loop.explained(100));
     require(text.find("memory runs out in the backward pass") == 0, text);
@@ -242,7 +242,7 @@ TEST_CASE("out of memory: without an explanation the allocator's text remains") 
   const std::string text = failure_of(step);
   CHECK(text.find("out of memory in a step of 1 rows: got ") == 0);
   CHECK(text.find("281474976710656 bytes") != std::string::npos);
-  // Another error passes through.
+  // Other errors pass through unchanged.
   CHECK_THROWS_AS(run_explained({.step = [](std::int64_t) { throw std::runtime_error("other"); }}),
                   std::runtime_error);
 }
@@ -253,13 +253,13 @@ TEST_CASE("out of memory: the requested bytes are read from both allocators' mes
   CHECK(requested("can't allocate memory: you tried to allocate 4096 bytes. Error code 12")
             .matches(4096));
   CHECK_FALSE(requested("you tried to allocate 4096 bytes.").matches(4097));
-  // The message for a GPU has the bytes of the segment.
+  // The message for a GPU has the size of the segment, not the requested bytes.
   const auto gpu = requested("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has");
   CHECK(gpu.matches(3 * kMiB));
   CHECK(gpu.matches(20 * kMiB));
   CHECK_FALSE(gpu.matches(20 * kMiB + 512));
   CHECK_FALSE(gpu.matches(kMiB));
-  CHECK(requested("something else").matches(1));  // unknown matches all
+  CHECK(requested("something else").matches(1));  // an unknown size matches every size
 }
 
 TEST_CASE("out of memory: a mark counts the nodes and the gradients that come after it") {

@@ -1,4 +1,4 @@
-// The memory snapshot: tests/cli/memory_snapshot.py loads one in Python.
+// Tests the format of a memory snapshot. tests/cli/memory_snapshot.py loads one in Python.
 #include <doctest/doctest.h>
 
 #include "formats/pickle_writer.h"

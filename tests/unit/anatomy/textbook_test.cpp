@@ -38,7 +38,7 @@ class UnknownOptimizer : public torch::optim::Optimizer {
   std::vector<at::Tensor> kept_;
 };
 
-// Two steps of a layer with the Accelerator.
+// Returns the report of two steps of a layer with the Accelerator.
 Report report_of_two_steps(const OptimizerFactory& make, bool steps = true) {
   Accelerator accelerator({.cpu = true});
   torch::nn::Linear net(32, 32);
@@ -100,7 +100,7 @@ TEST_CASE("textbook: each optimizer's row appears in the table, in JSON and on t
     CHECK(*states.bytes == row.bytes);
     const std::string text = std::to_string(static_cast<int>(row.bytes)) + " B (" + row.name + ")";
     CHECK(states.text == text);
-    // The textbook is right up to a few numbers.
+    // The textbook's figure is right except for a few numbers.
     CHECK(std::abs(bytes_of(report.memory.most, Component::optimizer_states) -
                    static_cast<std::int64_t>(row.bytes) * kNumbers) < 64);
     CHECK(to_text(report).find(text) != std::string::npos);
@@ -194,7 +194,7 @@ TEST_CASE("textbook: a history has no figure per parameter, and still belongs to
   anatomy.step();
   const Memory memory = anatomy.report().memory;
   CHECK(!textbook(memory, Component::optimizer_states).bytes);
-  // At least the direction, the last gradient, and one old direction and step.
+  // The states have at least the direction, the last gradient, and one old direction and step.
   CHECK(bytes_of(memory.most, Component::optimizer_states) >= 4 * 33 * 4);
 }
 

@@ -1,5 +1,5 @@
-// Recomputation gives the numbers that the plain function gives, to the bit, and notices a function
-// that does not compute the same twice.
+// Recomputation gives the same bits as the plain function, and detects a function that computes
+// different results in the second run.
 #include "hasten/autograd/checkpoint.h"
 
 #include <ATen/autocast_mode.h>
@@ -103,7 +103,7 @@ Numbers run(const Call& call, const Case& what = {}) {
   numbers.gradients.push_back(x.grad());
   for (const auto& block : blocks)
     for (const Tensor& each : block->parameters()) numbers.gradients.push_back(each.grad());
-  // The generator is where it would be without recomputation.
+  // The generator has the same state as without recomputation.
   numbers.gradients.push_back(torch::rand({1}));
   return numbers;
 }
@@ -276,7 +276,7 @@ TEST_CASE("checkpoint: a function that computes something else the second time i
 
 TEST_CASE("checkpoint: changes in place of what is saved are errors, as without it") {
   const Tensor x = torch::ones({4}).requires_grad_();
-  // Inside of the region.
+  // A tensor inside the region is changed.
   const Tensor inside = checkpoint(
       [](const Tensor& a) {
         Tensor b = a * 2;
@@ -286,7 +286,7 @@ TEST_CASE("checkpoint: changes in place of what is saved are errors, as without 
       },
       x);
   CHECK_THROWS_AS(inside.sum().backward(), c10::Error);
-  // An input, after the region.
+  // An input is changed after the region.
   Tensor input = x * 1;
   const Tensor after = checkpoint([](const Tensor& a) { return a.sin(); }, input);
   input.add_(1);
@@ -408,7 +408,7 @@ TEST_CASE("checkpoint: an error of the function passes through both runs") {
   CHECK_FALSE(is_recomputing());
   calls = 1;
   CHECK_THROWS_WITH(checkpoint(f, x), "second");
-  // Nothing is left behind.
+  // The failed runs leave nothing behind that would call the function again.
   const Tensor z = x.sin();
   z.sum().backward();
   CHECK(calls == 2);

@@ -1,4 +1,4 @@
-// Autograd has threads for a device, whenever the device has appeared.
+// Autograd has threads for a device, no matter when the device appears.
 #include "autograd/engine.h"
 
 #include <doctest/doctest.h>
@@ -19,7 +19,7 @@ constexpr std::size_t kGpus = 3;
 const at::Device kLastGpu(at::kCUDA, kGpus - 1);
 
 struct Engine : torch::autograd::Engine {
-  // Returns the number of devices that LibTorch's present engine has a thread for.
+  // Returns the number of devices for which the current engine has a thread.
   static std::size_t threads() {
     return (get_default_engine().*(&Engine::device_ready_queues_)).size();
   }
@@ -27,7 +27,7 @@ struct Engine : torch::autograd::Engine {
 
 void run_backward_pass() { at::ones({1}).requires_grad_().backward(); }
 
-// Loads a library with GPUs that stands in for LibTorch's.
+// Loads a test library with GPUs instead of LibTorch's CUDA library.
 void load_gpus() {
   const TemporaryDirectory folder;
   write_file_atomically(folder.path() / "nvidiactl", "");

@@ -1,5 +1,5 @@
-// The queue of tensors in host memory, with copies within the CPU in place of those of a GPU, and
-// the predicted memory of a GPU.
+// The queue of tensors in host memory, tested with copies that stay on the CPU, and the predicted
+// memory of a GPU.
 #include "autograd/offload_queue.h"
 
 #include <doctest/doctest.h>
@@ -24,7 +24,7 @@ using at::Tensor;
 
 namespace {
 
-// Writes down what is copied, by the number of elements.
+// Logs each copy with its number of elements.
 struct RecordedCopies final : HostCopies {
   explicit RecordedCopies(std::vector<std::string>& log) : log(log) {}
   Sent to_host(const Tensor& tensor) override {
@@ -91,7 +91,7 @@ TEST_CASE("offload: a tensor that is saved several times is copied once") {
     const Tensor a = x * 1.5;
     y = a.sin() + a.cos() + a.exp();
   }
-  // Once for a, and once for the result of exp.
+  // The queue copies a once, and the result of exp once.
   CHECK(std::count(log.begin(), log.end(), "out 4") == 2);
   y.sum().backward(/*gradient=*/{}, /*retain_graph=*/true);
   const Tensor first = x.grad().clone();
@@ -125,7 +125,8 @@ TEST_CASE("offload: activations of a GPU that is not there leave its memory") {
     return used.value() / (16 << 20);
   };
   const auto plain = peak(false, false, false);
-  // Sixteen tensors of 16 MiB stay; with the copies two, which are in use.
+  // Without offloading, sixteen tensors of 16 MiB stay on the GPU. With it, only the two that are
+  // in use stay there.
   CHECK(plain - peak(true, false, false) >= 12);
   CHECK(plain - peak(false, true, false) >= 6);
   CHECK(peak(false, true, false) - peak(false, true, true) >= 6);

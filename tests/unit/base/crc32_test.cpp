@@ -1,4 +1,5 @@
-// The check values of both checksums, and every length around the eight bytes of a step.
+// The check values of both checksums, and every length around the eight bytes that a step
+// processes.
 #include "base/crc32.h"
 
 #include <doctest/doctest.h>

@@ -19,7 +19,7 @@ TEST_CASE("running clock: a suspended process loses at most one step of its limi
   RunningClock clock(start);
   clock.now(start + 1s);
   CHECK(clock.now(start + 1h) == start + 1s + RunningClock::kMaxStep);
-  // Suspended repeatedly, it still measures the time in which it ran.
+  // After several suspensions, the clock still measures the time in which the process ran.
   CHECK(clock.now(start + 1h + 500ms) == start + 1500ms + RunningClock::kMaxStep);
   CHECK(clock.now(start + 2h) == start + 1500ms + 2 * RunningClock::kMaxStep);
 }

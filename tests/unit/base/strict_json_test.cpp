@@ -40,7 +40,7 @@ TEST_CASE("strict JSON: depth is limited before a value is made") {
   CHECK(refusal(nested(4), {.deepest = 2}) == "a list or an object inside of more than 2 others");
   CHECK(refusal(std::string(10'000'000, '[')) ==
         "a list or an object inside of more than 1000 others");
-  // Brackets in texts do not count as depth, also after an escaped quote.
+  // Brackets in strings do not count as depth, even after an escaped quote.
   CHECK(refusal("[\"\\\"[[[[\", \"]\", {\"[\": 1}]", {.deepest = 1}) == "none");
 }
 
@@ -95,7 +95,7 @@ TEST_CASE("strict JSON: a file is read, and one that is too large is refused bef
   write_file_atomically(file, "{\"a\": 1}");
   CHECK(read_strict_json(file) == Json{{"a", 1}});
   CHECK(read_json_or_discard(file) == Json{{"a", 1}});
-  std::filesystem::resize_file(file, kLargestJsonFile + 1);  // It has a hole and takes no space.
+  std::filesystem::resize_file(file, kLargestJsonFile + 1);  // It is sparse and takes no space.
   CHECK_THROWS_AS(read_strict_json(file), JsonError);
   CHECK(read_json_or_discard(file).is_discarded());
   CHECK(code_of([&] { read_strict_json(folder.path() / "b.json"); }) == "io.open");

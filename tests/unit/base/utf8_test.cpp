@@ -20,7 +20,7 @@ TEST_CASE("every code point is decoded as it was encoded, from both ends") {
 
 TEST_CASE("each longest start of a character, and each stray byte, becomes one U+FFFD") {
   const std::string bad = "\xEF\xBF\xBD";
-  CHECK(repair_utf8("a\x80z") == "a" + bad + "z");                  // continues nothing
+  CHECK(repair_utf8("a\x80z") == "a" + bad + "z");                  // has no start byte
   CHECK(repair_utf8("\xC0\xAF") == bad + bad);                      // overlong
   CHECK(repair_utf8("\xE0\x80\xAF") == bad + bad + bad);            // overlong
   CHECK(repair_utf8("\xED\xA0\x80") == bad + bad + bad);            // surrogate

@@ -1,4 +1,4 @@
-// The folders of a run's checkpoints: which one is the newest, which are abandoned, which are
+// The folders of a run's checkpoints: which one is the newest, which are abandoned, and which are
 // deleted.
 #include "hasten/checkpoint/checkpoint_folders.h"
 
@@ -90,7 +90,7 @@ TEST_CASE("checkpoints: every K-th one stays, besides the last ones and the best
   CHECK(names_in_order(checkpoints(folder)) == FolderNames{"checkpoint-2", "checkpoint-4",
                                                            "checkpoint-8", "checkpoint-10",
                                                            "checkpoint-11"});
-  // The best one may be such a checkpoint, and then takes no other one's place.
+  // The best checkpoint may be a K-th one itself. It then does not replace any other checkpoint.
   rotate_checkpoints(folder, {.limit = 2, .keep = folder / "checkpoint-4", .keep_every = 4});
   CHECK(names_in_order(checkpoints(folder)) ==
         FolderNames{"checkpoint-4", "checkpoint-8", "checkpoint-10", "checkpoint-11"});
@@ -205,7 +205,7 @@ TEST_CASE("checkpoints: damaged ones are set aside and named, and the one before
   CHECK(reports.size() == 3);
 }
 
-// No file can be opened while it exists.
+// While an object of this class exists, the process cannot open any file.
 class NoFileCanBeOpened {
  public:
   NoFileCanBeOpened() {
@@ -232,7 +232,8 @@ TEST_CASE("checkpoints: a folder that cannot be listed is not one without checkp
              code_of([&] { abandon_checkpoints_after(folder, 10); }),
              code_of([&] { rotate_checkpoints(folder, {.limit = 1}); })};
   }
-  // The last one is called when the new checkpoint is already saved.
+  // rotate_checkpoints() does not throw, because the new checkpoint is already saved when it is
+  // called.
   CHECK(codes ==
         std::vector<std::string>{"io.open", "io.open", "io.open", "io.open", "io.open", "none"});
   CHECK(run.names() == FolderNames{"checkpoint-10", "checkpoint-20"});
@@ -247,7 +248,7 @@ TEST_CASE("checkpoints: one whose file cannot be opened is not damaged") {
   fs::permissions(file, fs::perms::none);
   std::string code;
   {
-    // Root may open every file. This thread has the permissions of another user until the end.
+    // Root may open every file, so this thread takes the permissions of another user in this block.
     constexpr uid_t kNobody = 65534;
     setfsuid(kNobody);
     code = code_of([&] { recover_last_checkpoint(folder, [](const std::string&) {}); });

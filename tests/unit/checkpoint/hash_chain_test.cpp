@@ -45,7 +45,7 @@ std::string text_of(const HashChain& chain) {
   return text;
 }
 
-// Writes the chain to a run's folder, each link after the one before.
+// Writes the chain to a run's folder. Each link gets the hash of the previous link.
 void write_run(const fs::path& folder, HashChain chain) {
   fs::create_directories(folder);
   std::string previous = first_hash();
@@ -82,7 +82,7 @@ TEST_CASE("hash chain: every changed bit of a line is found, and a line that is 
     }
     std::string changed = text;
     changed[at] ^= static_cast<char>(1 << at % 8);
-    if (changed[at] == '\n') continue;  // splits the line
+    if (changed[at] == '\n') continue;  // this change splits the line
     std::ofstream(file, std::ios::binary | std::ios::trunc) << changed;
     ++bits;
     if (code_of([&] { read_hash_chain(file); }) == "checkpoint.broken-chain") ++found;

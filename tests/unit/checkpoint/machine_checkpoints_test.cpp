@@ -1,5 +1,5 @@
-// Checkpoints of machines with folders of their own: four processes, each a fork of this one, are
-// two machines of two.
+// Checkpoints of machines that each have their own folder. Four forks of this process act as two
+// machines with two processes each.
 #include "checkpoint/machine_checkpoints.h"
 
 #include <doctest/doctest.h>
@@ -35,7 +35,7 @@ void write_checkpoint(const fs::path& folder, int step, const std::string& save)
   write_manifest(checkpoint);
 }
 
-// One of two processes of one of two machines.
+// One of the two processes on one of the two machines.
 struct OfMachine {
   explicit OfMachine(const fs::path& all)
       : group(accelerator.group()),
@@ -99,7 +99,7 @@ TEST_CASE("machine checkpoints: the newest save that all machines have is used")
     write_checkpoint(all.path() / machine, 20, "second");
   }
   require_newest(all.path(), "checkpoint-20", 0);
-  // A job was killed when one machine had committed.
+  // The job was killed after only one machine had committed its checkpoint.
   write_checkpoint(all.path() / "b", 30, "third");
   require_newest(all.path(), "checkpoint-20", 1, "checkpoint of step 30 of machine 1 (rank 2");
 }
@@ -136,7 +136,7 @@ TEST_CASE("machine checkpoints: folders of one step from two saves are not one c
   const TemporaryDirectory all;
   for (const std::string& machine : kMachines) {
     write_checkpoint(all.path() / machine, 10,
-                     "");  // copies of one that was saved without machines
+                     "");  // copies of a checkpoint that was saved without machines
     write_checkpoint(all.path() / machine, 20, "save of " + machine);
   }
   require_newest(all.path(), "checkpoint-10", 1, "checkpoint of step 20 of machine 0");
@@ -183,7 +183,7 @@ TEST_CASE("machine checkpoints: a folder that two machines share is refused") {
       require(error.code() == "checkpoint.shared-folder", error.what());
     }
   });
-  // Rank 0 has a folder of its own, and two others share one.
+  // Rank 0 has its own folder, and ranks 1 and 2 share one.
   notebook_launcher(
       [&] {
         const Accelerator accelerator({.cpu = true});

@@ -1,5 +1,5 @@
 // The manifest of a checkpoint: every changed bit, every truncation and every missing file is
-// found, and named.
+// found, and the error names the file.
 #include "hasten/checkpoint/manifest.h"
 
 #include <doctest/doctest.h>
@@ -32,7 +32,7 @@ void overwrite(const fs::path& file, const std::string& bytes) {
   std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes;
 }
 
-// A folder with files of several sizes, one of them in a folder below it.
+// A folder with files of several sizes. One of them is in a subfolder.
 struct SavedFolder {
   SavedFolder() {
     std::mt19937_64 engine(3);
@@ -56,7 +56,7 @@ struct SavedFolder {
   std::vector<std::string> names;
 };
 
-// The message of the error that the verification throws; empty if it throws nothing.
+// Returns the message of the error that the verification throws, or an empty string.
 std::string complaint(const fs::path& folder) {
   try {
     verify_checkpoint(folder);
@@ -77,7 +77,7 @@ TEST_CASE("manifest: SHA-256 is that of FIPS 180-4") {
 }
 
 TEST_CASE("manifest: XXH3-128 is that of the program xxhsum, for each way of a file's size") {
-  // printf '' | xxhsum -H2, and so on.
+  // The expected digits are the output of printf '' | xxhsum -H2, and so on.
   CHECK(xxh3_of_text("") == "99aa06d3014798d86001c324468d497f");
   CHECK(xxh3_of_text("abc") == "06b05ab6733a618578af5f94892f3950");
   const TemporaryDirectory folder;
@@ -112,7 +112,7 @@ TEST_CASE("manifest: 600 flipped bits are found, and the file is named") {
     const fs::path file = saved.path() / name;
     const std::string bytes = read_file(file);
     if (bytes.empty()) {
-      overwrite(file, "x");  // nothing to flip: a byte too many
+      overwrite(file, "x");  // an empty file has no bit to flip, so it gets an extra byte
     } else {
       std::string changed = bytes;
       changed[engine() % bytes.size()] ^= static_cast<char>(1 << engine() % 8);
@@ -174,7 +174,7 @@ TEST_CASE("manifest: a missing file is named") {
         std::string::npos);
 }
 
-// Writes a manifest with the checksum of its content. The lines are those of one file's entry.
+// Writes a manifest with a valid checksum and one file entry, which consists of the given lines.
 void write_entry(const fs::path& folder, const std::string& lines) {
   const std::string files = "{\n  \"files\": {\n    \"x\": {\n" + lines + "\n    }\n  },\n";
   const std::string version = "  \"version\": 3\n}\n";
@@ -258,14 +258,14 @@ TEST_CASE("manifest: a newer version is refused by its number") {
     write(str("  \"files\": {},\n  \"version\": ", number));
     CHECK(code_of([&] { verify_checkpoint(folder.path()); }) == "checkpoint.manifest");
   }
-  // The reader of JSON would turn these into doubles.
+  // The JSON parser would turn these numbers into doubles.
   for (const char* number : {"109223372036854775807", "1.5"}) {
     CAPTURE(number);
     write(str("  \"files\": {},\n  \"version\": ", number));
     CHECK(code_of([&] { verify_checkpoint(folder.path()); }) == "checkpoint.manifest");
     CHECK(complaint(folder.path()).find("got a number that is not") != std::string::npos);
   }
-  // An accident does not make a newer version.
+  // A manifest with a wrong checksum is damaged, even if it has a newer version.
   overwrite(folder.path() / kManifestFile,
             "{\n  \"files\": {},\n  \"manifest_sha256\": \"\",\n  \"version\": 7\n}\n");
   CHECK(code_of([&] { verify_checkpoint(folder.path()); }) == "checkpoint.manifest");
@@ -277,7 +277,7 @@ TEST_CASE("manifest: a newer version is refused by its number") {
   CHECK(code_of([&] { verify_checkpoint(folder.path()); }) == "checkpoint.manifest");
 }
 
-// Three tensors, so that a damaged byte belongs to one of them or to the header.
+// Returns three tensors. A damaged byte of their file belongs to one of them or to the header.
 TensorDict three_tensors() {
   return {{"a.weight", at::arange(60, at::kFloat).view({10, 6})},
           {"b.bias", at::arange(7, at::kLong)},

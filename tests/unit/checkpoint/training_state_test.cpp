@@ -61,8 +61,9 @@ TEST_CASE("training state: moments, position and randomness are restored to the 
 
   const Training second;
   AdamW fresh(second.parameters());
-  for (int i = 0; i < 3; ++i)
-    second.step(fresh);  // the same weights, but these moments are to be overwritten
+  // Both models get the same weights. The moments of `fresh` are cleared and come from the
+  // checkpoint.
+  for (int i = 0; i < 3; ++i) second.step(fresh);
   fresh.state().clear();
   CHECK(load_training_state(folder.path(), fresh, second.names));
   const TrainingPosition position = load_training_position(folder.path());

@@ -42,7 +42,7 @@ TEST_CASE("estimate options: short names stand for options of hasten train") {
   CHECK(run.train.arguments.bf16);
   CHECK(parsed({"bert-base", "--optim=sgd"}).train.arguments.optim == OptimizerName::sgd);
   CHECK_FALSE(parsed({"bert-base", "--precision=no"}).train.arguments.bf16);
-  // The last of a short and a long name counts.
+  // If an option is given under its short and its long name, the last one counts.
   const Words last = {"bert-base", "--batch=4", "--per_device_train_batch_size=8"};
   CHECK(parsed(last).train.arguments.per_device_train_batch_size == 8);
 }

@@ -22,7 +22,7 @@ LaunchConfiguration parsed(const std::vector<std::string>& words,
   return parse_launch(words, environment);
 }
 
-// The message of the ConfigError, or empty if none was thrown.
+// Returns the message of the ConfigError, or an empty string if none was thrown.
 std::string refusal(const std::vector<std::string>& words,
                     const config::Environment& environment = {}) {
   try {
@@ -34,7 +34,7 @@ std::string refusal(const std::vector<std::string>& words,
   return "";
 }
 
-// Values that no option of the kind accepts.
+// Returns values that no option of this kind accepts.
 std::vector<std::string> invalid_values(const config::Option& option) {
   switch (option.kind) {
     case config::Kind::boolean:
@@ -84,7 +84,7 @@ TEST_CASE("launch options: a flag overrides the environment, which overrides fil
   CHECK(run.options.num_processes == 4);
   CHECK(run.options.max_restarts == 6);
   CHECK(run.options.mixed_precision == LaunchPrecision::bf16);
-  // A variable may name the file.
+  // An environment variable may name the file.
   CHECK(parsed({"p"}, {{"HASTEN_CONFIG_FILE", file}}).options.max_restarts == 5);
 }
 
@@ -135,7 +135,7 @@ TEST_CASE("launch options: an invalid name or value is named, whatever its sourc
 TEST_CASE("launch options: tee and redirects accept only maps of ranks to outputs") {
   CHECK(parsed({"-t", "3", "--log_dir", "l", "p"}).options.tee == "3");
   CHECK(parsed({"-r", "0:1,3:2", "--log-dir", "l", "p"}).options.redirects == "0:1,3:2");
-  CHECK(parsed({"--tee=0", "--redirects", "1:0", "p"}).options.tee == "0");  // nothing is kept
+  CHECK(parsed({"--tee=0", "--redirects", "1:0", "p"}).options.tee == "0");  // no output is kept
   CHECK(parsed({"p"}, {{"HASTEN_TEE", "1"}, {"HASTEN_LOG_DIR", "l"}}).options.tee == "1");
   for (const char* option : {"--tee", "--redirects", "-t", "-r"}) {
     for (const char* wrong :
@@ -220,13 +220,13 @@ TEST_CASE("launch options: Kubeflow's variables are weaker than hasten's, strong
   CHECK(elastic.machines.min_count == 1);
   CHECK(elastic.machines.port == 23456);
   CHECK(elastic.options.nproc_per_node.value_or(0) >= 1);
-  // Stronger values, under the same name or another.
+  // Stronger sources override a value, under the same name or a different one.
   CHECK(parsed({"p"}, with(fixed, "HASTEN_MAX_RESTARTS", "7")).options.max_restarts == 7);
   CHECK(parsed({"--num_machines", "3", "p"}, fixed).machines.max_count == 3);
   CHECK(parsed({"--rdzv_endpoint", "g:1", "p"}, fixed).machines.host == "g");
   CHECK(parsed({"-n", "6", "p"}, fixed).options.num_processes == 6);
   CHECK_FALSE(parsed({"-n", "6", "p"}, fixed).options.nproc_per_node.has_value());
-  // Weaker values.
+  // A configuration file is a weaker source and overrides nothing.
   const TemporaryDirectory folder;
   const std::string file = (folder.path() / "launch.yaml").string();
   write_file_atomically(file,

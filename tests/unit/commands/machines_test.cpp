@@ -1,4 +1,4 @@
-// Options for several machines: where they meet, how many they are, and contradictions.
+// Options for several machines: where they meet, how many there are, and contradictions.
 #include "hasten/options/launch_options.h"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-// The options of hasten test, and those that it passes to launch.
+// The options of hasten test, and the options that it passes to launch.
 #include "commands/test_options.h"
 
 #include <doctest/doctest.h>
@@ -49,7 +49,7 @@ TEST_CASE("test options: without a number there are two processes") {
   CHECK(parsed({"--use_cpu"}, {{"HASTEN_NUM_PROCESSES", "5"}}).launch.options.num_processes == 5);
   CHECK_FALSE(parsed({"--use_cpu", "--nproc_per_node", "1"}).launch.options.num_processes);
   CHECK_FALSE(parsed({"--gpu_ids", "0"}).launch.options.num_processes);
-  CHECK_FALSE(parsed({"--tpu"}, {{"TPU_LIBRARY_PATH", "/plugin.so"}})  // one for each chip
+  CHECK_FALSE(parsed({"--tpu"}, {{"TPU_LIBRARY_PATH", "/plugin.so"}})  // one process for each chip
                   .launch.options.num_processes);
   const config::Environment secret = {{"HASTEN_JOB_TOKEN", "0123456789abcdef0123456789abcdef"}};
   CHECK_FALSE(parsed({"--nnodes", "2", "--rdzv_endpoint", "10.0.0.1"}, secret)

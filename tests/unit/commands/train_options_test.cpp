@@ -25,7 +25,7 @@ TEST_CASE("train options: a run trains unless only evaluation or prediction is r
   CHECK_FALSE(parse({"--model", "m", "--eval_data", "a.tsv", "--do_predict"}).arguments.do_train);
   CHECK(parse_more({"--eval_data", "a.tsv", "--do_train", "--do_predict"}).arguments.do_train);
   CHECK(parse_more({"--do_eval", "false"}).arguments.do_train);
-  // The documentation's own example: the Trainer gives a notice, and training continues.
+  // This is an example from the documentation. The Trainer gives a notice, and training continues.
   CHECK(parse_more({"--evaluation_strategy", "steps"}).arguments.do_train);
   CHECK(parse_more({"--eval_data", "a.tsv", "--eval_strategy", "epoch"}).arguments.do_train);
 }

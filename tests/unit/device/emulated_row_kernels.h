@@ -1,10 +1,10 @@
-// Runs the operators of a GPU on the host: the code that finds the addresses of tensors (ops/gpu_rows.cpp)
-// with the kernels in the grid emulator, as operators of the CPU.
+// Runs the operators of a GPU on the host. The code that finds the addresses of tensors
+// (ops/gpu_rows.cpp) is registered for the CPU, and the grid emulator runs the kernels.
 //
 //   const EmulatedRowKernels emulated;            // for its life
 //   const Tensor y = ops::softmax_dropout(...);   // runs the GPU's kernels
 //
-// Only the operators that the CPU has no kernel for are there, those of LibTorch's included.
+// Only operators without a CPU kernel are registered, including some of LibTorch's operators.
 #pragma once
 
 #include <torch/library.h>
@@ -97,7 +97,7 @@ class EmulatedRowKernels final : public RowKernelModule {
     return nullptr;
   }
 
-  // The products whose results have another type, which LibTorch has for CUDA only.
+  // Computes a product with a result of a different type, which LibTorch supports only on CUDA.
   static at::Tensor product_of_type(const at::Tensor& a, const at::Tensor& b, at::ScalarType type) {
     return at::mm(a.to(type), b.to(type));
   }

@@ -1,5 +1,5 @@
-// Runs the GPU kernels on the host, one block after the other. Each thread of a block is a context of
-// its own, and all of them run until they wait for each other, as on a GPU.
+// Runs the GPU kernels on the host, one block after another. Each thread of a block has its own
+// context and runs until it waits for the other threads, as on a GPU.
 //
 //   const Grid grid{.blocks = 4, .threads = 64};
 //   emulate(kernel, grid);                 // throws if the threads do not meet, or for a wrong id
@@ -37,7 +37,7 @@ class EmulatedThreads {
       begin_ = [](const void* body, int number) { (*static_cast<const Run*>(body))(number); };
       body_ = &run;
       starting() = this;
-      // makecontext() takes a function of any number of integers as one of none.
+      // makecontext() declares its function without parameters, and passes it these integers.
       makecontext(&thread.context, reinterpret_cast<void (*)()>(&EmulatedThreads::enter), 1,
                   static_cast<int>(i));
     }
@@ -47,12 +47,12 @@ class EmulatedThreads {
   }
 
   int count() const { return static_cast<int>(threads_.size()); }
-  // Returns to the scheduler, until all other threads have called this as well.
+  // Switches to the scheduler until all other threads have called this function, too.
   void wait(int thread) {
     swapcontext(&threads_[static_cast<std::size_t>(thread)].context, &scheduler_);
   }
   float* shared() { return shared_; }
-  // The sum of the numbers of all threads.
+  // Returns the sum of the numbers of all threads.
   float sum(int thread, float x) {
     return over_threads(thread, x, [](float a, float b) { return a + b; });
   }

@@ -39,7 +39,7 @@ TEST_CASE("memory: a missing GPU has no figures, and its cache is empty") {
   empty_device_cache();
 }
 
-// tests/CMakeLists.txt runs this test again with a stand-in for NVML (tests/nvml).
+// tests/CMakeLists.txt runs this test again with a replacement for NVML (tests/nvml).
 TEST_CASE("memory: NVML's figures are read if the library exists, or else absent") {
   if (std::getenv("HASTEN_TEST_NVML") != nullptr) {
     CHECK(gpu_memory_used() == (std::int64_t{2631} << 20));

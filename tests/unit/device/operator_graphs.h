@@ -1,13 +1,14 @@
-// A recorder of graphs for tests on the CPU. It keeps the operators of the work, and a replay calls them
-// again with the same tensors and numbers, as a CUDA graph starts kernels with the arguments that they had.
-// So a number that was passed by value is an old one in every later replay.
+// A recorder of graphs for tests on the CPU. It records the operators that the work calls. A replay
+// calls them again with the same tensors and numbers, as a CUDA graph starts its kernels with the
+// recorded arguments. A number that was passed by value therefore keeps its old value in every
+// replay.
 //
 //   OperatorRecorder recorder;
 //   const GraphRecorder::Recording made = recorder.record([&] { y.add_(x, 2.0); });
 //   made.graph->replay();
 //
-// While it records, operators run, because the work needs their shapes; at the end the tensors get back what
-// they held.
+// Operators run while they are recorded, because the work needs the shapes of their results. After
+// the recording, the tensors get their previous contents back.
 #pragma once
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -39,7 +40,7 @@ inline void for_tensors(const c10::IValue& value,
   }
 }
 
-// Calls the operators again, and gives their results the place of the recorded results.
+// Calls the operators again, and copies their results to the recorded results.
 inline void repeat(const std::vector<Call>& calls) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   for (const Call& each : calls) {
@@ -125,7 +126,7 @@ class CallKeeper final : public OperatorInterceptor {
   WrittenStorages written;
 };
 
-// The numbers of what recorders have done.
+// The numbers of recordings and of replays.
 struct Counts {
   std::int64_t recordings = 0, replays = 0;
 };
@@ -155,7 +156,7 @@ class OperatorRecorder final : public GraphRecorder {
   Counts& counts_;
 };
 
-// A device that differs from the CPU as a GPU does, on the CPU.
+// A device that runs on the CPU and has the properties in which a GPU differs from the CPU.
 class GraphDevice final : public Device {
  public:
   GraphDevice()
@@ -176,7 +177,7 @@ class GraphDevice final : public Device {
   }
 
   mutable Counts counts;
-  // The device's memory, and that of the process's tensors at their peak.
+  // The total and the unused memory of the device, and the peak memory of the process's tensors.
   std::int64_t total = 1000, unused = 600, peak = 400;
 };
 

@@ -1,4 +1,4 @@
-// The recorder of the tests repeats what a CUDA graph would repeat, and the seam to devices.
+// The tests' recorder, which repeats what a CUDA graph would repeat, and the interface to devices.
 #include "unit/device/operator_graphs.h"
 
 #include <doctest/doctest.h>

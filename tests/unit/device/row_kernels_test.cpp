@@ -1,4 +1,5 @@
-// The GPU kernels, which the grid emulator runs on the host, against the operators of the CPU.
+// Compares the GPU kernels, which the grid emulator runs on the host, with the operators of the
+// CPU.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -32,8 +33,8 @@ struct Case {
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const NumberType type : {NumberType::f32, NumberType::bf16, NumberType::fp16}) {
-    // Widths for one warp and for several, with full packs and without, up to rows that need most
-    // registers of a thread, and rows that are fewer and more than the parts of a sum.
+    // The widths need one warp or several, with and without full packs. The widest rows need most
+    // registers of a thread. The numbers of rows are below and above the number of parts of a sum.
     for (const auto& [rows, columns] : std::vector<std::pair<Index, Index>>{{1, 1},
                                                                             {5, 12},
                                                                             {3, 31},
@@ -56,17 +57,17 @@ at::ScalarType scalar_type(NumberType type) {
   return type == NumberType::bf16 ? at::kBFloat16 : at::kHalf;
 }
 
-// The rounding of a stored number of the type, relative to its size.
+// The rounding error of a stored number of the type, relative to its size.
 double rounding(NumberType type) {
   if (type == NumberType::f32) return 2e-6;
   return type == NumberType::bf16 ? 1.0 / 128 : 1.0 / 1024;
 }
 
-// Random numbers that the type holds.
+// Returns random numbers of the type.
 Tensor numbers(const Case& c) { return at::randn({c.rows, c.columns}).to(scalar_type(c.type)); }
 Tensor vector(const Case& c) { return at::randn({c.columns}); }
 
-// Checks within `roundings` of the type's numbers.
+// Checks that each number is within `roundings` rounding errors of the type.
 void check_near(const Tensor& got, const Tensor& expected, const Case& c, double roundings = 2) {
   REQUIRE(got.sizes() == expected.sizes());
   const Tensor a = got.to(at::kDouble), b = expected.to(at::kDouble);
@@ -80,7 +81,7 @@ Decisions decisions_of(const ops::DropoutState& state) {
   return {.seed = dropout.seed, .threshold = dropout.threshold, .scale = dropout.scale};
 }
 
-// Runs an operator of the CPU, and sets the decisions of its dropout.
+// Runs an operator on the CPU, and sets `decisions` to the decisions of its dropout.
 Tensor with_decisions(double p, Decisions& decisions, const std::function<Tensor()>& run) {
   torch::manual_seed(11);
   decisions = decisions_of(ops::draw_dropout(p, /*training=*/true));
@@ -129,7 +130,7 @@ void check_gelu(const Case& c, const std::function<Tensor(const Tensor&, const T
 
 constexpr Index kIgnored = -100;
 
-// Checks the losses and the gradient of rows, the last of which does not count.
+// Checks the losses and the gradient of rows. The last row has an ignored label.
 void check_cross_entropy(const Case& c, Index padding, double smoothing) {
   Tensor logits = at::full({c.rows, c.columns + padding}, 30.0f).to(scalar_type(c.type));
   logits.narrow(1, 0, c.columns).copy_(at::randn({c.rows, c.columns}).mul_(3));
@@ -157,7 +158,7 @@ void check_cross_entropy(const Case& c, Index padding, double smoothing) {
   CHECK_FALSE(logits.narrow(1, c.columns, padding).any().item<bool>());
 }
 
-// Returns the losses of float rows whose labels are 0.
+// Returns the losses of float rows with labels 0.
 Tensor losses_of(const Tensor& logits) {
   const Tensor labels = at::zeros({logits.size(0)}, at::kLong),
                losses = at::zeros({logits.size(0)});
@@ -242,7 +243,7 @@ TEST_CASE("row kernels: the cross entropy and its gradient equal LibTorch's, als
   }
 }
 
-// More columns than a block reads before it uses the first.
+// The rows have more columns than a block reads before it uses the first.
 TEST_CASE("row kernels: the cross entropy of wide rows equals LibTorch's") {
   torch::manual_seed(4);
   for (const Case& c : {Case{NumberType::f32, 3, 20000}, Case{NumberType::bf16, 3, 50252},
@@ -365,7 +366,8 @@ TEST_CASE("row kernels: dropout_add_norm and its backward pass equal the CPU's")
                                  .rows = c.rows,
                                  .columns = c.columns},
             c.type, emulated);
-      // A row of one number has no deviation: what remains of it is the rounding of z.
+      // A row of one number has no deviation, so its normalized value is only the rounding error of
+      // z.
       if (c.columns == 1) return;
       check_near(y, expected.detach(), c, 8);
 
@@ -460,7 +462,8 @@ TEST_CASE("row kernels: a call without elements starts nothing") {
   }
 }
 
-// On a GPU a block has at most 1024 threads and whole warps, and a grid less than 2^31 blocks.
+// On a GPU, a block has whole warps and at most 1024 threads, and a grid has fewer than 2^31
+// blocks.
 TEST_CASE("row kernels: grids are within a GPU's limits") {
   const auto check = [](const auto&, const Grid& grid) {
     CHECK(grid.blocks > 0);

@@ -1,4 +1,4 @@
-// Copies of an exported file with other records, for tests of damaged and hostile files.
+// Copies of an exported file with changed records, for tests of damaged and hostile files.
 #pragma once
 
 #include <cstdint>

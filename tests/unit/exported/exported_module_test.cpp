@@ -24,7 +24,7 @@ std::vector<std::string> parameter_names(const torch::nn::Module& module) {
   return module.named_parameters().keys();
 }
 
-// The message of the error of a call.
+// Returns the message of the error that a call throws, or an empty string.
 template <class Call>
 std::string message_of(Call&& call) {
   try {

@@ -25,7 +25,7 @@ std::string code_of_bytes(const std::string& bytes) {
   return code_of([&] { load_exported(scratch.path() / "model.pt2"); });
 }
 
-// The error of loading mlp.pt2 with another program.
+// Returns the error code of loading a model with an edited program.
 std::string code_with(const std::function<void(Json& program)>& edit,
                       const std::string& model = "mlp") {
   EditedArchive archive(kModels / (model + ".pt2"));
@@ -35,7 +35,7 @@ std::string code_with(const std::function<void(Json& program)>& edit,
   return code_of_bytes(archive.bytes());
 }
 
-// The error of loading mlp.pt2 with another description of its first weight.
+// Returns the error code of loading mlp.pt2 with an edited description of its first weight.
 std::string code_with_weight(const std::function<void(Json& payload)>& edit) {
   EditedArchive archive(kModels / "mlp.pt2");
   Json config = archive.json("data/weights/model_weights_config.json");
@@ -71,7 +71,7 @@ TEST_CASE("exported: damaged archives are refused") {
   CHECK(code_of_bytes(std::string(1000, 'x')) == "exported.archive");
   CHECK(code_of_bytes(EditedArchive(kModels / "mlp.pt2").bytes(/*method=*/8)) ==
         "exported.archive");
-  // Names of the same length, so that all offsets stay right.
+  // The new names have the same length, so that all offsets stay valid.
   const auto renamed = [&](const std::string& to) { return replaced(good, "weight_1", to); };
   CHECK(code_of_bytes(renamed("../../xx")) == "exported.archive");
   CHECK(code_of_bytes(renamed("a/./bbbb")) == "exported.archive");
@@ -82,7 +82,8 @@ TEST_CASE("exported: damaged archives are refused") {
 }
 
 TEST_CASE("exported: a short archive does not point outside of the file") {
-  // Its first record, the locator of a 64-bit end record, and an end record: 46 bytes.
+  // The archive has 46 bytes: the signature of a first record, the locator of a 64-bit end record,
+  // and an end record.
   for (const char high : {'\0', '\x10', '\xFF'}) {
     std::string archive("PK\3\4PK\6\7", 8);
     archive.resize(12, '\0');
@@ -149,7 +150,7 @@ TEST_CASE("exported: the program for training may be called train or model") {
   const TemporaryDirectory scratch;
   write_file_atomically(scratch.path() / "model.pt2", archive.bytes());
   const auto model = load_exported(scratch.path() / "model.pt2");
-  model->eval();  // which the program for training alone would refuse
+  model->eval();  // a file with only the program for training refuses this
   CHECK(model->forward(torch::ones({3, 5})).at("output").sizes() == at::IntArrayRef{3, 3});
 }
 
@@ -204,7 +205,7 @@ TEST_CASE("exported: arguments that do not fit the operator's schema are refused
       first_node(p, "torch.ops.aten.dropout.default")["inputs"][index]["arg"] = value;
     });
   };
-  CHECK(code_of_argument(0, {{"as_int", 3}}) == "none");  // a number for a tensor
+  CHECK(code_of_argument(0, {{"as_int", 3}}) == "none");  // a number is accepted as a tensor
   for (const Json& value :
        {Json{{"as_string", "x"}}, Json{{"as_ints", {1, 2}}}, Json::object(), Json(7),
         Json{{"as_tensor", {{"name", "nothing"}}}}, Json{{"as_none", true}},
@@ -219,7 +220,7 @@ TEST_CASE("exported: arguments that do not fit the operator's schema are refused
         [&](Json& p) { first_node(p, "torch.ops.aten.mean.dim")["inputs"][1]["arg"] = value; },
         "cnn");
   };
-  CHECK(code_of_dimensions({{"as_ints", {2, 3}}}) == "none");  // as it was
+  CHECK(code_of_dimensions({{"as_ints", {2, 3}}}) == "none");  // unchanged
   CHECK(code_of_dimensions({{"as_sym_int", {{"as_int", 2}}}}) == "none");
   CHECK(code_of_dimensions({{"as_sym_int", {{"as_float", 2.5}}}}) == "exported.graph");
   CHECK(code_of_dimensions({{"as_sym_float", {{"as_float", 2.5}}}}) == "exported.graph");
@@ -328,7 +329,7 @@ TEST_CASE("exported: recurrent layers with wrong weights are refused before a ke
     return code_of([&] { model->forward(torch::zeros({4, 6}, at::kLong)); });
   };
   const Json bias = {{"name", "p_rnn_bias_ih_l0"}};
-  CHECK(code_of_run(4, {{"as_int", 2}}) == "none");  // as it was
+  CHECK(code_of_run(4, {{"as_int", 2}}) == "none");  // unchanged
   CHECK(code_of_run(4, {{"as_int", 3}}) == "exported.graph");
   CHECK(code_of_run(4, {{"as_int", 1000000}}) == "exported.graph");
   CHECK(code_of_run(2, {{"as_tensors", Json::array()}}) == "exported.graph");
@@ -338,8 +339,8 @@ TEST_CASE("exported: recurrent layers with wrong weights are refused before a ke
 
 namespace {
 
-// The error of calling an operator's check with tensors for its first arguments and constants, or
-// the defaults of the schema, for the others.
+// Returns the error code of an operator's check. `stack` has the first arguments, and the other
+// arguments get the schema's defaults.
 std::string code_of_call(const std::string& base, const std::string& overload,
                          std::vector<c10::IValue> stack) {
   const auto op = exported::find_operator({"aten", base, overload});

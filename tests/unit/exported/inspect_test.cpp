@@ -36,7 +36,7 @@ TEST_CASE("inspect: inputs, outputs, tensors and operators of a program") {
   CHECK(program.ranges.at(program.inputs[0].sizes[0]) == "2 to 64");
   CHECK(program.outputs == std::vector<std::string>{"loss", "logits"});
   CHECK(program.operators.at("torch.ops.aten.linear.default") == 2);
-  CHECK(contents.parameters.size() == 4);  // the decoder is the embedding
+  CHECK(contents.parameters.size() == 4);  // the decoder shares the embedding's weight
   CHECK(contents.parameter_count == 11 * 6 + 6 * 6 + 6);
   CHECK(contents.schema_version.substr(0, 2) == "8.");
   CHECK(contents.refusal == "");

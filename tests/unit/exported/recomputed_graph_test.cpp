@@ -1,5 +1,5 @@
-// Regions of a program that change buffers: the second run leaves them as the first one did, also
-// if the change is inside autocast or another graph of the region.
+// Regions of a program that change buffers: the second run leaves the buffers as the first run left
+// them, even if the change is inside autocast or another graph of the region.
 #include "exported/recomputed_graph.h"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,5 @@
-// Values of export's schema: each is read, and every other one is refused with its place.
+// Values of the export schema: valid values are read, and every other value is refused with its
+// place.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -16,7 +17,7 @@ using namespace hasten::exported;
 
 namespace {
 
-// The place and what was got of the error that reading the value of "k" throws.
+// Returns the place and the refused value from the error that reading the value of "k" throws.
 template <class Read>
 std::string error_of_value(const std::string& value, Read read) {
   try {

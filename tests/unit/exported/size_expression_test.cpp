@@ -115,7 +115,7 @@ TEST_CASE("size expression: other texts are refused") {
         std::string("Integer(1) "), std::string("Integer(1)x"), std::string("Add()"),
         std::string("Symbol(s0)"), nested}) {
     CAPTURE(text);
-    const bool is_blank_after = text == "Integer(1) ";  // blanks mean nothing
+    const bool is_blank_after = text == "Integer(1) ";  // blanks are ignored
     CHECK(code_of([&] { SizeExpression::parse_srepr(text, "test"); }) ==
           (is_blank_after ? "none" : "exported.graph"));
   }

@@ -1,5 +1,5 @@
 """Writes tests/unit/formats/data with Python's safetensors (0.8.0) and huggingface_hub. hasten must read these files and
-write them again byte for byte. The Python needs torch 2.11, safetensors and huggingface_hub:
+write them again byte for byte. The script needs torch 2.11, safetensors and huggingface_hub:
 
     python tests/unit/formats/generate_data.py
 """

@@ -23,7 +23,7 @@ struct Net : nn::Module {
   at::Tensor inv_freq = register_buffer("inv_freq", at::arange(4.0));
 };
 
-// Two names of one parameter, and two of one module.
+// One parameter has two names, and one module has two names.
 struct Tied : nn::Module {
   at::Tensor table = register_parameter("table", at::rand({4, 2}));
   at::Tensor again = register_parameter("again", table);
@@ -46,7 +46,8 @@ bool are_equal(const TensorDict& a, const TensorDict& b) {
   return true;
 }
 
-// The message of the error that loading the tensors throws. Checks that the module is unchanged.
+// Returns the message of the error that loading the tensors throws, or an empty string. Checks that
+// the module has the same values as before.
 std::string refusal(nn::Module& module, const TensorDict& tensors,
                     const LoadModuleOptions& options = {}) {
   const TemporaryDirectory folder;
@@ -100,7 +101,7 @@ TEST_CASE("module weights: one error lists everything, and nothing changes") {
         "in the module); of another type: norm.weight (Half in the file, Float in the module). "
         "Hint: rename maps the file's names to the module's; strict = false accepts missing and "
         "unexpected names");
-  // Shapes and types have to match without strict, too.
+  // Shapes and types must match even without strict.
   CHECK(refusal(net, wrong, {.strict = false}) ==
         "a.safetensors does not fit the module: got of another shape: first.weight ([3, 3] in the "
         "file, [3, 2] in the module); of another type: norm.weight (Half in the file, Float in the "
@@ -117,7 +118,7 @@ TEST_CASE("module weights: without strict, other names are reported") {
   CHECK(names.missing == Names{"first.bias", "inv_freq", "norm.bias", "norm.num_batches_tracked",
                                "norm.running_mean", "norm.running_var", "norm.weight"});
   CHECK(net.first->weight.eq(7).all().item<bool>());
-  // A file of something else is refused.
+  // A file with none of the module's names is refused.
   CHECK(refusal(net, {{"more", at::zeros({1})}}, {.strict = false}) != "");
 }
 
@@ -157,7 +158,7 @@ TEST_CASE("module weights: names are renamed") {
   // An empty name leaves a tensor out.
   CHECK(refusal(net, two, {.rename = {replace_prefix("old", "")}}) == "");
 
-  // The reverse: a module that contains the module of the file.
+  // Here the module contains the module of the file.
   nn::Sequential outer({{"net", nn::AnyModule(nn::Linear(2, 3))}});
   const TensorDict inner = {{"weight", at::zeros({3, 2})}, {"bias", at::zeros({3})}};
   CHECK(refusal(*outer, inner).ends_with("Hint: set rename = {replace_prefix(\"\", \"net.\")}"));
@@ -201,8 +202,8 @@ TEST_CASE("module weights: buffers that are not persistent") {
   CHECK(code_of([&] { load_weights(*outer, file); }) == "weights.mismatch");
   load_weights(*outer, file, {.non_persistent = {"inv_freq"}});
   save_weights(*outer, file);
-  load_weights(*outer, file,
-               {.non_persistent = {"0.inv_freq"}});  // its values in the file are ignored
+  // The file's values of the buffer are ignored.
+  load_weights(*outer, file, {.non_persistent = {"0.inv_freq"}});
   for (const char* wrong : {"freq", "weight", "0"})
     CHECK(code_of([&] { save_weights(*outer, file, {.non_persistent = {wrong}}); }) ==
           "weights.no-buffer");

@@ -1,4 +1,4 @@
-// Files of torch.save and torch::save: what is read, and that every other pickle is refused.
+// Files of torch.save and torch::save: weights are read, and every other pickle is refused.
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 #include <torch/torch.h>
@@ -49,7 +49,7 @@ std::string tensor(std::uint64_t offset, const std::string& sizes, const std::st
 }
 const std::string kFour = tensor(0, integer(4), integer(1));
 
-// A file whose pickle has these instructions, and a storage of four floats or of another size.
+// A file with a pickle of these instructions and a storage, which has four floats by default.
 struct PickleFile {
   explicit PickleFile(const std::string& instructions, std::size_t storage_bytes = 16) {
     EditedArchive archive(data / "zoo.bin");
@@ -192,7 +192,7 @@ TEST_CASE("pickle: names other than those of tensors are refused, and nothing is
     CHECK(error.find(str(module, '.', of)) != std::string::npos);
   }
   CHECK(fs::is_empty(folder.path()));
-  // The known names are not functions either.
+  // The known names cannot be called as functions either.
   CHECK(begins_with(error_of(name("torch", "FloatStorage") + tuple(integer(1)) + "R."),
                     "pickle.forbidden"));
   CHECK(begins_with(error_of(name("__torch__", "Module") + tuple("") + "R."), "pickle.forbidden"));
@@ -250,7 +250,7 @@ TEST_CASE("pickle: a tensor lies in its storage, and has no more elements than i
         tensor(0, integer(4), integer(1), integer(1))}) {
     CHECK(begins_with(error_of_value(bad), "pickle.damaged"));
   }
-  // A storage that the archive lacks, and one whose name leads out of it.
+  // The archive has no storage with these names, and some of the names lead out of the archive.
   for (const char* key : {"1", "../data.pkl", "/etc/passwd", ""})
     CHECK(begins_with(
         error_of_value(tensor(0, integer(4), integer(1), storage("FloatStorage", 4, key))),
@@ -293,20 +293,20 @@ TEST_CASE("pickle: deep, large and circular values end") {
   CHECK(begins_with(error_of(million + '.'), "pickle.damaged"));  // more values than allowed
   std::string nested(10'000, '(');
   CHECK(begins_with(error_of(nested + std::string(10'000, 't') + '.'), "pickle.damaged"));
-  // Each list has the one before twice.
+  // Each list contains the previous list twice.
   std::string doubled = "]q";
   doubled += '\0';
   for (int i = 0; i < 100; ++i)
     doubled += "]q" + number(static_cast<std::uint64_t>(i) + 1, 1) + "(h" + number(i, 1) + 'h' +
                number(i, 1) + 'e';
   CHECK(begins_with(error_of("}" + text("a") + doubled + "s."), "pickle.damaged"));
-  // A dictionary that contains itself, and a module that does.
+  // First a dictionary and then a module contains itself.
   CHECK(begins_with(error_of(std::string("}q\0", 3) + text("a") + std::string("h\0s.", 4)),
                     "pickle.not-weights"));
   const std::string module = name("__torch__", "Module") + ")\x81" + std::string("q\0", 2);
   CHECK(
       begins_with(error_of(module + "}" + text("a") + std::string("h\0sb.", 5)), "pickle.damaged"));
-  // A memo of four billion places.
+  // The memo would have four billion entries.
   CHECK(begins_with(error_of("]r" + number(0xFFFFFFFF, 4) + '.'), "pickle.damaged"));
   CHECK(begins_with(error_of("j" + number(0xFFFFFFFF, 4) + '.'), "pickle.damaged"));
 }

@@ -46,7 +46,7 @@ std::string one(const std::string& dtype, const std::string& shape, const std::s
   return R"({"a":)" + entry(dtype, shape, offsets) + "}";
 }
 
-// Reads all of a file as a program would; true if it opened.
+// Reads all of a file as a program would. Returns true if the file opened.
 bool opens(const fs::path& path) {
   try {
     for (const auto& [name, tensor] : load_safetensors(path)) {
@@ -192,7 +192,7 @@ TEST_CASE("safetensors attacks: offsets with holes, overlaps or outside the file
   CHECK(code_of(two("0,4", "3,7"), 7) == "safetensors.offsets");
   CHECK(code_of(two("0,4", "0,4"), 4) == "safetensors.offsets");
   CHECK(code_of(two("1,5", "5,9"), 9) == "safetensors.offsets");
-  CHECK(code_of(two("0,4", "2,2", "0"), 4) == "safetensors.offsets");  // empty, inside another
+  CHECK(code_of(two("0,4", "2,2", "0"), 4) == "safetensors.offsets");  // an empty tensor in another
   CHECK(code_of(two("0,4", "4,4", "0"), 4) == "none");
   CHECK(code_of(two("0,4", "0,0", "0"), 4) == "none");
   CHECK(code_of(two("0,4", "9,9", "0"), 4) == "safetensors.offsets");
@@ -268,7 +268,7 @@ TEST_CASE("safetensors attacks: 4,000 changed headers give a DataError or a read
           bytes.replace(at, random() % 3, words[random() % words.size()]);
       }
     }
-    // Half of the changes keep a correct length, so that they pass the first check.
+    // Half of the changed files get a correct header length, so that they pass the first check.
     if (round % 4 < 2) {
       const std::size_t length = bytes.find_last_of('}', header + 64) + 1 - 8;
       for (int i = 0; i < 8; ++i) bytes[i] = static_cast<char>(length >> (8 * i) & 0xFF);

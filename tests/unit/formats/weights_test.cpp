@@ -29,7 +29,7 @@ std::set<std::string> files_in(const fs::path& folder) {
   return names;
 }
 
-// The error code for a copy of the sharded folder with another index.
+// Returns the error code of loading a copy of the sharded folder with another index.
 std::string code_with_index(const std::string& index) {
   TemporaryDirectory scratch;
   fs::copy(sharded, scratch.path(), fs::copy_options::recursive);
@@ -47,7 +47,7 @@ TensorDict filled_with(double value) {
   return {{"small", at::full({10}, value)}, {"large", at::full({3000}, value)}};
 }
 
-// The value of all weights of the folder.
+// Returns the value that all weights of the folder have.
 double only_value(const fs::path& folder) {
   const TensorDict weights = load_weights(folder);
   const double value = weights.at("small")[0].item<double>();
@@ -160,7 +160,8 @@ TEST_CASE("weights: memory shared between files is refused too, and options are 
 
 TEST_CASE("weights: a failed save over shards of the same names leaves the old ones") {
   TemporaryDirectory scratch;
-  // The small tensor's shard is written before the large one's, which does not fit.
+  // The shard of the small tensor is written first. The shard of the large tensor exceeds the
+  // limit.
   const WeightsOptions shards{.max_shard_size = 12000, .order = {"small", "large"}};
   save_weights(scratch.path(), filled_with(1), shards);
   const auto before = files_in(scratch.path());
@@ -204,7 +205,7 @@ TEST_CASE("model files: a move that fails halfway leaves no weights of two model
         std::set<std::string>{"README.md", "config.json", "model.safetensors"});
   CHECK(only_value(scratch.path()) == 2);
 
-  // A folder has the name of a shard of the next model, which is moved after the configuration.
+  // A folder has the name of a shard of the next model. Shards are moved after the configuration.
   fs::create_directories(scratch.path() / "model-00001-of-00002.safetensors" / "inside");
   const StagedDirectory staged(scratch.path() / kStagedModel);
   write_file_atomically(staged.path() / "config.json", "third");

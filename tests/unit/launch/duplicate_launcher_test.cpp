@@ -20,7 +20,7 @@ std::string code(const std::vector<std::string>& words, const config::Environmen
   return code_of([&] { check_not_duplicate_launcher(run, environment); });
 }
 
-// Two hosts, so that no variable has the address where processes meet.
+// There are two hosts, so that no variable has the address where the processes meet.
 const config::Environment kOpenMpi = {{"OMPI_COMM_WORLD_RANK", "1"},
                                       {"OMPI_COMM_WORLD_SIZE", "2"},
                                       {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
@@ -52,7 +52,7 @@ TEST_CASE("duplicate launcher: one of several is refused, unless its options nam
     CHECK(code({"--num_machines", "2", "--machine_rank", "1", "--main_process_ip", "h", "p"},
                environment) == "none");
   }
-  // A file says num_machines: 1 because every file does.
+  // num_machines: 1 in a file does not count, because every configuration file has it.
   const TemporaryDirectory folder;
   const std::string file = (folder.path() / "launch.yaml").string();
   write_file_atomically(file, "num_machines: 1\n");
@@ -67,7 +67,7 @@ TEST_CASE("duplicate launcher: a single launcher may launch, also in a script or
         "none");
   CHECK(code({"p"}, {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "1"}}) == "none");
   CHECK(code({"p"}, {{"WORLD_SIZE", "2"}}) == "none");
-  // A pod of Kubeflow, with a rank and no local rank.
+  // A pod of Kubeflow has a rank and no local rank.
   CHECK(code({"p"}, {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"KUBERNETES_SERVICE_HOST", "h"}}) ==
         "launch.one-of-many");
 }

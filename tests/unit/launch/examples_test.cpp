@@ -1,4 +1,4 @@
-// worker_of understands the files of examples/launching, and hasten writes the same ones.
+// worker_of understands the files of examples/launching, and hasten writes the same files.
 #include <doctest/doctest.h>
 #include <yaml-cpp/yaml.h>
 

@@ -38,7 +38,7 @@ pid_t start_waiting_process(const std::string& variable) {
   return process;
 }
 
-// The signal that ended the process, or 0 if it was alive, in which case it is killed.
+// Returns the signal that ended the process. If the process is alive, kills it and returns 0.
 int signal_that_ended(pid_t process) {
   int status = 0;
   if (waitpid(process, &status, WNOHANG) == process) return WTERMSIG(status);
@@ -69,8 +69,8 @@ TEST_CASE("job: processes with its name are killed, and processes with another n
 }
 
 TEST_CASE("job: a process that takes long to end is counted once") {
-  constexpr std::size_t kBytes = std::size_t{512}
-                                 << 20;  // the kernel needs several rounds to free it
+  // The kernel needs several rounds to free this memory.
+  constexpr std::size_t kBytes = std::size_t{512} << 20;
   int ends[2];
   REQUIRE(pipe(ends) == 0);
   const pid_t child = fork();
@@ -97,7 +97,7 @@ TEST_CASE("job: a process older than the caller is killed if the job is older, t
   const std::string job = new_job_name();
   const pid_t older = start_waiting_process(str(kJobVariable, "=", job));
   const auto start = entry_of(older)->start;
-  usleep(50'000);  // some ticks
+  usleep(50'000);  // a few clock ticks
   const pid_t guardian = fork();
   if (guardian == 0) {
     const int without = kill_job({.job = job});
@@ -122,7 +122,7 @@ TEST_CASE("process table: environments are read before and after one whose read 
 }
 
 TEST_CASE("process table: other users' environments are not read") {
-  if (geteuid() != 0) return;  // another user has only its own processes
+  if (geteuid() != 0) return;  // only root can become another user
   const pid_t process = start_waiting_process("A=b");
   const pid_t other_user = fork();
   if (other_user == 0) {

@@ -18,7 +18,7 @@ using namespace hasten;
 
 namespace {
 
-// A text such as "output shown errors in rank_5/stderr.log".
+// Returns a text such as "output shown errors in rank_5/stderr.log".
 std::string text_of(const LaunchOptions& options, std::size_t local_rank) {
   const Round round{.attempt = 1, .first_rank = 4, .world_size = 8};
   const OutputPlan plan = output_plan(options, round, local_rank);
@@ -53,7 +53,7 @@ TEST_CASE("output: tee shows and keeps, redirects only keeps") {
   CHECK(text_with("", "3") == "output" + out + " errors" + err);
   CHECK(text_with("", "1") == "output" + out + " errors shown");
   CHECK(text_with("0", "0") == "output shown errors shown");
-  // A stream in both options is shown, as in torchrun.
+  // A stream that both options name is shown, as in torchrun.
   CHECK(text_with("2", "3") == "output" + out + " errors shown" + err);
   CHECK(text_with("0:3,1:1", "") == "output shown" + out + " errors shown");
   CHECK(text_with("0:3", "1:2") == "output shown errors" + err);
@@ -64,7 +64,7 @@ TEST_CASE("output: tee shows and keeps, redirects only keeps") {
 
 namespace {
 
-// The content of a log, once it has `size` bytes; a thread writes it.
+// Waits until a log, which a thread writes, has `size` bytes. Returns the content of the log.
 std::string log_text(const std::filesystem::path& file, std::size_t size) {
   std::string text;
   for (int i = 0; i < 2000 && text.size() < size; ++i) {
@@ -117,7 +117,7 @@ TEST_CASE("output: a log continues after an earlier job's, and keeps whole lines
   {
     RankOutput output(plan, console);
     output.take(text, 1);
-    CHECK(log_text(plan.file[0], 4) == text);  // before its end
+    CHECK(log_text(plan.file[0], 4) == text);  // before the output is closed
     CHECK(output.last_lines().back() == std::string("a\0b", 3));
   }
   RankOutput output(plan, console);

@@ -1,4 +1,4 @@
-// Slurm's lists of hosts. tests/ranks compares with Slurm itself.
+// Slurm's lists of hosts. tests/ranks compares them with Slurm itself.
 #include <doctest/doctest.h>
 
 #include <string>

@@ -56,7 +56,7 @@ TEST_CASE("Slurm script: a shell reads back every word unchanged") {
 }
 
 TEST_CASE("Slurm script: each launcher gets its machine's number and the program's words") {
-  // srun, scontrol and hasten are functions here; each prints its words.
+  // Here srun and scontrol are shell functions. srun prints the words that it should start.
   SlurmScript script{.hasten = "/opt/a b/hasten",
                      .num_machines = 3,
                      .options = {"--num_processes", "12", "--log_dir", "the logs"},
@@ -108,7 +108,7 @@ TEST_CASE("Slurm script: the options become Slurm's lines") {
 
   const std::string plain = to_text(parsed({"--slurm", "train"}));
   CHECK(has_line(plain, "#SBATCH --exclusive"));
-  // The signal would end a program that does not handle it.
+  // No signal is requested by default, because it would end a program that does not handle it.
   for (const char* absent :
        {"--signal", "USR1", "--time", "--partition", "--account", "--gres", "--cpus-per-task"})
     CHECK(plain.find(absent) == std::string::npos);

@@ -29,7 +29,7 @@ class Machine {
   Machine& node(int number, const std::string& cpus) {
     return file(str("sys/devices/system/node/node", number, "/cpulist"), cpus);
   }
-  // The hyperthreads of one core.
+  // Sets the hyperthreads of one core.
   Machine& siblings(const std::string& list) {
     for (const int cpu : parse_number_list(list))
       file(str("sys/devices/system/cpu/cpu", cpu, "/topology/thread_siblings_list"), list);
@@ -50,7 +50,7 @@ class Machine {
   TemporaryDirectory folder_;
 };
 
-// The CPUs of each share, such as "0,1 2,3".
+// Returns the CPUs of each share, such as "0,1 2,3".
 std::string shares(const Topology& topology, std::size_t count, const std::vector<int>& gpus = {}) {
   std::vector<std::string> texts;
   for (const auto& share : shares_of_cores(topology, count, gpus)) {
@@ -84,7 +84,7 @@ TEST_CASE("topology: a machine without a description has its CPUs as cores of on
   CHECK(shares(topology, 3) == "0 1 2,3");
   CHECK(shares(topology, 8) == "0 0 1 1 2 2 3 3");
   CHECK(shares(Machine().topology(""), 2) == " ");
-  // This machine has some, too.
+  // The machine that runs this test has cores, too.
   CHECK(!topology_of("/", usable_cpus()).cores.empty());
 }
 
@@ -92,13 +92,13 @@ TEST_CASE("cores: nodes are divided first, and hyperthreads of a core stay toget
   CHECK(shares(TwoNodes().topology("0-7"), 2) == "0,1,2,3 4,5,6,7");
   CHECK(shares(TwoNodes().topology("0-7"), 4) == "0,1 2,3 4,5 6,7");
   CHECK(shares(TwoNodes().topology("0-7"), 1) == "0,1,2,3,4,5,6,7");
-  // Three: one node has two of them, and none has cores of both nodes.
+  // One node has two of the three shares, and no share has cores of both nodes.
   CHECK(shares(TwoNodes().topology("0-7"), 3) == "0,1,2,3 4,5 6,7");
   // CPUs alternate between the nodes.
   Machine turns;
   turns.node(0, "0,2,4,6").node(1, "1,3,5,7");
   CHECK(shares(turns.topology("0-7"), 2) == "0,2,4,6 1,3,5,7");
-  // The second half are the siblings of the first.
+  // CPUs 4 to 7 are the siblings of CPUs 0 to 3.
   Machine threads;
   threads.node(0, "0-1,4-5").node(1, "2-3,6-7");
   for (const char* core : {"0,4", "1,5", "2,6", "3,7"}) threads.siblings(core);
@@ -117,7 +117,7 @@ TEST_CASE("cores: uneven nodes, offline CPUs and a part of the machine are divid
   Machine off;
   off.node(0, "0,2-3").node(1, "4,6-7");
   CHECK(shares(off.topology("0,2-4,6-7"), 2) == "0,2,3 4,6,7");
-  // A container with CPUs of the second node only, or a few of each.
+  // A container may have CPUs of the second node only, or a few CPUs of each node.
   CHECK(shares(TwoNodes().topology("4-6"), 3) == "4 5 6");
   CHECK(shares(TwoNodes().topology("2,3,4"), 2) == "2,3 4");
   Machine memory_only;  // a node without CPUs
@@ -141,7 +141,7 @@ TEST_CASE("cores: processes with GPUs are near them") {
   CHECK(shares(topology, 2, {1, 2}) == "4,5 6,7");
   CHECK(shares(topology, 2, {2, 0}) == "4,5,6,7 0,1,2,3");
   CHECK(shares(topology, 1, {1}) == "4,5,6,7");
-  // A missing GPU, or a node that is unknown or not allowed, counts like no GPU.
+  // A missing GPU, or a GPU on a node that is unknown or not allowed, counts as no GPU.
   CHECK(shares(topology, 2, {0, 7}) == "0,1,2,3 4,5,6,7");
   CHECK(shares(topology, 2, {0, -1}) == "0,1,2,3 4,5,6,7");
   CHECK(shares(machine.topology("0-3"), 2, {0, 1}) == "0,1 2,3");
@@ -160,7 +160,7 @@ TEST_CASE("cores: threads are limited by cores and by control groups") {
       .file("sys/fs/cgroup/cpu.max", "max 100000")
       .file("sys/fs/cgroup/pods/cpu.max", "800000 100000")
       .file("sys/fs/cgroup/pods/train/cpu.max", "max 100000");
-  CHECK(machine.topology("0-63").quota == 8);  // of the parent group
+  CHECK(machine.topology("0-63").quota == 8);  // the quota of the parent group
   machine.file("sys/fs/cgroup/pods/train/cpu.max", "200000 100000");
   CHECK(threads_each(machine.topology("0-63"), 1) == 2);
   CHECK(threads_each(machine.topology("0-63"), 2) == 1);

@@ -1,5 +1,4 @@
-// The rank of a started process, from tables of environments: valid ones of launchers and invalid
-// ones.
+// The rank of a started process, from tables of valid and invalid environments of launchers.
 #include "hasten/launch/worker.h"
 
 #include <doctest/doctest.h>
@@ -27,7 +26,7 @@ config::Environment environment_of(const std::string& words) {
   return environment;
 }
 
-// A text such as "torchrun 1/4, local 1/2, machine 0/2, host:29500".
+// Returns a text such as "torchrun 1/4, local 1/2, machine 0/2, host:29500".
 std::string text_of(const Worker& worker) {
   std::string text = str(name_of(worker.started_by), " ", worker.rank, "/", worker.world_size,
                          ", local ", worker.local_rank, "/", worker.local_world_size, ", machine ",
@@ -70,7 +69,7 @@ const std::string kBatch =
     "SLURM_JOB_ID=4711 SLURM_NTASKS=4 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0 "
     "SLURM_JOB_NODELIST=gpu[1-2] SLURM_TASKS_PER_NODE=2(x2) ";
 
-// The same variables with one changed, or removed.
+// Returns the same variables with one of them changed or removed.
 std::string with(const std::string& words, const std::string& name, const std::string& value) {
   config::Environment environment = environment_of(words);
   environment[name] = value;
@@ -146,7 +145,7 @@ TEST_CASE("worker: the variables of every launcher are understood") {
       {kOmpi + "SLURM_JOB_NODELIST=gpu[3-4] SLURM_STEP_NODELIST=gpu4 SLURM_STEP_NUM_TASKS=1 "
                "SLURM_PROCID=0 SLURM_STEP_ID=0 SLURM_JOB_ID=12",
        "Open MPI 3/4, local 1/2, machine 1/2, gpu3:20012"},
-      // Three processes on the first machine, one on the second.
+      // Three processes run on the first machine, and one runs on the second.
       {kEndpoint + "OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=0 "
                    "OMPI_COMM_WORLD_LOCAL_SIZE=1 OMPI_MCA_orte_num_nodes=2",
        "Open MPI 3/4, local 0/1, machine 1/2, node7:1234"},

@@ -67,7 +67,7 @@ TEST_CASE("default file: launch reads hasten's, or else Accelerate's, and says s
   }
   CHECK(names_source);
 
-  // An option that names a file, or none, replaces it.
+  // An option that names another file, or that allows no file, overrides the default file.
   const test::TemporaryFile named("named.yaml", "num_processes: 5\n");
   CHECK(launched({"--config_file", named.path(), "p"}, environment).options.num_processes == 5);
   CHECK(!launched({"--no_config_file", "p"}, environment).options.num_processes.has_value());

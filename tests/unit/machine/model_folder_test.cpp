@@ -104,7 +104,7 @@ TEST_CASE("model folder: paths and other texts stay as they are") {
   for (const char* what : {"bert-base", "/a/b", "a/b/c", "./b", "../b", "a/", "", "a--b/c",
                            "a/b.git", "a/b@../../x", "a/b@", "-a/b"})
     CHECK(model_folder(what, environment) == what);
-  // An existing folder precedes a name.
+  // An existing folder takes precedence over a name.
   const TemporaryDirectory folder;
   make_directories(folder.path() / "org/name");
   const fs::path before = fs::current_path();

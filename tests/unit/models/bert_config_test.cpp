@@ -1,4 +1,5 @@
-// Contradictory configurations are refused by name, and valid ones survive a round trip.
+// Contradictory configurations are refused, and the error names the key. Valid configurations
+// survive a round trip.
 #include "hasten/models/bert_config.h"
 
 #include <doctest/doctest.h>

@@ -163,7 +163,8 @@ TEST_CASE("decoder configs: new weights are spread as in transformers") {
                 .item<bool>());
       continue;
     }
-    // The products that add to the residual stream of 8 layers are smaller by the root of 16.
+    // Weights of products that add to the residual stream of 8 layers are divided by the root of
+    // 16.
     const double expected = item.key().find("c_proj.weight") != std::string::npos ? 0.025 : 0.1;
     CHECK(weight.std().item<double>() == doctest::Approx(expected).epsilon(0.1));
   }

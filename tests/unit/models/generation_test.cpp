@@ -21,8 +21,8 @@ using namespace hasten;
 
 namespace {
 
-// Predicts the next token from the last one only, and has no keys: token t is followed by t + 1,
-// with t + 2 as the second choice.
+// Predicts the next token from the last one only, and caches no keys. Token t is followed by t + 1,
+// and t + 2 is the second choice.
 struct Counter : torch::nn::Module, CausalModel {
   explicit Counter(std::int64_t vocabulary) : vocabulary(vocabulary) {}
   CacheShape cache_shape() const override { return {}; }
@@ -52,7 +52,7 @@ struct Constant : torch::nn::Module, CausalModel {
   at::Tensor logits;
 };
 
-// The tokens that a sampling may draw if the last logits are these.
+// Returns the tokens that sampling may draw if these are the last logits.
 std::vector<std::int64_t> allowed_tokens(std::vector<float> logits, GenerationOptions options) {
   options.do_sample = true;
   const std::vector<std::int64_t> text = {0};
@@ -192,7 +192,7 @@ TEST_CASE("generation: the files of a model set options, and what they cannot me
                R"({"temperature": null, "top_k": null, "max_length": null, "early_stopping": null,
           "bad_words_ids": null, "transformers_version": "5.23.0", "bos_token_id": 1})");
   CHECK(null_keys.eos_token_id == std::vector<std::int64_t>{2});
-  CHECK_FALSE(null_keys.pad_token_id.has_value());  // -1 is what files write for no padding
+  CHECK_FALSE(null_keys.pad_token_id.has_value());  // -1 in a file means no padding token
   CHECK(null_keys.temperature == 1);
   CHECK(null_keys.top_k == 50);
   CHECK_FALSE(null_keys.max_length.has_value());
@@ -235,7 +235,7 @@ TEST_CASE("generation: a beam search of one beam's width is greedy, and wider on
   };
   const GenerationOutput narrow = best(2), wide = best(12);
   CHECK(wide.scores.mean().item<double>() >= narrow.scores.mean().item<double>());
-  // Scores are means of log probabilities, of the whole sequence.
+  // The score of a sequence is the mean of the log probabilities of its new tokens.
   const at::Tensor sequences = wide.sequences;
   const at::Tensor log_p =
       at::log_softmax(model->forward({{"input_ids", sequences}}).logits.narrow(1, 3, 12), -1);
@@ -325,7 +325,7 @@ TEST_CASE("generation: prompts that do not fit are refused") {
   CHECK(error(at::zeros({2, 0}, at::kLong), {}) == "generation.prompt");
   CHECK(error(at::zeros({1, 2}), {}) == "generation.prompt");
   CHECK(error(row({1, 2}), at::ones({1, 3})) == "generation.prompt");
-  CHECK(error(row({1, 2}), row({1, 0})) == "generation.prompt");  // padding at the right
+  CHECK(error(row({1, 2}), row({1, 0})) == "generation.prompt");  // padding on the right
   CHECK(error(row({1, 2}), {}, {.max_length = 2}) == "generation.option");
   model.limit = 5;
   CHECK(error(row({1, 2}), {}, {.max_new_tokens = 4}) == "models.sequence-too-long");
@@ -357,7 +357,7 @@ TEST_CASE("cache: it is allocated once, and rows are copied where they differ on
   CHECK(at::equal(keys[2][3], next[0][0]));
   CHECK(at::equal(keys[2][1], prompt[0][1]));
   CHECK(cache.tensors()[0].data_ptr() == memory);
-  CHECK(code_of([&] { cache.copy_row(0, 4); }) == "models.cache");  // another prompt's
+  CHECK(code_of([&] { cache.copy_row(0, 4); }) == "models.cache");  // a row of another prompt
   CHECK(code_of([&] {
           cache.append(0, at::zeros({6, 3, 2}), at::zeros({6, 3, 2}));
         }) == "models.cache");

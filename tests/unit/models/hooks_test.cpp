@@ -22,7 +22,7 @@ struct Result {
   at::Tensor sum, product;
 };
 
-// The product of two inputs, one of which may be missing.
+// Returns the sum of two inputs and their product times `factor`.
 struct PairImpl : nn::Module {
   Result forward(const TensorDict& batch, int factor) {
     return {batch.at("a") + batch.at("b"), batch.at("a") * batch.at("b") * factor};
@@ -58,7 +58,7 @@ TEST_CASE("hooks: forward hooks see and replace inputs and outputs") {
       });
   const HookHandle third = register_forward_hook(
       *layer, [&](nn::Module&, const Tensors&, Tensors&) { order += "second "; });
-  // The differences have the roundings of the larger numbers before them.
+  // The differences have the rounding errors of the larger numbers that they come from.
   CHECK(at::allclose(call_module(*layer, x), (plain - layer->bias) * 2, 1e-5, 1e-6));
   CHECK(order == "pre first second ");
   CHECK(at::equal(layer->forward(x), plain));  // a direct call runs no hook
@@ -99,7 +99,7 @@ TEST_CASE("hooks: backward hooks receive the gradients of this call alone") {
         seen_inputs = grad_inputs;
         seen_outputs = grad_outputs;
       });
-  // x is also used beside the layer, as in a residual connection.
+  // x is also used outside the layer, as in a residual connection.
   ((call_module(*layer, x) * 3).sum() + x.sum()).backward();
   CHECK(runs == 1);
   CHECK(seen_outputs.at(0).eq(3).all().item<bool>());
@@ -107,7 +107,7 @@ TEST_CASE("hooks: backward hooks receive the gradients of this call alone") {
   CHECK(at::allclose(seen_inputs.at(0), expected));
   CHECK(at::allclose(x.grad(), expected + 1));
 
-  // A replaced gradient goes on to the input; the parameters have theirs.
+  // The replaced gradient reaches the input. The gradients of the parameters do not change.
   const at::Tensor weight_gradient = layer->weight.grad().clone();
   handle = register_full_backward_hook(
       *layer, [](nn::Module&, Tensors& grad_inputs, const Tensors&) { grad_inputs[0].zero_(); });
@@ -117,7 +117,7 @@ TEST_CASE("hooks: backward hooks receive the gradients of this call alone") {
   CHECK(x.grad().eq(0).all().item<bool>());
   CHECK(at::allclose(layer->weight.grad(), weight_gradient));
 
-  // The first layer's inputs need no gradient; the hook runs nevertheless.
+  // The inputs of a first layer need no gradient, but the hook still runs.
   handle = register_full_backward_hook(
       *layer, [&](nn::Module&, Tensors& grad_inputs, const Tensors& grad_outputs) {
         ++runs;
@@ -150,7 +150,7 @@ TEST_CASE("hooks: a backward hook has undefined gradients for unused results") {
   call_module(*pair, TensorDict{{"a", a}, {"b", b}}, 2).product.sum().backward();
   CHECK(runs == 1);
   CHECK(at::allclose(a.grad(), b * 2));
-  // A second derivative passes through the hook's nodes. It reaches the inputs without the outputs.
+  // A second derivative runs the hook again. It reaches the inputs without passing the outputs.
   handle =
       register_full_backward_hook(*pair, [&](nn::Module&, Tensors&, const Tensors& grad_outputs) {
         CHECK(grad_outputs.at(1).defined() == (runs++ == 0));
@@ -208,7 +208,7 @@ TEST_CASE("hooks: an unmodified Sequential runs the hooks of its modules") {
   CHECK(gradient.sizes() == features.sizes());
   CHECK(gradient.masked_select(features.le(0)).eq(0).all().item<bool>());
 
-  // A clone has parameters of its own and no hooks.
+  // A clone has its own parameters and no hooks.
   features = at::Tensor();
   const auto copy = std::dynamic_pointer_cast<nn::SequentialImpl>(net->clone());
   CHECK(at::equal(std::get<0>(copy->forward<Output>(x)), plain));

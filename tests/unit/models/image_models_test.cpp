@@ -1,5 +1,5 @@
-// The models for images: their configurations, names and checks. Their numbers are compared with
-// transformers' in tests/oracle/images_test.cpp.
+// The models for images: their configurations, names and checks. tests/oracle/images_test.cpp
+// compares their numbers with transformers.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -75,7 +75,8 @@ TEST_CASE("image models: a folder is saved and loaded, with a head for other lab
   CHECK(other.report.mismatched.size() == 2);
   CHECK(other.model->forward({{"pixel_values", batch.at("pixel_values")}}).logits.size(-1) == 5);
 
-  CHECK(contains(error_of([&] { (void)load_model(folder, {}); }), "models.task | the task text-classification"));
+  CHECK(contains(error_of([&] { (void)load_model(folder, {}); }),
+                 "models.task | the task text-classification"));
   CHECK(contains(error_of([&] { (void)vocab_size_of(folder); }), "models.task"));
   CHECK(contains(error_of([&] {
                    (void)load_model(

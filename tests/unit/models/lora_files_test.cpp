@@ -1,4 +1,4 @@
-// The files of adapters, which are PEFT's.
+// The files of adapters, in PEFT's format.
 #include <ATen/autocast_mode.h>
 #include <doctest/doctest.h>
 #include <torch/torch.h>
@@ -56,10 +56,10 @@ TEST_CASE("lora: files have PEFT's names, and another model reads them") {
   CHECK(at::equal(other->forward(x), net->forward(x)));
   CHECK(lora_options(*other).bias == LoraBias::lora_only);
   other->last->weight.zero_();
-  load_lora(*other, folder.path());  // into the adapters that are there
+  load_lora(*other, folder.path());  // into the existing adapters
   CHECK(at::equal(other->forward(x), net->forward(x)));
 
-  // Adapters of another rank, and of another scale.
+  // The file does not fit adapters with a different rank or a different scale.
   for (const LoraOptions& options :
        {LoraOptions{.r = 3, .alpha = 6}, LoraOptions{.r = 2, .alpha = 3},
         LoraOptions{.r = 2, .alpha = 6, .use_rslora = true}}) {

@@ -15,7 +15,7 @@ namespace hasten::lora_nets {
 
 namespace nn = torch::nn;
 
-// A module as a user writes it: LibTorch's layers, one in a Sequential, and an own linear layer.
+// A linear layer that a user wrote.
 struct OwnLinear : nn::Module, LinearLayers {
   at::Tensor weight = register_parameter("weight", torch::randn({5, 6}));
   at::Tensor forward(const at::Tensor& x) { return at::matmul(x, weight.t()); }
@@ -23,6 +23,7 @@ struct OwnLinear : nn::Module, LinearLayers {
   void set_linear_weight(const std::string&, const at::Tensor& tensor) override { weight = tensor; }
 };
 
+// A model that a user wrote: LibTorch's layers, one of them in a Sequential, and a custom layer.
 struct UserNet : nn::Module {
   at::Tensor forward(const at::Tensor& x) {
     return last->forward(own->forward(blocks->forward(at::gelu(first(x)))));
@@ -39,7 +40,7 @@ inline std::shared_ptr<UserNet> new_net() {
   return std::make_shared<UserNet>();
 }
 
-// Gives every B random numbers, without which an adapter changes nothing.
+// Fills every B with random numbers. An adapter with a zero B changes nothing.
 inline void fill_b(const nn::Module& module) {
   torch::manual_seed(5);
   const torch::NoGradGuard no_grad;
@@ -51,7 +52,7 @@ inline at::Tensor value_of(const nn::Module& module, const std::string& name) {
   return module.named_parameters()[name];
 }
 
-// The weight with the adapter's product added.
+// Returns the weight with the adapter's product added.
 inline at::Tensor adapted_weight(const nn::Module& module, const std::string& layer, double scale) {
   return value_of(module, layer + ".weight").detach().clone() +
          scale * at::mm(value_of(module, layer + ".lora_B.weight"),

@@ -114,8 +114,8 @@ TEST_CASE("lora: merging and unmerging keep what the module computes") {
 }
 
 TEST_CASE("lora: sums of 16 bits are rounded once, in a product and in a merged weight") {
-  // The weight is so large that the type has even numbers only there. The adapter adds a little
-  // more than 1, which the type cannot tell from 1.
+  // The weight is so large that the type has only even numbers there. The adapter adds a little
+  // more than 1, and the type would round this number to 1.
   struct Case {
     at::ScalarType type;
     double weight, adds;
@@ -152,7 +152,7 @@ TEST_CASE("lora: targets are paths, their last parts, or patterns, as in PEFT") 
   CHECK(paths({}).size() == 4);  // query and value
   CHECK(paths({.target_modules = {self + "key"}}) == std::vector<std::string>{self + "key"});
   CHECK(paths({.target_modules = {"attention.output.dense"}}).size() == 2);
-  CHECK(paths({.target_modules = {"dense"}}).size() == 7);  // and the pooler
+  CHECK(paths({.target_modules = {"dense"}}).size() == 7);  // including the pooler
   CHECK(paths({.target_modules = {".*layer\\.1\\..*(query|key)"}}).size() == 2);
   CHECK(paths({.target_modules = {"all-linear"}}).size() == 14);
   CHECK(paths({.target_modules = {"all-linear"}, .modules_to_save = {"classifier"}}).size() == 13);
@@ -200,7 +200,7 @@ TEST_CASE("lora: what does not fit is refused by name, and the module stays as i
   CHECK(near_name.starts_with("models.lora-target"));
   CHECK(near_name.find("did you mean first?") != std::string::npos);
   CHECK(refusal({.target_modules = {"first", "q_proj"}}).find("'q_proj'") != std::string::npos);
-  CHECK(refusal({}).starts_with("models.lora-target"));  // no query and value
+  CHECK(refusal({}).starts_with("models.lora-target"));  // the net has no query and value
   CHECK(refusal({.target_modules = {"first"}, .modules_to_save = {"lasst"}}).find("last") !=
         std::string::npos);
   CHECK(refusal({.target_modules = {"(first"}}).starts_with("models.lora-options"));
@@ -211,7 +211,7 @@ TEST_CASE("lora: what does not fit is refused by name, and the module stays as i
   add_lora(*net, {.target_modules = {"first"}});
   CHECK(refusal({.target_modules = {"last"}}).starts_with("models.lora-twice"));
 
-  // A weight that two modules have registered.
+  // Two modules have registered the same weight.
   const auto tied = std::make_shared<nn::Module>();
   const auto linear = tied->register_module("linear", nn::Linear(4, 4));
   tied->register_module("other", nn::Linear(4, 4));

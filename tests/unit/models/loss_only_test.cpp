@@ -30,7 +30,7 @@ BertConfig config_of(bool tied) {
           .tie_word_embeddings = tied};
 }
 
-// Texts of 3 to 12 tokens. The first token has no label, and some others have none either.
+// Returns texts of 3 to 12 tokens. The first token and some other tokens have no label.
 std::vector<TensorDict> ragged_rows(std::int64_t classes) {
   torch::manual_seed(2);
   std::vector<TensorDict> rows;
@@ -102,18 +102,18 @@ void check_model(PreTrainedModel& model, std::int64_t classes) {
   check_equal(packed, whole);
   CHECK(packed.out.logits.size(1) == 7 + 3 + 12 + 5);
 
-  // A label behind the mask counts, as before.
+  // A label of a masked token counts with and without loss_only.
   TensorDict labelled_padding = padded(rows);
   labelled_padding["labels"][1][10] = 1;
   check_equal(step(model, labelled_padding, true), step(model, labelled_padding, false));
-  // Without a mask, and without a label at all.
+  // The results also agree without a mask. Without any label, the loss is NaN.
   TensorDict without_mask = padded(rows);
   without_mask.erase("attention_mask");
   check_equal(step(model, without_mask, true), step(model, without_mask, false));
   without_mask["labels"] = at::full_like(without_mask["labels"], -100);
   CHECK(std::isnan(step(model, without_mask, true).out.loss.item<double>()));
 
-  // A label for each text, and too few for the tokens.
+  // First there is one label for each text, and then there are too few labels for the tokens.
   for (const bool loss_only : {false, true}) {
     CAPTURE(loss_only);
     CHECK(model.set_loss_only(loss_only));
@@ -201,7 +201,7 @@ TEST_CASE("packed batch: a classifier of texts gives the logits of each text") {
   const ModelOutput out = model.forward(packed);
   CHECK((out.logits - model.forward(whole).logits).abs().max().item<double>() < 1e-5);
   CHECK(out.loss.defined());
-  // Positions are those of each text if the batch has none.
+  // If the batch has no positions, they count from 0 in each text.
   packed.erase("position_ids");
   CHECK((model.forward(packed).logits - out.logits).abs().max().item<double>() == 0);
 }

@@ -1,5 +1,5 @@
-// Any PreTrainedModel saves and loads its weights: buffers of every type, tied tensors, other
-// shapes.
+// Any PreTrainedModel saves and loads its weights: buffers of every type, tied tensors, and tensors
+// of different shapes.
 #include "hasten/models/pretrained_model.h"
 
 #include <doctest/doctest.h>
@@ -23,7 +23,8 @@ using namespace hasten;
 
 namespace {
 
-// The base of the models of these tests; `initialize` fills with 7 and records the names.
+// The base of the models of these tests. `initialize` fills the weights with 7 and records their
+// names.
 struct RecordingModel : PreTrainedModel {
   ModelOutput forward(const TensorDict&) override { return {}; }
   std::string config_json() const override { return "{}\n"; }
@@ -54,7 +55,7 @@ struct NormsModel : RecordingModel {
   torch::nn::InstanceNorm1d instance;
 };
 
-// One table under two names; `tied` chooses the name under which it is saved.
+// One table has two names. `tied` chooses the name under which it is saved.
 struct TwoNamesModel : RecordingModel {
   explicit TwoNamesModel(std::map<std::string, std::string> tied = {}) : tied(std::move(tied)) {
     table = register_module("input", torch::nn::Embedding(4, 3));
@@ -68,8 +69,8 @@ struct TwoNamesModel : RecordingModel {
   torch::nn::Linear output{nullptr};
 };
 
-// Names that transformers' oldest files use for other parameters, and a name that ends another
-// name.
+// One name is a name that transformers' oldest files use for a different parameter, and one name is
+// the end of another name.
 struct OldNamesModel : RecordingModel {
   struct Layer : torch::nn::Module {
     explicit Layer(const char* name) { value = register_parameter(name, at::zeros({2})); }
@@ -226,7 +227,7 @@ TEST_CASE("models: a head for other labels is an error, or becomes a new head on
   for (const auto& [name, tensor] : file) {
     if (name.find("classifier") == std::string::npos) CHECK(at::equal(weights.at(name), tensor));
   }
-  // Nothing differs, and nothing is new.
+  // No shape differs, so no tensor is reported.
   CHECK(load_model(what, {.ignore_mismatched_sizes = true}).report.mismatched.empty());
 }
 

@@ -1,4 +1,4 @@
-// Models whose layers are recomputed have the losses and gradients of the same models without.
+// Models with recomputed layers have the same losses and gradients as without recomputation.
 #include "hasten/models/recomputation.h"
 
 #include <doctest/doctest.h>
@@ -47,7 +47,8 @@ TensorDict texts(bool padded) {
   return {{"input_ids", ids}, {"attention_mask", mask}, {"labels", at::randint(0, 2, {4})}};
 }
 
-// The loss, all gradients and all buffers after two windows of two micro-batches.
+// Returns all losses of two windows of two micro-batches, and then the gradients, the weights and
+// the buffers.
 template <class Model, class Loss>
 std::vector<Tensor> trained(const std::shared_ptr<Model>& module, Precision precision, Loss loss) {
   torch::manual_seed(5);
@@ -84,7 +85,7 @@ void check_same(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
 const std::vector<Recomputation> kKinds = {
     {}, {.policy = RecomputePolicy::selective}, {.every_n_layers = 2}};
 
-// Compares a new model of each kind with one that keeps its activations.
+// Compares a model with each kind of recomputation with a model that keeps its activations.
 template <class Make, class Loss>
 void check_model(Make make, Loss loss) {
   for (const Precision precision : {Precision::no, Precision::bf16}) {

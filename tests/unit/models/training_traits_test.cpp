@@ -1,4 +1,4 @@
-// The answers of a module about its training, and the assumptions about one that gives none.
+// The training traits that a module reports, and the defaults for a module that reports none.
 #include "hasten/models/training_traits.h"
 
 #include <doctest/doctest.h>

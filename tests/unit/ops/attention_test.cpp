@@ -137,7 +137,7 @@ struct CausalCase {
   Tensor split(const Tensor& x) const {
     return x.reshape({batch, x.size(1), -1, size}).transpose(1, 2);
   }
-  // `dropped` has the factors of the probabilities.
+  // `dropped` has the factors by which dropout multiplies the probabilities.
   Tensor reference(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& dropped) const {
     const auto repeated = [&](const Tensor& x) {
       return split(x).repeat_interleave(heads / key_heads, 1);
@@ -157,7 +157,7 @@ std::vector<CausalCase> causal_cases() {
   left[0].narrow(0, 0, 4).zero_();  // its first queries have no key
   right[1].narrow(0, 5, 4).zero_();
   return {{2, 9, 9, 4, 4, 6},       {2, 9, 9, 4, 2, 6, left}, {2, 9, 9, 4, 1, 6, right, 0.7},
-          {2, 1, 9, 2, 2, 8, left},                          // a token after those of a cache
+          {2, 1, 9, 2, 2, 8, left},                          // a new token after cached tokens
           {1, 3, 11, 6, 3, 4},      {1, 300, 300, 2, 1, 8},  // several blocks of queries
           {2, 150, 290, 2, 2, 8}};
 }
@@ -232,7 +232,7 @@ TEST_CASE("ops: attention reads parts of larger tensors in place, with the same 
                                          parts[2].contiguous(), mask, 4, 0, true);
     check_same(in_place, copied, {all}, 1e-6);
   }
-  // The keys of a cache, of which some are not written yet.
+  // Some keys of this cache are not written yet.
   const Tensor cache = at::randn({2, 20, 16});
   const Tensor q = at::randn({2, 1, 16}), keys = cache.narrow(1, 0, 7);
   const ops::KeyMask mask =

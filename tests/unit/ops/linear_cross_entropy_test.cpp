@@ -242,7 +242,7 @@ TEST_CASE("linear cross entropy: the memory of a step is predicted to the byte")
   const std::int64_t logits = std::int64_t{900} * 20000 * 4;
   CHECK(measured.peak < 1.1 * static_cast<double>(logits));
   CHECK(step(false, false).memory.peak > 2 * logits);
-  // 6 operations for each logit of the two steps.
+  // Each of the two steps counts 6 operations for each logit.
   double flops = 0;
   for (const anatomy::Operation& each : step(true, true).operations)
     if (each.name == "hasten::cross_entropy") flops += each.flops;

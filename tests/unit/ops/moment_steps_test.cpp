@@ -39,7 +39,8 @@ struct Buffers {
   std::vector<float> scales, scales_sq;
 };
 
-// The largest number below 1 that Lion's step encodes as itself: moments are the gradients.
+// Returns the codes of the numbers. With both betas 0, a step of Lion stores the gradients as
+// moments.
 std::vector<std::uint8_t> codes_of(const Kernels& kernels, std::vector<float> numbers) {
   std::vector<float> parameter(numbers.size());
   std::vector<std::uint8_t> codes(numbers.size());
@@ -67,7 +68,8 @@ TEST_CASE(
 
 TEST_CASE("moments: every number gets the nearest code, with every instruction set") {
   const Codebook& book = signed_codebook();
-  // The numbers at and beside the ends of all codes, and many between them. Each block has a 1.
+  // The numbers at and next to the limits of all codes, and many numbers between them. Each block
+  // starts with a 1.
   std::vector<float> numbers;
   const auto add = [&](float x) {
     if (numbers.size() % kMomentBlock == 0) numbers.push_back(1.0f);
@@ -124,7 +126,7 @@ TEST_CASE("moments: a block of zeros stays one, and a missing gradient is one of
     CAPTURE(kernels->isa);
     Buffers missing(700), zeros(700);
     std::fill(zeros.gradient.begin(), zeros.gradient.end(), 0.0f);
-    // The first block has moments.
+    // The first block starts with moments that are not zero.
     for (Buffers* each : {&missing, &zeros}) {
       std::fill_n(each->codes.begin(), kMomentBlock, std::uint8_t{200});
       std::fill_n(each->codes_sq.begin(), kMomentBlock, std::uint8_t{100});

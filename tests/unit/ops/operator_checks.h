@@ -24,7 +24,7 @@ inline double distance(const Tensor& a, const Tensor& b) {
   return (a - b).abs().max().item<double>();
 }
 
-// The gradients of sum(weights * f()) with respect to each input.
+// Returns the gradients of sum(y * weights) with respect to each input.
 inline std::vector<Tensor> gradients(const Tensor& y, const Tensor& weights,
                                      const std::vector<Tensor>& inputs) {
   return torch::autograd::grad({(y * weights).sum()}, inputs);

@@ -213,7 +213,7 @@ TEST_CASE("ops: linear_transposed equals the product with the matrix as it is st
     check_same(ops::linear_transposed(x, w, {}), at::matmul(x, w), {x, w}, 3e-4);
     const Tensor gradient =
         gradients(ops::linear_transposed(x, w, b), at::ones({2, rows, out}), {w})[0];
-    CHECK(gradient.is_contiguous());  // as the parameter, so that an optimizer copies nothing
+    CHECK(gradient.is_contiguous());  // like the parameter, so that an optimizer copies nothing
   }
   const Tensor x = leaf({3, 4}), w = leaf({4, 2});
   const Tensor first = torch::autograd::grad({ops::linear_transposed(x, w, {}).square().sum()}, {w},
@@ -245,7 +245,7 @@ double seconds_of(clockid_t clock) {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// The share of the processor time of `work` that threads other than this one used.
+// Returns the share of the processor time of `work` that threads other than this one used.
 template <class Work>
 double share_of_other_threads(Work work) {
   const double all = seconds_of(CLOCK_PROCESS_CPUTIME_ID),
@@ -255,8 +255,8 @@ double share_of_other_threads(Work work) {
   return 1 - (seconds_of(CLOCK_THREAD_CPUTIME_ID) - own) / of_all;
 }
 
-// The results and gradients of every operator that divides its rows among threads, on tensors that
-// are large enough for it.
+// Returns the results and gradients of every operator that divides its rows among threads. The
+// tensors are large enough to be divided.
 std::vector<Tensor> large_operators() {
   at::manual_seed(3);
   const Tensor x = leaf({8, 96, 128}), r = leaf({8, 96, 128}), b = leaf({128}), g = leaf({128}),

@@ -1,4 +1,4 @@
-// The seeds of dropout in a step that a graph repeats.
+// The seeds of dropout in a step that a graph replays.
 #include "ops/step_seeds.h"
 
 #include <doctest/doctest.h>

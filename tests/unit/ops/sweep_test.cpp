@@ -25,7 +25,7 @@ TEST_CASE("ops sweep: every type gives the formula's values and gradients in its
         const bool mixed = parameters != type;
         // LibTorch's formulas refuse or promote other mixtures, which have their own test.
         if (mixed && (type != at::kBFloat16 || op.activations == 0)) continue;
-        // LibTorch decides dropout for types without kernels.
+        // For types without kernels, LibTorch makes the decisions of dropout.
         const bool has_kernels = type == at::kFloat || type == at::kBFloat16;
         if (op.drops &&
             !(has_kernels && (op.shapes.size() == op.activations || parameters == at::kFloat)))
@@ -79,7 +79,7 @@ TEST_CASE("ops sweep: autocast gives the formula's results, also with backward o
   for (const SweptOperator& op : swept_operators()) {
     for (const auto type : {at::kBFloat16, at::kHalf}) {
       for (const auto input_type : {at::kFloat, at::kBFloat16}) {
-        // LibTorch decides about mixtures of half and bfloat16.
+        // LibTorch handles mixtures of half and bfloat16.
         if (input_type == at::kBFloat16 && type == at::kHalf) continue;
         // Attention in half uses LibTorch's random numbers.
         if (type == at::kHalf && op.drops && op.forms_products) continue;
@@ -235,7 +235,7 @@ TEST_CASE("ops sweep: results are the same without gradients and in other thread
 
 TEST_CASE("ops sweep: on the Meta device the results have the right shapes") {
   for (const SweptOperator& op : swept_operators()) {
-    // In C++, LibTorch has no Meta kernels for the operators of the others.
+    // In C++, LibTorch has no Meta kernels for the operators that the other cases use.
     if (op.activations != 1) continue;
     CAPTURE(op.name);
     Inputs in;
@@ -323,7 +323,7 @@ TEST_CASE("ops sweep: a probability of 1 drops everything in training, else noth
   CHECK(ops::attention(x, x, x, everywhere, 2, 1.0, true).ne(0).sum().item<std::int64_t>() == 0);
   CHECK(relative_distance(ops::attention(x, x, x, everywhere, 2, 1.0, false),
                           ops::eager_attention(x, x, x, everywhere, 2, 1.0, false)) < 1e-5);
-  // Below 1 some elements are kept, and the expectation stays that of x.
+  // With a probability below 1, some elements are kept, and the expected value remains x.
   const ops::Dropout nearly = ops::Dropout::make(0.999999, 1);
   CHECK(nearly.threshold == 65535);
   CHECK(nearly.scale == 65536.0f);

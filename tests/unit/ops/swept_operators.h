@@ -26,7 +26,8 @@ struct SweptOperator {
   bool drops = false;
 };
 
-// The factors by which dropout multiplies; from the same seed an operator makes the same decisions.
+// Returns the factors by which dropout multiplies. An operator makes the same decisions from the
+// same seed.
 inline Tensor decisions_for(at::IntArrayRef shape, double p) {
   torch::manual_seed(77);
   return ops::dropout(at::ones(shape), p, true).to(at::kDouble);
@@ -147,7 +148,7 @@ inline std::vector<SweptOperator> swept_operators() {
                    true,
                    p > 0});
   }
-  // Three queries at the end of five keys, and two heads of queries for each of the keys.
+  // There are three queries at the end of five keys, and two query heads for each key head.
   all.push_back(
       {"attention, causal",
        {{3, 3, 16}, {3, 5, 8}, {3, 5, 8}},

@@ -158,7 +158,8 @@ TEST_CASE("8 bits: a checkpoint continues with the same bits, and other options 
   };
   AdamW8bit adamw({weight, bias});
   step(adamw, 1);
-  TensorDict saved;  // the tensors of a checkpoint that is not written are the optimizer's own
+  // optimizer_tensors() returns the optimizer's own tensors, so they have to be copied.
+  TensorDict saved;
   for (const auto& [name, tensor] : optimizer_tensors(adamw, names)) saved[name] = tensor.clone();
   CHECK((saved.at("weight.exp_avg").scalar_type() == at::kByte));
   CHECK(name_of_optimizer(adamw) == "AdamW8bit");

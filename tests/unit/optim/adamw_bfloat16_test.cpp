@@ -80,7 +80,7 @@ TEST_CASE("adamw bfloat16: steps follow those in float, in each combination of t
 TEST_CASE("adamw bfloat16: small updates add up if rounding is stochastic, and vanish otherwise") {
   const auto mean_after = [](bool stochastic) {
     const Tensor w = at::ones({4096}, at::kBFloat16).requires_grad_();
-    // A step of 1e-4 is a 40th of half of a bfloat16's last bit at 1.
+    // The next bfloat16 below 1 is 1 - 1/256. A step of 1e-4 is about a 20th of half this distance.
     AdamW adamw({w}, AdamWOptions(1e-4).weight_decay(0).stochastic_rounding(stochastic));
     for (int step = 0; step < 200; ++step) {
       w.mutable_grad() = at::ones_like(w).detach();
@@ -199,7 +199,7 @@ TEST_CASE("adamw bfloat16: other types are refused") {
 }
 
 TEST_CASE("adamw bfloat16: every set of instructions gives the same bits") {
-  constexpr ops::Index kCount = 1000, kFirst = 77;  // neither is a multiple of a vector
+  constexpr ops::Index kCount = 1000, kFirst = 77;  // neither is a multiple of a vector's width
   torch::manual_seed(2);
   const Tensor start = at::randn({kCount}), gradient = at::randn({kCount});
   const ops::AdamW how = ops::adamw_options({.gradient_scale = 0.7f});

@@ -210,7 +210,7 @@ TEST_CASE("adamw: a change of the moments between sparse steps takes effect") {
     for (int i = 0; i < 4; ++i) step(3);
     if (how == 1) state().exp_avg().copy_(at::full({64, 512}, 0.5));
     if (how == 2) state().exp_avg_sq()[60].fill_(0.25);
-    if (how == 3) {  // replaced: a new tensor may get the old one's address
+    if (how == 3) {  // a new tensor may get the address of the old one
       state().exp_avg(at::Tensor());
       state().exp_avg(at::full({64, 512}, 0.5));
     }
@@ -238,7 +238,7 @@ TEST_CASE("adamw: parameters and gradients may have any strides") {
        {std::function<Tensor(const Tensor&)>(channels_last),
         std::function<Tensor(const Tensor&)>(transposed),
         std::function<Tensor(const Tensor&)>(with_gaps)}) {
-    // Moments of the second size use memory of their own.
+    // Moments of the second size have their own allocation.
     for (const std::int64_t width : {6, 600}) {
       torch::manual_seed(1);
       const Tensor start = at::randn({20, 8, 3, width});
@@ -249,11 +249,11 @@ TEST_CASE("adamw: parameters and gradients may have any strides") {
       AdamW a(std::vector<Tensor>{plain}), b(std::vector<Tensor>{other});
       for (int step = 0; step < 4; ++step) {
         plain.mutable_grad() = at::randn_like(plain).detach();
-        // Strides of the parameter, other strides, expanded.
+        // The gradient has the parameter's strides, then different strides, and is then expanded.
         if (step == 3) plain.mutable_grad() = at::randn({3, width}).expand({20, 8, 3, width});
         other.mutable_grad() =
             step == 0 ? at::empty_like(other).detach().copy_(plain.grad()) : plain.grad();
-        if (step == 2) {  // as a checkpoint is loaded
+        if (step == 2) {  // as if a checkpoint were loaded
           auto& state = static_cast<torch::optim::AdamWParamState&>(
               *b.state().at(other.unsafeGetTensorImpl()));
           state.exp_avg(state.exp_avg().contiguous());

@@ -1,4 +1,4 @@
-// MuonAdamW against the two optimizers that it combines.
+// Compares MuonAdamW with the two optimizers that it combines.
 #include "hasten/optim/muon_adamw.h"
 
 #include <doctest/doctest.h>
@@ -73,8 +73,8 @@ TEST_CASE("muon with adamw: a step that is refused changes nothing in any group"
   CHECK_THROWS_AS(optimizer.step(), UsageError);
   CHECK(matrix.eq(1).all().item<bool>());
   CHECK(optimizer.state().empty());
-  // The first step of a group that AdamW steps is a first step, with its whole correction of the
-  // bias.
+  // The first step of a group that AdamW updates counts as its first step and has the full bias
+  // correction.
   static_cast<MuonAdamWOptions&>(optimizer.param_groups()[1].options()).use_muon(false);
   optimizer.step();
   const auto& state =

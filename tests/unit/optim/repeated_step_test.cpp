@@ -1,4 +1,4 @@
-// A step of AdamW that a graph repeats has the bits of ordinary steps.
+// A step of AdamW that a graph repeats gives the same bits as an ordinary step.
 #include "hasten/optim/repeated_step.h"
 
 #include <doctest/doctest.h>
@@ -16,7 +16,7 @@ using at::Tensor;
 
 namespace {
 
-// Two groups with options of their own, and gradients that change in place.
+// Two groups with their own options, and gradients that change in place.
 struct Training {
   Training() {
     torch::manual_seed(3);
@@ -33,7 +33,7 @@ struct Training {
   AdamWOptions& options(std::size_t group) {
     return static_cast<AdamWOptions&>(adamw->param_groups()[group].options());
   }
-  // Sets the numbers of a step.
+  // Sets the gradients, the learning rates and the factor of a step.
   void begin(int step) {
     torch::manual_seed(100 + step);
     for (const Tensor& each : gradients) each.copy_(at::randn(each.sizes()));
@@ -117,7 +117,7 @@ TEST_CASE("repeated step: rates, counts and factors of each replay are those of 
     check_equal(repeats.state(), ordinary.state());
     CHECK(repeats.weights[0]._version() > version);
   }
-  // An ordinary step continues, and a replay after it has the next count.
+  // An ordinary step may follow, and a replay after it has the next step count.
   ordinary.ordinary_step(9);
   repeats.ordinary_step(9);
   check_equal(repeats.state(), ordinary.state());
@@ -136,7 +136,7 @@ TEST_CASE("repeated step: parameters that share a count and differ later are not
   const auto made = training.record(*repeated);
   REQUIRE_MESSAGE(made.graph, made.failure);
   training.weights[0].mutable_grad() = training.gradients[0];
-  training.adamw->step();  // of one parameter
+  training.adamw->step();  // for one parameter only
   training.clear_gradients();
   CHECK_FALSE(repeated->can_repeat());
   CHECK(code_of([&] { repeated->write_numbers(); }) == "optim.repeated-step");
@@ -204,7 +204,7 @@ TEST_CASE("repeated step: what a graph cannot repeat is refused") {
   CHECK(code_of([&] { without_moments->run(); }) == "optim.repeated-step");
   fresh.adamw->step();
   const auto repeated = fresh.adamw->repeated_step();
-  fresh.adamw->scale_next_step(0.5);  // a number of the host
+  fresh.adamw->scale_next_step(0.5);  // a factor in host memory
   CHECK(code_of([&] { repeated->run(); }) == "optim.repeated-step");
   fresh.adamw->scale_next_step(1.0);
   CHECK(code_of([&] { repeated->run(); }) == "none");

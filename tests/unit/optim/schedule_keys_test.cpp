@@ -1,4 +1,4 @@
-// The keyword arguments that schedules take and refuse.
+// The keyword arguments that schedules accept and refuse.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 

@@ -1,6 +1,6 @@
 // File: unit/options/support.h
-// The helpers of the tests of options: a command line as a list of words, a temporary file, and the
-// error that a call throws, as a value.
+// Helpers for tests of options: a command line as a list of words, a temporary file, and the error
+// that a call throws, as a value.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -49,7 +49,7 @@ inline bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// A file in a new folder, deleted with the object. `name` may contain folders.
+// A file in a new folder, which is deleted with the object. `name` may contain folders.
 class TemporaryFile {
  public:
   TemporaryFile(const std::string& name, const std::string& content) {
@@ -68,7 +68,7 @@ class TemporaryFile {
   std::string folder_, path_;
 };
 
-// The value of an option after parse_train.
+// Returns the value of an option after parse_train.
 inline const config::ResolvedValue& value_in(const TrainConfiguration& run,
                                              const std::string& name) {
   for (const config::ResolvedValue& value : run.values) {

@@ -107,7 +107,7 @@ TEST_CASE("kwargs rules: a schedule that follows a metric needs evaluations and 
                             .lr_scheduler_kwargs = {{"max_lr", 1}},
                             .eval_strategy = IntervalStrategy::epoch};
   CHECK(contains(error_of([&] { validate(plateau); }).text, "unknown key max_lr"));
-  // It only multiplies by the factor, so that 0 is valid, as in PyTorch.
+  // This scheduler only multiplies by the factor, so 0 is valid, as in PyTorch.
   plateau.lr_scheduler_kwargs = {{"factor", 0}};
   CHECK_NOTHROW(validate(plateau));
   plateau.lr_scheduler_kwargs = {{"factor", 1}};

@@ -1,4 +1,4 @@
-// Plans of steps whose needs are known by formulas, and of a small model by dry runs.
+// Plans for steps with needs that are given by formulas, and for a small model with dry runs.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -59,7 +59,7 @@ TEST_CASE("plan: the fastest combination of all, found by trying all") {
         const StepPlan plan = plan_step(options);
         const double found =
             plan.needs.seconds / static_cast<double>(plan.rows * plan.accumulation);
-        CHECK(found <= best * 1.1 * 1.021);  // less exact plans have to be worth it
+        CHECK(found <= best * 1.1 * 1.021);  // a less exact plan must be clearly faster
         CHECK(plan.needs.bytes <= plan.memory);
         CHECK(plan.stages.back().needs.bytes == plan.needs.bytes);
         if (keep) CHECK(plan.rows * plan.accumulation == 16);
@@ -185,8 +185,8 @@ TEST_CASE("plan: a technique that the model does not take is an error only if it
 }
 
 TEST_CASE("plan: accumulation may need more memory than a whole step") {
-  // Stands for a model whose largest weight is an embedding: its gradient has the rows of one batch
-  // only.
+  // The predictor imitates a model with an embedding as its largest weight. The gradient of an
+  // embedding has only the rows of one batch.
   PlanOptions options = options_of(400 * kMiB);
   options.keep_effective_batch = true;
   options.predictor = [](const PlanSettings& settings, std::int64_t rows,
@@ -337,7 +337,7 @@ TEST_CASE("plan: no other choice of layers recomputes fewer") {
       .budget = 0};
   const std::vector<std::string> layers = recomputable_layers(options.step);
   REQUIRE(layers.size() == 4);
-  // The bytes of each choice of layers.
+  // The number of bytes that each choice of layers needs.
   std::vector<std::int64_t> bytes;
   for (int choice = 0; choice < 16; ++choice) {
     std::vector<std::string> chosen;

@@ -1,4 +1,4 @@
-// Steps to plan: one whose needs are a formula, and those of a small BERT.
+// Steps to plan: a step with needs that a formula gives, and the steps of a small BERT.
 //
 //   PlanOptions options = options_of(4000 * kMiB);
 //   const StepPlan plan = plan_step(options);
@@ -20,8 +20,8 @@ inline bool sets(const PlanSettings& settings, const std::string& name, const st
   return std::find(settings.begin(), settings.end(), std::pair(name, value)) != settings.end();
 }
 
-// A step with 100 MiB of weights, 200 MiB of optimizer states and 50 MiB for each row. Each
-// micro-batch takes 10 ms and 2 ms a row.
+// A step with 200 MiB of weights and gradients, 200 MiB of optimizer states and 50 MiB for each
+// row. Each micro-batch takes 10 ms, and 2 ms for each row.
 inline StepNeeds needs_of(const PlanSettings& settings, std::int64_t rows,
                           std::int64_t accumulation) {
   double states = 200, row = 50, time = 2;

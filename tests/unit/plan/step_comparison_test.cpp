@@ -1,4 +1,4 @@
-// A step compared with the same step with one change each.
+// Compares a step with the same step after one change at a time.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -105,7 +105,7 @@ TEST_CASE("plan: a comparison takes away what the step has and what is not a def
         needed_bytes(estimate(kept).memory));
   CHECK(change_of(comparison, "recompute").refused == "the step already uses it");
   CHECK_FALSE(has_change(comparison, "without sdpa"));
-  // Its options go with a recomputation, also if no technique has them.
+  // Without recomputation its options are removed too, even if no technique sets them.
   options.step.arguments.activation_checkpointing_kwargs = {{"every_n_layers", 3}};
   CHECK(change_of(compare_changes(options), "without recompute").needs.bytes ==
         needed_bytes(estimate(kept).memory));

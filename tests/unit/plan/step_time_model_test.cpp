@@ -39,7 +39,7 @@ TEST_CASE("plan: what is offloaded takes the time of the link") {
     CHECK(effect.exactness == Exactness::exact);
     return effect.needs.seconds - comparison.asked.seconds;
   };
-  // The gradients in float and the weights, each in one direction.
+  // The gradients in float go to the host, and the weights go back to the device.
   const auto weights = 4.0 * static_cast<double>(estimate(options.step).memory.parameters);
   CHECK(seconds("offload_states") > weights / host_link_bytes_per_second(find_gpu("cuda:t4")) / 2);
   const double by_pcie = seconds("offload_activations");

@@ -115,7 +115,7 @@ TEST_CASE("accelerator: a window averages its micro-batches, the last ends with 
   std::vector<bool> closed;
   for (auto& x : loader) {
     const auto guard = accelerator.accumulate(model);
-    optimizer.zero_grad();  // first in the loop: must keep the window's gradients
+    optimizer.zero_grad();  // must keep the window's gradients, even though it comes first
     accelerator.backward(model(x).square().mean());
     optimizer.step();
     closed.push_back(accelerator.sync_gradients());

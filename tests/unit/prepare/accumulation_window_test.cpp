@@ -1,4 +1,4 @@
-// The counts of a window, which is a value: a copy counts by itself.
+// The counts of a window. A window is a value, so a copy has its own counts.
 #include "prepare/accumulation_window.h"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,5 @@
-// Asynchronous saves have the state of the call, and a failure loses no earlier checkpoint.
+// An asynchronous save writes the state at the time of the call, and a failed save does not lose an
+// earlier checkpoint.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -59,7 +60,8 @@ TEST_CASE(
   Net net;
   auto [model] = accelerator.prepare(net);
   const fs::path state = accelerator.save_state(folder.path() / "state");
-  // The folder that is being written disappears before its files are.
+  // The hook creates a folder with the name of a checkpoint file, so that the file cannot be
+  // written.
   const CheckpointHook hook = accelerator.register_save_state_pre_hook(
       [](const fs::path& staged) { fs::create_directory(staged / "model.safetensors"); });
   accelerator.save_state(state, {.asynchronous = true});

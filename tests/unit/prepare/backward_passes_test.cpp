@@ -78,7 +78,8 @@ struct PartlyEmpty : torch::nn::Module {
 }  // namespace
 
 TEST_CASE("passes: each process may skip the backward pass of other micro-batches") {
-  // The skipped micro-batches of each process, out of three; one may be the closing one.
+  // True for each of the three micro-batches in which a process runs a backward pass. A process may
+  // skip the closing one.
   struct Plan {
     std::vector<bool> of_rank[2];
   };
@@ -548,7 +549,7 @@ TEST_CASE("passes: LBFGS makes the steps of one process") {
   };
   Sequential alone = small_model();
   torch::optim::LBFGS reference = lbfgs(alone);
-  // The first process has two of three rows, so that the mean differs from the mean of the
+  // The first process has two thirds of the rows, so that the mean differs from the mean of the
   // processes' means.
   const at::Tensor rows = rows_of(6);
   double plain_loss = 0;

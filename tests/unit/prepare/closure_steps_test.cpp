@@ -66,7 +66,8 @@ TEST_CASE("closure: LBFGS steps as LibTorch's does, with and without accumulatio
     CHECK(evaluations == plain_evaluations);
     CHECK(at::allclose(net->layer->weight, reference->layer->weight, 1e-4, 1e-5));
   }
-  // Outside any scope, in a scope of one micro-batch, and in a scope that is refused.
+  // A step with a closure may run outside any scope and in a window of one micro-batch. In a larger
+  // window it is refused.
   const auto net = std::make_shared<LinearNet>(3, 1);
   auto raw = lbfgs(net);
   Accelerator accelerator({.cpu = true});
@@ -100,7 +101,7 @@ TEST_CASE("closure: LBFGS steps as LibTorch's does, with and without accumulatio
             return loss;
           });
         }) == "prepare.open-window");
-  // Phases follow each other, as in a step without a closure.
+  // Phases do not overlap, as in a step without a closure.
   const auto state = std::make_shared<AcceleratorState>(Precision::no, ProcessState{});
   state->observers.add(phases);
   PreparedOptimizer observed(std::make_shared<torch::optim::LBFGS>(lbfgs(net)), state);

@@ -86,7 +86,7 @@ TEST_CASE("dispatch: processes that read streams that differ get an error at the
                     "expected " + code);
             return batches;
           };
-          // Steps of six rows: the second stream ends in the third step.
+          // A step has six rows. A stream of 14 rows ends in the third step.
           require(batches_before({rank == 1 ? 14 : 19}, "data.streams-differ") == 2, "14 rows");
           require(batches_before({rank == 1 ? 12 : 19}, "data.streams-differ") == 2, "12 rows");
           require(batches_before({rank == 1 ? 0 : 19}, "data.streams-differ") == 0, "no rows");
@@ -154,7 +154,7 @@ TEST_CASE("dispatch: the reader's exception is thrown in every process, at the s
   check(Count{.rows = 30, .fails_at = 13}, 0, "test.broken", "broken: got row 13");
   check(Count{.rows = 30, .fails_at = 13}, 2, "test.broken", "(rows 12, 13)");
   check(Stream{.rows = 30, .fails_at = 13}, 0, "data.batch", "the line is cut");
-  debug_launcher([] {  // also if nothing can be read at all
+  debug_launcher([] {  // even if nothing can be read at all
     Accelerator accelerator;
     auto raw = make_loader(Stream{accelerator.group().rank() == 0 ? 0 : 5}, {}, AsTexts{});
     auto [loader] = accelerator.prepare(raw);
@@ -223,7 +223,8 @@ TEST_CASE("dispatch: a pass may end early, and rank 0 reads ahead") {
             require(rows_in(each).front() == 6 * batch + 2 * rank, "the pass does not start again");
             if (batch++ == left_at) break;
           }
-          // One current batch, one to know whether it is the last, and three ahead.
+          // Rank 0 reads up to the current step, one more to know whether it is the last, and three
+          // ahead.
           const std::int64_t steps = left_at + 1 + 1 + 3;
           require(*stream.reads - before == (rank == 0 ? 6 * steps : 0), "steps read");
           require(loader->epoch() == 0, "still the first epoch");
@@ -327,7 +328,7 @@ TEST_CASE("dispatch: the error for different loaders says what differs and where
         accelerator.prepare(batches);
       },
       "data.loaders-differ", "a loader of 6 batches, read by every process");
-  check_difference_reported(  // prepared in another order
+  check_difference_reported(  // prepared in a different order
       [](Accelerator& accelerator, std::int64_t rank) {
         auto raw = make_loader(Count{40}, {}, AsTexts{});
         Sequential net = small_model();

@@ -1,4 +1,4 @@
-// Rows with their numbers, which are sent as tensors with texts.
+// Rows that hold their own numbers and are sent as tensors with texts.
 //
 //   Accelerator accelerator(dispatch_options(true));
 //   auto loader = make_loader(Count{29}, {.batch_size = 4}, AsTexts{});

@@ -1,5 +1,5 @@
-// Several processes that train one model, each a fork of this one, give the numbers of one process
-// with all of the data. A check that fails in a process throws and ends the test here.
+// Several forks of this process train one model and compute the same numbers as one process with
+// all of the data. A check that fails in a process throws, which ends the test here.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -26,7 +26,7 @@ using namespace hasten::distributed_fixtures;
 
 namespace {
 
-// The weights after some steps on whole batches, in one process and without hasten.
+// Returns the weights after some steps on whole batches, in one process and without hasten.
 std::vector<at::Tensor> single_process_weights(std::int64_t rows_per_step, int steps) {
   Sequential model = small_model();
   torch::optim::SGD optimizer(model->parameters(), 0.1);
@@ -39,14 +39,14 @@ std::vector<at::Tensor> single_process_weights(std::int64_t rows_per_step, int s
   return copies(model->parameters());
 }
 
-// Trains the same in the processes of a launch, each on its part of every step.
+// Trains the same model in the processes of a launch. Each process has its part of every step.
 void train_together(const std::vector<at::Tensor>& expected, const AcceleratorOptions& options,
                     double tolerance = 1e-6) {
   constexpr int kSteps = 5;
   Accelerator accelerator(options);
   const Group& group = accelerator.group();
   torch::manual_seed(100 + group.rank());
-  Sequential net(Linear(6, 8), torch::nn::Tanh(), Linear(8, 1));  // other weights in each process
+  Sequential net(Linear(6, 8), torch::nn::Tanh(), Linear(8, 1));  // different weights per process
   if (group.rank() == 0) net = small_model();
   torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1));
   auto [model, optimizer] = accelerator.prepare(net, sgd);
@@ -150,7 +150,7 @@ TEST_CASE("distributed: the error for different models says what differs and whe
 }
 
 TEST_CASE("distributed: windows are weighted by the items of all processes") {
-  // Each micro-batch has another number of items; one has none, and its mean is 0 / 0.
+  // Micro-batches have different numbers of items. Two have no items, so their means are 0 / 0.
   const std::vector<std::vector<std::int64_t>> items = {{3, 1, 4, 2, 5},
                                                         {2, 0, 1, 6, 0}};  // by process
   const auto start_of = [&](std::size_t rank, std::size_t batch) {
@@ -166,7 +166,7 @@ TEST_CASE("distributed: windows are weighted by the items of all processes") {
   const at::Tensor rows = rows_of(24);
   for (const std::int64_t window : {1, 2, 5}) {
     CAPTURE(window);
-    // The reference: the mean over all rows of a window, in one process.
+    // The reference is the mean over all rows of a window, in one process.
     Sequential alone = small_model();
     torch::optim::SGD reference(alone->parameters(), 0.1);
     for (std::size_t first = 0; first < 5; first += static_cast<std::size_t>(window)) {
@@ -259,14 +259,14 @@ TEST_CASE("distributed: two models have separate windows") {
 }
 
 // Each of c10d's reducers would send its buckets in the order of its process's graph, and the
-// process without an item has another graph.
+// process without items has a different graph.
 TEST_CASE("distributed: a loss through two models works, also in a process without items") {
   for (const bool first_is_nearest : {true, false}) {
     debug_launcher(
         [=] {
           torch::manual_seed(3);
-          Linear near(6, 6),
-              far(6, 6);  // of equal sizes, so that a mix-up would not fail by itself
+          // The models have equal sizes, so that a mix-up would not fail by itself.
+          Linear near(6, 6), far(6, 6);
           Accelerator accelerator({.cpu = true});
           auto [one, two] =
               first_is_nearest ? accelerator.prepare(near, far) : accelerator.prepare(far, near);
@@ -389,7 +389,7 @@ TEST_CASE("distributed: training uses the buffers of rank 0") {
     auto [model] = accelerator.prepare(net);
     const at::Tensor own = rows_of(16).narrow(0, accelerator.group().rank() * 8, 8);
     for (int i = 0; i < 3; ++i) accelerator.backward(model(own).pow(2).mean());
-    model(own);  // before this pass all have those of rank 0
+    model(own);  // before this pass, all ranks get the buffers of rank 0
     std::vector<at::Tensor> before = copies(net->buffers());
     net->eval();
     require(at::equal(net->buffers()[0], before[0]), "evaluation changed the buffers");

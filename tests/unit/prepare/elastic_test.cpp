@@ -97,8 +97,8 @@ double evaluate(Accelerator& accelerator, Net& net, PreparedLoader<Loader<Tensor
   return at::cat(all).sum().item<double>();
 }
 
-// Trains to `stop` and saves there, or to the end; continues what is saved. Returns everything that
-// two runs are compared by.
+// Continues a saved run, if there is one. Trains to `stop` and saves there, or trains to the end.
+// Returns everything by which two runs are compared.
 TensorDict train(const Loop& loop, const fs::path& project, std::int64_t stop) {
   Accelerator accelerator(options_of(loop, project));
   Net net;
@@ -107,8 +107,8 @@ TensorDict train(const Loop& loop, const fs::path& project, std::int64_t stop) {
   LoaderOptions of_training{.batch_size = 2, .shuffle = true, .num_workers = loop.workers};
   of_training.seed = 9;
   auto raw = make_loader(own_rows(), of_training);
-  // Larger batches would differ: several processes fill up the last one, which one process does
-  // not, and a product's rows may be rounded differently if there are more of them.
+  // Larger batches would give different results. Several processes fill up the last batch, which
+  // one process does not do, and the rows of a larger product may be rounded differently.
   auto raw_evaluation = make_loader(own_rows(), {.batch_size = 1});
   auto [model, optimizer, scheduler, loader, evaluation] = accelerator.prepare(
       net, adagrad, std::shared_ptr<optim::LRScheduler>(std::move(cosine)), raw, raw_evaluation);
@@ -153,7 +153,7 @@ TensorDict train(const Loop& loop, const fs::path& project, std::int64_t stop) {
   return result;
 }
 
-// Trains in so many processes, and returns the result of the main process.
+// Trains in `processes` processes, and returns the result of the main process.
 TensorDict train_in(std::int64_t processes, const Loop& loop, const fs::path& project,
                     std::int64_t stop = kSteps) {
   const int threads = at::get_num_threads();
@@ -198,7 +198,7 @@ TEST_CASE("tree sum: neighbours are added first, and log2(n) + 1 terms are in me
   const auto f = [&](int i) { return static_cast<float>(values[static_cast<std::size_t>(i)]); };
   const float expected = ((f(0) + f(1)) + (f(2) + f(3))) + ((f(4) + f(5)) + (f(6) + f(7)));
   CHECK(sum.take()[0][0].item<float>() == expected);
-  CHECK(most <= 3);  // and the term that is being added
+  CHECK(most <= 3);  // not counting the term that is being added
   CHECK(sum.held() == 0);
   CHECK(tree_sum({1e17, 1, 1, 1}) == 1e17 + 2);
 }
@@ -364,7 +364,7 @@ TEST_CASE("elastic ranks: loops whose results depend on the processes are refuse
         }) == code);
   CHECK(at_batch(2, [&](const at::Tensor&) { accelerator.save_state(folder.path() / "state"); }) ==
         "checkpoint.open-window");
-  // A batch that is left out, also the last one of a window of four.
+  // No batch may be left out, not even the last one of a window of four.
   for (const std::int64_t left_out : {0, 1, 2, 3}) {
     CAPTURE(left_out);
     std::int64_t number = 0;
@@ -376,7 +376,7 @@ TEST_CASE("elastic ranks: loops whose results depend on the processes are refuse
             }
           }) == code);
   }
-  // The window of a loop that is left does not go on in the next one.
+  // The window of a loop that is left does not continue in the next loop.
   CHECK(at_batch(1, [&](const at::Tensor&) {}) == "none");
   CHECK(code_of([&] {
           bool is_first = true;
@@ -386,7 +386,7 @@ TEST_CASE("elastic ranks: loops whose results depend on the processes are refuse
             accelerator.backward(model(batch.at("x")).mean());
           }
         }) == code);
-  // An evaluation between two accumulate() of one batch does not make it another batch.
+  // Two accumulate() calls for one batch are refused, even with an evaluation between them.
   CHECK(at_batch(0, [&](const at::Tensor&) {
           { const auto guard = accelerator.accumulate(model); }
           {
@@ -399,8 +399,8 @@ TEST_CASE("elastic ranks: loops whose results depend on the processes are refuse
   CHECK(at_batch(0, [&](const at::Tensor&) { const auto guard = accelerator.accumulate(model); }) ==
         code);
   at::set_num_threads(1);
-  CHECK(at_batch(99, [&](const at::Tensor&) {}) ==
-        "the end");  // a loop that is left may begin again
+  // A loop that was left may begin again.
+  CHECK(at_batch(99, [&](const at::Tensor&) {}) == "the end");
   optimizer.step();
   accelerator.save_state(folder.path() / "state");
   const auto code_with = [&](std::int64_t ranks, std::int64_t of_threads) {

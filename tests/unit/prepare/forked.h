@@ -1,4 +1,4 @@
-// Helpers of tests with several processes. A failed check throws in its process, which fails the
+// Helpers for tests with several processes. A failed check throws in its process, which fails the
 // test.
 #pragma once
 

@@ -37,7 +37,7 @@ struct Stream {
   void rewind(std::int64_t) { at = 0; }
 };
 
-// All rows that gather_for_metrics gives in a pass.
+// Returns all rows that gather_for_metrics gives in a pass.
 std::vector<std::int64_t> gather_rows(Accelerator& accelerator, auto& loader, std::int64_t full) {
   std::vector<std::int64_t> got;
   const bool even = full > 0;
@@ -126,8 +126,8 @@ TEST_CASE("gather for metrics: loaders that cannot be divided are counted exactl
             rows += size;
           }
           auto [loader] = accelerator.prepare(batches);
-          // Sizes may differ within a step only if it is the last; gather() needs equal sizes, so
-          // that each batch is padded here.
+          // The batches of a step may have different sizes only in the last step, so this loop
+          // gathers only there.
           std::int64_t steps = 0, real = 0;
           for (auto& batch : loader) {
             ++steps;
@@ -230,7 +230,7 @@ TEST_CASE("gather for metrics: repeated batches count nothing, whatever their ty
           check(
               "a class that is not known", [](at::Tensor rows) { return Hidden(rows); },
               [](const Hidden& batch) { return batch.rows(); });
-          // The number of rows differs from that of the first tensor.
+          // x has a different number of rows than the first tensor.
           check(
               "tensors that disagree",
               [](at::Tensor rows) {

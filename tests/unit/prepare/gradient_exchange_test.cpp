@@ -66,7 +66,7 @@ std::vector<at::Tensor> distributed_weights(Accelerator& accelerator, int steps)
   return copies(net->parameters());
 }
 
-// The distance between weights, relative to the distance from their start.
+// Returns the distance between the weights, relative to their distance from the initial weights.
 double relative_error(const std::vector<at::Tensor>& got, const std::vector<at::Tensor>& expected) {
   const std::vector<at::Tensor> start = copies(wide_model()->parameters());
   double error = 0, way = 0;
@@ -111,7 +111,8 @@ TEST_CASE("exchange: gradients use the memory in which the other processes add t
             shared.push_back(is_shared(net->parameters()[0].grad().const_data_ptr()));
             optimizer.step();
           }
-          // The first pass has its own buckets; the second pass shows which are kept.
+          // The first pass has its own buckets, and the buckets of the second pass are kept. From
+          // the third pass on, gradients are views of them.
           require(shared == std::vector<bool>{false, false, views, views, views},
                   "other gradients are in shared memory");
           require_close(copies(net->parameters()), expected, "weights");
@@ -123,7 +124,7 @@ TEST_CASE("exchange: gradients use the memory in which the other processes add t
 TEST_CASE("exchange: PowerSGD with as many columns as a gradient is exact, over many buckets") {
   constexpr int kSteps = 5;
   const std::vector<at::Tensor> expected = single_process_weights(kSteps);
-  // Four rows give gradients of rank four at most.
+  // Four rows give gradients of at most rank four.
   const PowerSGDState all = {
       .matrix_approximation_rank = 8, .start_powerSGD_iter = 2, .min_compression_rate = 1};
   for (const bool warm : {true, false}) {
@@ -209,7 +210,7 @@ TEST_CASE("exchange: trigger_sync_in_backward exchanges gradients that no_sync h
       const at::Tensor all = group.gather(gradient.unsqueeze(0));
       return at::equal(all[0], all[1]);
     };
-    // The loop is Accelerate's: forward passes inside no_sync, and then one backward pass that
+    // As in Accelerate's example, the forward passes run inside no_sync, and then one backward pass
     // exchanges.
     {
       auto guard = accelerator.no_sync(model);
@@ -254,7 +255,7 @@ TEST_CASE("exchange: a trace shows the exchange of buckets during the backward p
   const std::filesystem::path& folder = temporary.path();
   debug_launcher([&] {
     Accelerator accelerator({.ddp = {.bucket_cap_mb = 1}});
-    distributed_weights(accelerator, 2);  // orders the buckets
+    distributed_weights(accelerator, 2);  // these steps determine the order of the buckets
     auto profile = accelerator.profile(folder / std::to_string(accelerator.group().rank()));
     distributed_weights(accelerator, 12);
   });
@@ -275,7 +276,7 @@ TEST_CASE("exchange: a trace shows the exchange of buckets during the backward p
       if (name.starts_with("autograd::engine::evaluate_function")) nodes.push_back(range);
     }
     CHECK(buckets.size() >= 12 * 4);  // one for each matrix
-    // Backward continues between one bucket and the next: a node begins there, however long the
+    // The backward pass continues between two buckets: a node begins there, however long the
     // exchange of a bucket takes.
     std::ranges::sort(buckets, {}, &Range::begin);
     std::int64_t followed = 0;

@@ -1,5 +1,5 @@
-// Processes that run out of data before others: the numbers equal those of plain LibTorch on the
-// rows of each step, and all weights are equal afterwards.
+// Processes that run out of data before others. The results equal plain LibTorch on the rows of
+// each step, and all processes have equal weights afterwards.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -39,7 +39,7 @@ std::vector<Batches> batches_of(const std::vector<int>& counts) {
   return all;
 }
 
-// The batches of each exchange in a scope: the k-th of every process that has one.
+// Returns the batches of each exchange in a scope: the k-th window of every process that has one.
 std::vector<Batches> exchanges_of(const std::vector<Batches>& batches, std::size_t window) {
   std::vector<Batches> exchanges;
   for (const Batches& own : batches) {
@@ -55,8 +55,8 @@ torch::optim::AdamWOptions adamw() { return torch::optim::AdamWOptions(0.05).wei
 
 constexpr unsigned kHalfAfter = 2;
 
-// Trains with plain LibTorch in one process: the uneven steps, then two more with all rows of
-// `after`.
+// Trains with plain LibTorch in one process: first the uneven steps, and then two more steps with
+// all rows of `after`.
 std::vector<at::Tensor> single_process_weights(const std::vector<Batches>& exchanges,
                                                const Batches& after, bool by_items) {
   Sequential model = small_model();
@@ -92,7 +92,7 @@ struct Case {
   std::vector<int> counts;
   std::int64_t window = 1;
   bool by_items = true;
-  bool zero_first = true;  // zero_grad before backward, or after the step
+  bool zero_first = true;  // zero_grad runs before backward and not after the step
   DistributedDataParallelKwargs ddp = {};
   bool early = false;  // the first micro-batch of a window is exchanged too
 };
@@ -235,7 +235,7 @@ TEST_CASE("join: buffers come from a process that has data") {
 }
 
 TEST_CASE("join: a loader with an incomplete last step trains right under accumulation") {
-  // 11 rows in batches of 2: the last step has a batch of two, one of one, and none.
+  // In the last step, the processes have two rows and one row, and the third process has none.
   const at::Tensor rows = rows_of(11);
   for (const std::int64_t window : {1, 2, 3}) {
     CAPTURE(window);

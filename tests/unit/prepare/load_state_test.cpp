@@ -119,7 +119,7 @@ TEST_CASE("load_state: only damaged checkpoints are an error, never a new start"
   write_file_atomically(one / "model.safetensors", "not the weights");
   Accelerator second(options);
   const auto again = prepared(second);
-  CHECK(second.load_state());  // the one before
+  CHECK(second.load_state());  // loads the checkpoint before it
   CHECK(fs::exists(one.string() + ".damaged"));
   fs::remove(zero / "random_state.safetensors");
   for (int attempt = 0; attempt < 2; ++attempt) {
@@ -143,7 +143,8 @@ struct PartedNumbers {
   std::int64_t begin = 0, end = 40, at = 0;
 };
 
-// Reads some batches, saves, and returns the next number of this process; or loads and returns it.
+// Reads some batches and saves the state, or loads the state. Returns the next number of this
+// process.
 std::int64_t next_number(const fs::path& folder, bool loads, std::int64_t batches) {
   Accelerator accelerator({.cpu = true, .dataloader_config = {.dispatch_batches = false}});
   auto raw = make_loader(PartedNumbers(), {.batch_size = 2});
@@ -187,7 +188,7 @@ TEST_CASE("load_state: a stream that is read in parts continues in as many parts
   };
   refused();  // one process reads the whole stream
   debug_launcher(refused, 4);
-  // Nor does a position in the whole stream continue in parts.
+  // A position in the whole stream cannot continue in parts either.
   debug_launcher([] {
     Accelerator accelerator({.cpu = true, .dataloader_config = {.dispatch_batches = false}});
     auto raw = make_loader(PartedNumbers(), {.batch_size = 2});

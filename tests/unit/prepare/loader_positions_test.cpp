@@ -1,4 +1,4 @@
-// The positions of loaders, and the random numbers of rows, on another number of processes.
+// The positions of loaders, and the random numbers of rows, with a different number of processes.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -24,7 +24,7 @@ TEST_CASE("loader state: another number of processes continues at the same row")
   Rows order, next;
   for (auto& batch : whole) order.push_back(rows_in(batch).front());
   for (auto& batch : whole) next.push_back(rows_in(batch).front());
-  // The state that each number of processes saves after some batches of 2.
+  // The states that 1, 2 and 3 processes save after some batches of 2.
   for (const std::int64_t batches : {0, 1, 3, 4}) {
     std::vector<LoaderState> states;
     for (const std::int64_t world : {1, 2, 3})
@@ -80,7 +80,7 @@ TEST_CASE("loader state: streams continue at their row, and positions out of ran
   debug_launcher([] {
     Accelerator accelerator;
     auto raw = make_loader(Stream{11}, {.batch_size = 2}, AsTexts{});
-    raw.load_state({.seed = 42, .epoch = 0, .batch = 1, .rows = 6});  // of three processes
+    raw.load_state({.seed = 42, .epoch = 0, .batch = 1, .rows = 6});  // saved by three processes
     auto [loader] = accelerator.prepare(raw);
     const std::vector<Rows> expected = accelerator.group().rank() == 0
                                            ? std::vector<Rows>{{6, 7}, {10, 0}}
@@ -107,7 +107,7 @@ TEST_CASE("randomness: a row and a batch draw the same numbers in any process") 
       return {{keys.begin(), keys.end()}, context.key()};
     }
   };
-  // One process: the keys of every batch and of its rows.
+  // One process gives the keys of every batch and of its rows.
   std::vector<std::vector<std::pair<std::vector<std::uint64_t>, std::uint64_t>>> epochs(2);
   auto alone = make_loader(Keys{}, {.batch_size = 2, .shuffle = true}, AsPairs{});
   for (auto& epoch : epochs) {

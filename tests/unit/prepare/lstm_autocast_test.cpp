@@ -17,7 +17,7 @@ struct Trained {
   std::vector<at::Tensor> gradients;
 };
 
-// Returns the loss of an LSTM of two layers in both directions, and the gradients of its parameters.
+// Returns the loss of an LSTM of two layers in both directions, and the gradients of its weights.
 Trained trained_lstm(Precision precision) {
   torch::manual_seed(5);
   torch::nn::LSTM lstm(

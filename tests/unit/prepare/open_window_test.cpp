@@ -53,7 +53,7 @@ ColumnDataset own_rows() {
   return ColumnDataset({{"x", x}, {"y", x.sum(1, true).cos()}});
 }
 
-// A trainer with checkpoints of its own, which stops after any micro-batch.
+// A trainer with its own checkpoints, which can stop after any micro-batch.
 class SmallTrainer {
  public:
   explicit SmallTrainer(Precision precision = Precision::no, GradScalerKwargs scaler = {})
@@ -144,7 +144,8 @@ bool same_bits(const TensorDict& a, const TensorDict& b) {
   return true;
 }
 
-// The weights of a run that stops after `stop` micro-batches and is continued by another trainer.
+// Returns the weights of a run that stops after `stop` micro-batches and is continued by another
+// trainer.
 TensorDict continued(std::int64_t stop, const fs::path& folder,
                      Precision precision = Precision::no) {
   {
@@ -170,7 +171,7 @@ OpenWindow only_window(Accelerator& accelerator) {
 TEST_CASE("open windows: a trainer of public parts stops in a window and continues bit for bit") {
   SmallTrainer whole;
   whole.train();
-  // Epochs of 16 micro-batches, the last one of one row.
+  // An epoch has 16 micro-batches, and the last one has one row.
   for (const std::int64_t stop : {1, 2, 3, 4, 6, 15, 16, 17, 23}) {
     CAPTURE(stop);
     const TemporaryDirectory folder;

@@ -1,5 +1,6 @@
-// The optimizer's step inside the backward pass, and in host memory: the bits of an ordinary step,
-// the gradients that are alive meanwhile, the anatomy, and what is refused.
+// The optimizer's step inside the backward pass, and in host memory: it gives the bits of an
+// ordinary step. Other tests cover the gradients that exist at the same time, the anatomy, and
+// refusals.
 #include "prepare/optimizer_step.h"
 
 #include <doctest/doctest.h>
@@ -276,7 +277,7 @@ TEST_CASE("states in host memory: copies are stepped, and states belong to the p
           if (each.grad().defined()) with_gradients.push_back(each);
         }
         offloads ? host.step(*optimizer, with_gradients) : void(optimizer->step());
-        if (step == 1) {  // something else changes the weights
+        if (step == 1) {  // other code changes the weights
           const torch::NoGradGuard no_grad;
           net.layer->weight.mul_(0.5);
         }
@@ -294,8 +295,9 @@ TEST_CASE("states in host memory: copies are stepped, and states belong to the p
 
 namespace {
 
-// Makes three steps of a small net, elsewhere for the parameters that `is_elsewhere` chooses. Calls
-// `change` with the net and the optimizer before the second and the third.
+// Makes three steps of a small net. The parameters that `is_elsewhere` chooses are stepped as if
+// they were on a device. Calls `change` with the net and the optimizer before the second and the
+// third step.
 template <class Change>
 std::vector<at::Tensor> stepped_elsewhere(const OptimizerMaker& make,
                                           std::function<bool(const at::Tensor&)> is_elsewhere,

@@ -1,5 +1,5 @@
-// Random numbers in several processes, each a fork of this one: all read the same batches from a
-// foreign loader, whatever else each of them draws.
+// Random numbers in several processes, each a fork of this one. All of them read the same batches
+// from a foreign loader, no matter what else they draw.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -79,7 +79,7 @@ class DrawingSampler : public torch::data::samplers::Sampler<> {
   std::vector<std::size_t> left_;
 };
 
-// The rows of each pass in order; `between` runs after each batch.
+// Returns the rows of each pass in order. `between` runs after each batch.
 template <class Loader>
 std::vector<Numbers64> rows_of_passes(Accelerator& accelerator, Loader& raw, int passes,
                                       const std::function<void(std::int64_t)>& between = {}) {
@@ -317,8 +317,8 @@ TEST_CASE("randomness: loaders of all kinds work inside join_uneven_inputs") {
         torch::manual_seed(rank);
         auto raw = shuffled_loader(24);
         {
-          // Processes may begin passes over a container after others have finished, without a
-          // collective.
+          // A pass over a container needs no collective, so a process may begin one after other
+          // processes have finished.
           auto scope = accelerator.join_uneven_inputs({.even_batches = false});
           int steps = 0;
           for (int pass = 0; pass < (rank == 0 ? 3 : 1); ++pass) {

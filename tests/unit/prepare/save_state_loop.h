@@ -78,7 +78,7 @@ struct Mean {
   std::int64_t steps = 0;
 };
 
-// Everything that the end of a run is compared by.
+// Everything by which the ends of two runs are compared.
 struct Ended {
   TensorDict weights;
   double mean = 0;
@@ -115,10 +115,11 @@ struct Loop {
   bool asynchronous = false;
 };
 
-inline constexpr std::int64_t kSteps =
-    13;  // in the third epoch: 6 steps each, the last one of one batch
+// Step 13 is in the third epoch. Each epoch has 6 steps, and its last step has one batch.
+inline constexpr std::int64_t kSteps = 13;
 
-// Trains up to `stop`, saves there, and returns nothing; or to the end. Continues what is saved.
+// Continues a saved run, if there is one. Trains up to `stop`, saves there and returns nothing, or
+// trains to the end.
 inline std::optional<Ended> train(const Loop& loop, const fs::path& project,
                                   std::int64_t stop = -1) {
   Accelerator accelerator(

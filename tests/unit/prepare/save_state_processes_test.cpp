@@ -31,7 +31,7 @@ TEST_CASE("save_state: two processes continue bit for bit, each with its own ran
   for (const bool foreign : {false, true}) {
     CAPTURE(foreign);
     const TemporaryDirectory none, project, results;
-    // A window has two micro-batches: the run stops once inside one, and once after a step.
+    // A window has two micro-batches. The run stops once inside a window, and once after a step.
     const Loop loop{.foreign_loader = foreign,
                     .batch_size = 2,
                     .workers = foreign ? 0 : 1,
@@ -41,7 +41,7 @@ TEST_CASE("save_state: two processes continue bit for bit, each with its own ran
       debug_launcher([&] {
         const auto ended = train(loop, in, stop);
         if (!ended) return;
-        // The ranks have the same weights, and the mean and the drawn numbers of their own.
+        // The ranks have the same weights, but each has its own mean and its own random numbers.
         torch::manual_seed(0);
         TensorDict all = ended->weights;
         all["drawn"] = ended->drawn;
@@ -61,7 +61,7 @@ TEST_CASE("save_state: two processes continue bit for bit, each with its own ran
         const TensorDict straight = read("straight"), resumed = read("resumed");
         for (const auto& [name, tensor] : straight) {
           CAPTURE(name);
-          if (name == "mean" && rank[0] == '1') continue;  // that of the main process is saved
+          if (name == "mean" && rank[0] == '1') continue;  // only the main process saves it
           CHECK(at::equal(tensor, resumed.at(name)));
         }
       }

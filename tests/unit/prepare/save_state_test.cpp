@@ -40,7 +40,7 @@ TEST_CASE("save_state: a run may stop several times") {
   for (const std::int64_t stop : {2, 3, 8, 11}) train({}, project.path(), stop);
   CHECK(same_bits(straight, *train({}, project.path())));
   const auto kept = checkpoints(project.path() / "checkpoints", "checkpoint_");
-  REQUIRE(kept.size() == 2);  // total_limit
+  REQUIRE(kept.size() == 2);  // total_limit is 2
   CHECK(kept[0].filename() == "checkpoint_2");
   CHECK(kept[1].filename() == "checkpoint_3");
 }
@@ -170,7 +170,7 @@ TEST_CASE("save_state: the names and the folder of a project are checked") {
   CHECK(code_of([&] { second.save_state(); }) == "checkpoint.project-in-use");
   CHECK(second.load_state());
   CHECK(second.save_state().filename() == "checkpoint_2");
-  // Going back renames what came later.
+  // Loading an older checkpoint and saving again renames the later checkpoints.
   Accelerator third(options);
   third.load_state(project.path() / "checkpoints" / "checkpoint_0");
   CHECK(third.save_state().filename() == "checkpoint_1");

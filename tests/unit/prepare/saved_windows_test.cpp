@@ -25,7 +25,7 @@ namespace optim = torch::optim;
 using namespace hasten::save_state_loop;
 
 TEST_CASE("save_state: a run that stops after any micro-batch of a window continues bit for bit") {
-  // Epochs of 11 micro-batches: three windows of 3, and one of 2.
+  // An epoch has 11 micro-batches: three windows of 3, and one of 2.
   const Steps all = {1, 2, 3, 4, 8, 10, 11, 12, 13, 21, 22, 23, 25};
   CHECK(stops_that_differ({.accumulation = 3, .workers = 2, .stops_at_micro_batch = true}, all) ==
         Steps{});
@@ -54,7 +54,7 @@ TEST_CASE("save_state: a window keeps the gradients of each kind of parameter") 
   first.save_state(folder.path() / "state");
   pass(first, a, b, 3);
   make(other_table, other_head);
-  other_head->weight.mutable_grad() = at::ones_like(other_head->weight);  // is replaced
+  other_head->weight.mutable_grad() = at::ones_like(other_head->weight);  // load_state replaces it
   Accelerator second({.gradient_accumulation_steps = 3, .cpu = true});
   auto [c, d] = second.prepare(other_table, other_head);
   second.load_state(folder.path() / "state");
@@ -77,7 +77,7 @@ TEST_CASE("save_state: a call between the last micro-batch's begin and its step 
     const auto guard = accelerator.accumulate(model);
     accelerator.backward(model(at::ones({4, kWidth})).mean());
   }
-  const auto guard = accelerator.accumulate(model);  // and no backward pass
+  const auto guard = accelerator.accumulate(model);  // without a backward pass
   CHECK(code_of([&] { accelerator.save_state(folder.path() / "state"); }) ==
         "checkpoint.open-window");
   CHECK_FALSE(fs::exists(folder.path() / "state"));

@@ -40,7 +40,7 @@ torch::optim::SGDOptions rate(double lr) { return torch::optim::SGDOptions(lr); 
 
 at::Tensor scaled_by(const at::Tensor& loss, double factor) { return loss.to(at::kFloat) * factor; }
 
-// Trains for 10 steps, of which some overflow in rank `bad_rank`, and returns the weights.
+// Trains for 10 steps, some of which overflow in rank `bad_rank`, and returns the weights.
 std::vector<at::Tensor> train_with_overflows(Accelerator& accelerator, std::int64_t bad_rank,
                                              std::vector<bool>* skipped = nullptr) {
   const std::int64_t rank = accelerator.group().rank();
@@ -177,7 +177,7 @@ TEST_CASE("scaled losses: a window of items is their mean, as in float") {
     for (int batch = 0; batch < 6; ++batch) {
       torch::manual_seed(batch);
       const auto guard = accelerator.accumulate(model);
-      // With so many items a weighted loss would overflow float16.
+      // With this number of items, a weighted loss would overflow float16.
       accelerator.backward(loss_of(model(torch::randn({4, 6}))).to(at::kFloat), 1e5 * (1 + batch));
       optimizer.step();
       optimizer.zero_grad();
@@ -291,7 +291,7 @@ TEST_CASE("scaled losses: all processes skip a step if one of them overflows") {
           Accelerator accelerator(fp16());
           std::vector<bool> skipped;
           if (local) {
-            // Nothing but the agreement is exchanged.
+            // In local steps, processes exchange only whether one of them overflowed.
             Sequential net = small_model();
             torch::optim::SGD sgd(net->parameters(), rate(0.1));
             auto [model, optimizer] = accelerator.prepare(net, sgd);
@@ -340,7 +340,7 @@ TEST_CASE("scaled losses: a process that ran out of data continues with the scal
         accelerator.unscale_gradients();
         const double scale =
             (scaled.abs().sum() / net->parameters()[0].grad().abs().sum()).item<double>();
-        // Three steps double it, the overflow halves it.
+        // Three steps double the scale, and the overflow halves it.
         require(scale == 1024, str("the scale after the scope: ", scale));
         optimizer.step();
         require(!optimizer.step_was_skipped(), "the step after the scope");

@@ -1,4 +1,5 @@
-// Sparse gradients over processes: the rows are exchanged, and the sum equals that of dense tables.
+// Sparse gradients in several processes: the processes exchange rows, and the sum equals the sum of
+// dense gradients.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -135,7 +136,7 @@ TEST_CASE("sparse gradients: windows, empty micro-batches and no_sync equal the 
   check(
       {.gradient_accumulation_steps = 3},
       [](Accelerator& accelerator, auto& model) {
-        // Rank 0: rows 0 to 2, none, 2 to 5. Rank 1: none, 5 to 11, 11 to 12.
+        // Rank 0 has rows 0 to 2, none, and 2 to 5. Rank 1 has none, 5 to 11, and 11 to 12.
         const std::int64_t ends[2][4] = {{0, 2, 2, 5}, {5, 5, 11, 12}};
         const auto& end = ends[accelerator.group().rank()];
         for (int i = 0; i < 3; ++i) {
@@ -171,7 +172,7 @@ TEST_CASE("sparse gradients: windows, empty micro-batches and no_sync equal the 
 
 TEST_CASE("sparse gradients: a table's gradient becomes dense if many rows were touched") {
   constexpr int kSteps = 3;
-  // Each process has 36 tokens of 24 words: more than half of a table of 40.
+  // Each process has 36 tokens of 24 words, which is more than half of a table of 40 words.
   torch::manual_seed(0);
   debug_launcher([&] {
     Accelerator accelerator;
@@ -248,7 +249,7 @@ TEST_CASE("sparse gradients: sparse rows work with every way of exchanging gradi
   train({.find_unused_parameters = true}, 2e-5);
   train({.gradient_as_bucket_view = false}, 2e-5);
   train({.static_graph = true}, 2e-5);
-  // Adam's step is the gradient's sign if gradients are small.
+  // Adam's step is the sign of the gradient if gradients are small, so errors have large effects.
   train({.comm_hook = CommunicationHook::bf16}, 7e-2);
   train(
       {.comm_hook = CommunicationHook::power_sgd, .comm_state_option = {.start_powerSGD_iter = 4}},

@@ -42,7 +42,7 @@ struct LinearNet : torch::nn::Module {
   Linear layer{nullptr};
 };
 
-// A loss in bfloat16 whose gradient is the factor.
+// Computes a loss in bfloat16. The gradient of its weight is the factor.
 struct Scale : torch::nn::Module {
   at::Tensor weight = register_parameter("weight", torch::ones({1}));
   at::Tensor forward(double factor) { return (weight.to(at::kBFloat16) * factor).sum(); }

@@ -86,14 +86,16 @@ TEST_CASE("window: the gradients of a closed window may be cleared without a ste
   for (int i = 0; i < 4; ++i) {
     const auto guard = accelerator.accumulate(model);
     accelerator.backward(loss_of(model(batch(i))));
-    if (i == 1) optimizer.zero_grad();  // the step is skipped: a norm that is not finite
+    // Skips the step, as a program does if the norm is not finite.
+    if (i == 1) optimizer.zero_grad();
     if (i == 2) optimizer.zero_grad();  // does nothing: the next window is open
   }
   CHECK(close(net->layer->weight.grad(), mean_gradient({2, 3})));
 }
 
 TEST_CASE("window: models that train in turn leave each other's gradients unchanged") {
-  // The reference: the mean of the critic's losses over two micro-batches, and of the generator's.
+  // The references are the gradients of the mean loss of two micro-batches, for the critic and for
+  // the generator.
   const auto raw_critic = std::make_shared<LinearNet>(3, 1),
              raw_generator = std::make_shared<LinearNet>(3, 3);
   const auto critic_loss = [](auto& critic, auto& generator, int i) {
@@ -139,7 +141,8 @@ TEST_CASE("window: models that train in turn leave each other's gradients unchan
         generator_optimizer.zero_grad();
       }
     }
-    // Once closed, the critic's window only excludes gradients of another one.
+    // After the critic's window has closed, passes in another window still leave its gradients
+    // unchanged.
     if (generator_has_windows) CHECK(close(raw_critic->layer->weight.grad(), critic_truth));
     raw_critic->zero_grad();
     raw_generator->zero_grad();
@@ -222,7 +225,7 @@ TEST_CASE("window: after a loop was left inside a window, other models still tra
   }
   // LibTorch's StepLR keeps the rate in its first step.
   CHECK(second_optimizer->param_groups()[0].options().get_lr() == doctest::Approx(0.1 / 16));
-  first_optimizer.step();  // its window is still open
+  first_optimizer.step();  // the window of the first model is still open
   CHECK(first_optimizer.steps() == 0);
 }
 
@@ -276,7 +279,7 @@ TEST_CASE("window: a 16-bit loss does not round its micro-batch's weight, and is
   const std::string text = error.text();
   const auto at = text.find("backward() was given a loss in BFloat16");
   CHECK(at != std::string::npos);
-  CHECK(text.find("backward()", at + 1) == std::string::npos);  // once
+  CHECK(text.find("backward()", at + 1) == std::string::npos);  // it is reported once
 }
 
 TEST_CASE("precision: `no` keeps an existing autocast, and bf16 restores it") {
@@ -342,7 +345,7 @@ TEST_CASE("window: models that share parameters have one window at a time") {
   const at::Tensor gradient = trunk->layer->weight.grad().clone();
   trunk->zero_grad();
   head->zero_grad();
-  accumulate(second);  // a task in turn, each with whole windows
+  accumulate(second);  // tasks may alternate if each has whole windows
   accumulate(second);
   CHECK(trunk->layer->weight.grad().defined());
   trunk->zero_grad();
@@ -351,7 +354,7 @@ TEST_CASE("window: models that share parameters have one window at a time") {
   accumulate(first);
   CHECK(at::allclose(trunk->layer->weight.grad(), gradient));
 
-  // An abandoned window of the shared trunk is dropped as the error says.
+  // The program drops an abandoned window of the shared trunk, as the error advises.
   {
     const auto guard = accelerator.accumulate(body);
     accelerator.backward(loss_of(body(batch(0))));

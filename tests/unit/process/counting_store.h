@@ -1,4 +1,4 @@
-// A store in this process that counts the messages that a real one would get, for ranks that are
+// A store in this process that counts the messages that a real store would get. Its ranks are
 // threads.
 #pragma once
 

@@ -20,7 +20,8 @@ using Backend = c10::intrusive_ptr<c10d::Backend>;
 constexpr int kSize = 3;
 enum class Way { local, encrypted, plain };
 
-// The exception of each rank, which runs in a thread; empty if nothing was thrown.
+// Runs each rank in a thread and returns the text of its exception, or an empty text if there was
+// none.
 template <class Run>
 std::vector<std::string> run_ranks(Way way, const Run& run) {
   const auto store = c10::make_intrusive<c10d::HashStore>();

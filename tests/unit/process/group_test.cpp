@@ -1,4 +1,4 @@
-// In a group of one every collective is the identity, through the same calls.
+// A group of one rank takes the same calls as larger groups, and every collective is the identity.
 #include "hasten/process/group.h"
 
 #include <doctest/doctest.h>

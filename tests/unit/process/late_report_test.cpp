@@ -105,7 +105,7 @@ TEST_CASE("late report: if all wait, the rank in another call is named") {
   CHECK(report_contains(report,
                         "rank 0 called all_reduce of 2 float as the group's 4th collective, but "
                         "ranks 1, 2 called barrier; one of these calls has not ended within 2 s"));
-  // The calls may differ earlier: the root of a broadcast has continued.
+  // The calls may have differed earlier, because the root of a broadcast continues at once.
   RankRecord ahead = waiting(5);
   ahead.calls[0] = reported_call(4, "broadcast of 2 float, root 0", true);
   CHECK(

@@ -43,7 +43,7 @@ void wait_until(const Holds& holds) {
   REQUIRE(holds());
 }
 
-// Two ranks of one process, each with its own loop.
+// Two ranks in one process. Each has its own loop.
 struct LinkPair {
   struct Side {
     std::atomic<int> offers = 0;
@@ -57,7 +57,7 @@ struct LinkPair {
                               loop.drop(*link);
                             }};
     std::unique_ptr<Link> link;
-    LinkLoop loop;  // ends before the link
+    LinkLoop loop;  // destroyed before the link
   };
   Side first, second;
 
@@ -122,7 +122,7 @@ TEST_CASE("link: messages of a slot arrive in order, whichever side is first") {
     Owner sender, receiver;
     LinkPair pair;
     pair.start();
-    // An empty one, small ones, and some that no socket takes at once.
+    // An empty message, small ones, and some that no socket accepts at once.
     std::vector<std::vector<std::byte>> sent, got;
     for (const std::size_t size : {0, 1, 24, 16360, 16361, 3 << 20, 5, 40 << 20}) {
       sent.push_back(pattern(size, static_cast<int>(sent.size())));
@@ -178,7 +178,7 @@ TEST_CASE("link: an offered message goes to the receiver that asks for one") {
   wait_until([&] { return pair.second.offers == 2; });
 }
 
-// The sender's offers and the receiver's memory cross in both orders.
+// The sender's offers and the receiver's memory come in every order.
 TEST_CASE("link: offers that were answered are not offered again") {
   for (int order = 0; order < 16; ++order) {
     LinkPair pair;
@@ -255,7 +255,7 @@ TEST_CASE("link: giving up an encrypted message ends a TLS connection too") {
   std::vector<std::byte> room(bytes.size());
   LinkPair pair(/*encrypted=*/true);
   for (int i = 0; i < 4; ++i) pair.second.link->receive(transfer_of(room, receiver), 1);
-  // Nobody reads yet, so the connection is full, and one encrypted record waits.
+  // The other side does not read yet, so the connection is full, and one encrypted record waits.
   pair.first.link->send(transfer_of(bytes, given_up), 1);
   pair.first.link->cancel(&given_up);
   CHECK_FALSE(pair.first.link->is_open());
@@ -302,11 +302,11 @@ TEST_CASE("link: forgetting a message halfway ends the connection") {
   Owner sender, receiver;
   auto bytes = pattern(64 << 20, 1);
   std::vector<std::byte> room(bytes.size());
-  LinkPair pair;  // destroyed before its memory
+  LinkPair pair;  // destroyed before the buffers
   pair.start();
   pair.second.link->receive(transfer_of(room, receiver), 1);
   std::thread sends([&] { pair.first.link->send(transfer_of(bytes, sender), 1); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(2));  // its beginning is sent
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));  // time to send its beginning
   pair.first.link->cancel(&sender);
   sends.join();
   wait_until([&] { return receiver.failures == 1 || receiver.received_count == 1; });

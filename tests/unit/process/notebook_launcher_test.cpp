@@ -1,5 +1,5 @@
-// A function in several forks of this process: its results, its failures and the memory that they
-// share.
+// A function that runs in several forks of this process: its results, its failures, and the memory
+// that the forks share.
 #include "hasten/process/notebook_launcher.h"
 
 #include <doctest/doctest.h>
@@ -33,7 +33,7 @@ namespace fs = std::filesystem;
 
 Group form_group() { return Group::form(worker_of(config::whole_environment())); }
 
-// The memory in kB that only this process has.
+// The private memory of this process in kB.
 long own_memory() {
   std::ifstream file("/proc/self/smaps_rollup");
   long total = 0, value = 0;
@@ -269,7 +269,7 @@ TEST_CASE("notebook_launcher: on TPUs there is one process for each chip") {
     std::getline(file, line);
     return line;
   };
-  // A plugin that nothing loads takes the place of a TPU.
+  // The path of a plugin that is never loaded simulates a TPU.
   setenv("TPU_LIBRARY_PATH", "/nowhere/plugin.so", 1);
   setenv("TPU_VISIBLE_CHIPS", "2,5", 1);
   notebook_launcher(write_variables,
@@ -283,7 +283,7 @@ TEST_CASE("notebook_launcher: on TPUs there is one process for each chip") {
   unsetenv("TPU_VISIBLE_CHIPS");
   notebook_launcher(write_variables);  // the default number of chips
   CHECK(variables_of("7") == "7 8 true - 8,1,1 ");
-  notebook_launcher([&] { ++forks; }, {.use_cpu = true});  // one, without a fork
+  notebook_launcher([&] { ++forks; }, {.use_cpu = true});  // one process, without a fork
   CHECK(forks == 1);
   unsetenv("TPU_LIBRARY_PATH");
 }
@@ -307,7 +307,7 @@ TEST_CASE("notebook_launcher: eight processes share the pages of one model") {
     bool finite = false;
     std::ifstream(folder.path() / std::to_string(rank)) >> kb >> finite;
     CHECK(kb > 0);
-    CHECK(kb < model_kb / 3);  // a separate copy would be all of it
+    CHECK(kb < model_kb / 3);  // a separate copy would need all of model_kb
     CHECK(finite);
     all += kb;
   }

@@ -1,4 +1,4 @@
-// One process works for all of them, each a fork of this one.
+// One process does the work for all processes, which are forks of this one.
 #include "hasten/process/once.h"
 
 #include <doctest/doctest.h>

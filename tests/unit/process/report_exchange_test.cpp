@@ -68,7 +68,7 @@ TEST_CASE("report exchange: with more ranks, they wait longer and poll less ofte
     CHECK(times.answers < times.report);
     CHECK(times.report < times.own_report);
   }
-  // The polling interval of a busy rank in milliseconds is the number of ranks.
+  // A busy rank polls at an interval of one millisecond per rank.
   CHECK(many.answers > 4000ms + many.pause);
   CHECK(4000.0 / std::chrono::duration<double>(many.pause).count() <= 10000);
 }

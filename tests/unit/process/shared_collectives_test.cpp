@@ -50,15 +50,15 @@ void sum(SharedCollectives& shared, const at::Tensor& tensor, double factor = 1.
   shared.run(shared.reserve_turn(), limit, [&] { shared.sum(tensor, factor); });
 }
 
-// The values of a rank, equal in every process.
+// The values of a rank, which are the same in every process.
 at::Tensor part_of(std::int64_t rank, std::int64_t count, at::ScalarType type) {
   const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(100 + rank);
   if (at::isFloatingType(type)) return at::randn({count}, generator, at::kFloat).to(type);
   return at::randint(0, 20, {count}, generator, at::kLong).to(type);
 }
 
-// The sum along the tree of the ranks from `first` on: of their first half, the larger one, and of
-// the second half.
+// The sum of `ranks` ranks from `first` on, along their tree: the sum of the first half, which is
+// the larger one, plus the sum of the second half.
 at::Tensor tree_of(std::int64_t first, std::int64_t ranks, std::int64_t count,
                    at::ScalarType type) {
   const bool narrow = type == at::kHalf || type == at::kBFloat16;
@@ -140,7 +140,7 @@ at::Tensor in_common_memory(SharedCollectives& shared, const at::Tensor& values)
   return there.copy_(values);
 }
 
-// The bytes of common memory that have pages.
+// The number of bytes of common memory that use pages.
 std::int64_t common_bytes() {
   std::int64_t bytes = 0;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -297,7 +297,7 @@ TEST_CASE("shared collectives: every rank names different tensors, then and late
     const at::Tensor other = at::ones({5}, group.rank() == 1 ? at::kInt : at::kFloat);
     require(code_of([&] { sum(*shared, other); }) == "process.calls-differ", "types");
   });
-  fork(2, [] {  // the same number of bytes, but of other types
+  fork(2, [] {  // the same number of bytes, but different types
     const Group group = form_group();
     const bool first = group.rank() == 0;
     const at::Tensor own = first ? at::ones({4}) : at::ones({2}, at::kLong);
@@ -369,7 +369,7 @@ TEST_CASE("shared collectives: if one rank cannot share memory, none of them doe
     require(shared_memory(*store, "like", rank_in(group), 4096, str(group.rank() == 2)) == nullptr,
             "other ranks");
     require(shared_memory(*store, "same", rank_in(group), 4096, "all") != nullptr, "the same");
-    if (group.rank() == 1) {  // its limit allows no other open file
+    if (group.rank() == 1) {  // its limit allows no further open file
       const rlimit few{.rlim_cur = 256, .rlim_max = 256};
       setrlimit(RLIMIT_NOFILE, &few);
       while (dup(STDERR_FILENO) >= 0) {

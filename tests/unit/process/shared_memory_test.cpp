@@ -1,4 +1,4 @@
-// Memory that ranks share: the files that a rank opens, and those that it refuses.
+// Memory that ranks share: the files that a rank opens, and the files that it refuses.
 #include "process/shared/shared_memory.h"
 
 #include <doctest/doctest.h>
@@ -95,7 +95,7 @@ TEST_CASE("shared memory: it stays within the limit of a container, and no proce
     const auto memory = shared_memory(store, "test", {.rank = 0, .size = 1}, kBytes);
     const std::int64_t offset = std::int64_t{1} << 42, mebibyte = std::int64_t{1} << 20;
     if (!memory || memory->allocate(offset, static_cast<std::size_t>(900 * mebibyte))) _exit(3);
-    // The pages allocated before the limit are free again.
+    // The pages that were allocated before the limit was reached are free again.
     for (int i = 0; i < 10; ++i) {
       if (!memory->allocate(offset, static_cast<std::size_t>(200 * mebibyte))) _exit(4);
       memory->release(offset, static_cast<std::size_t>(200 * mebibyte));
@@ -126,12 +126,12 @@ TEST_CASE("shared memory: a file is opened only by its mark, and any other stays
   CHECK(open_sent_file(str(hexadecimal(file.mark), " ", file.path())) != nullptr);
   CHECK(open_sent_file(str(hexadecimal("another mark ..."), " ", file.path())) == nullptr);
   CHECK(open_sent_file("none") == nullptr);
-  // A user's file at the number that rank 0 has sent, with the right bytes in it.
+  // A user's file that has the descriptor number that rank 0 sent, and contains the right bytes.
   const std::string path = str("/tmp/hasten-shared-memory-", getpid());
   const int named = open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600);
   REQUIRE(pwrite(named, file.mark.data(), file.mark.size(), kBytes) == 16);
   CHECK(open_sent_file(str(hexadecimal(file.mark), " /proc/", getpid(), "/fd/", named)) == nullptr);
-  // The same without a name, on disk if the temporary folder is, and a device.
+  // The same file after its name is removed (on disk if the temporary folder is), and a device.
   unlink(path.c_str());
   struct stat state {};
   CHECK(fstat(named, &state) == 0);

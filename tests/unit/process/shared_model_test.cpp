@@ -49,7 +49,7 @@ double memory_of_all(const std::function<torch::nn::Linear()>& model_of_rank) {
             << proportional_memory("self") << " " << std::isfinite(sum);
         if (group.rank() == 0)
           std::ofstream(folder / "parent") << proportional_memory(std::to_string(getppid()));
-        group.barrier();  // no rank's share grows because another one ends
+        group.barrier();  // so that no rank's share grows because another rank ends
       },
       {.num_processes = kRanks, .use_cpu = true, .num_cpu_threads_per_process = 1});
   double all = 0, one = 0;

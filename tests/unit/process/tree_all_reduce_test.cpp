@@ -20,7 +20,8 @@ namespace {
 
 constexpr std::int64_t kBufferBytes = 1 << 20;
 
-// The tensors of a rank, equal in every process: smaller and larger than the buffer, of two types.
+// The tensors of a rank, which are the same in every process. They have two types, and some are
+// larger than the buffer.
 std::vector<at::Tensor> tensors_of(std::int64_t rank) {
   torch::manual_seed(static_cast<std::uint64_t>(20 + rank));
   const auto numbers = [](at::IntArrayRef shape) {

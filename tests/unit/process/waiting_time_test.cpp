@@ -54,7 +54,7 @@ TEST_CASE("waiting time: a hanging call is found although the process is suspend
     at += 30s + 1h;
   }
   CHECK(waited >= 10min);
-  CHECK(suspensions >= 18);  // at most two seconds of each hour
+  CHECK(suspensions >= 18);  // each adds at most two seconds
   CHECK(suspensions <= 21);
 }
 

@@ -1,4 +1,4 @@
-// Messages of agents that are wrong, too long or too deep, and those that the coordinator sends.
+// Wrong, too long and too deeply nested messages of agents, and messages of the coordinator.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -39,7 +39,7 @@ TEST_CASE("coordinator: a message of wrong types leaves the state unchanged") {
     job.join(1);
     job.join(2);
     CHECK(hasten::code_of([&] { job.send(1, message); }) == "rendezvous.message");
-    // Both still run: they end well, and none has been stopped.
+    // Both agents still run: neither has been stopped, and both end without an error.
     CHECK(job.last(2) == "round");
     for (const int id : {1, 2}) job.send(id, {{"kind", "ended"}});
     CHECK(job.last_of(1, "finish")["code"] == 0);

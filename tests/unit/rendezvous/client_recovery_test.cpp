@@ -1,4 +1,4 @@
-// Clients and connections after an error: they give right answers or none.
+// After an error, clients and connections give right answers or none.
 #include <doctest/doctest.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
@@ -54,12 +54,13 @@ TEST_CASE("client recovery: a late answer is not taken for the next request's") 
   SlowStore store;
   std::thread serves([&] {
     store.accept_client();
-    const std::string first = store.receive(), second = store.receive();  // the first is given up
+    // The client gives up the first request.
+    const std::string first = store.receive(), second = store.receive();
     store.answer(first, 1);
     store.answer(second, 5);
     store.answer(store.receive(), 0);
     store.connection->flush(Clock::now() + 10s);
-    code_of([&] { store.receive(); });  // until the client ends
+    code_of([&] { store.receive(); });  // blocks until the client ends
   });
   {
     StoreClient client(store.endpoint(), kToken, 20s, 2s);
@@ -78,7 +79,8 @@ TEST_CASE("client recovery: errors that another library has left in OpenSSL chan
   JobServer server({.token = kToken});
   const auto leave_error = [] {
     BIO* const text = BIO_new_mem_buf("no certificate", -1);
-    PEM_read_bio_X509(text, nullptr, nullptr, nullptr);  // a list of certificates ends like this
+    // Reading the end of a list of certificates leaves this error.
+    PEM_read_bio_X509(text, nullptr, nullptr, nullptr);
     BIO_free(text);
   };
   leave_error();

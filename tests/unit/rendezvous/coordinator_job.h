@@ -25,7 +25,7 @@ struct Job {
   std::map<int, std::vector<json>> sent;
   Clock::time_point now{};
   int rounds = 0;
-  int silent = 0;  // an agent without messages
+  int silent = 0;  // the agent that sends no messages; 0 means none
   Coordinator coordinator{settings,
                           [this](int id, const json& message) { sent[id].push_back(message); },
                           [this] { ++rounds; }};

@@ -34,7 +34,7 @@ TEST_CASE("coordinator: a fixed number of machines starts in order of rank") {
   CHECK(third["attempt"] == 0);
   CHECK(third["run_id"] == "the name");
   CHECK(first["run_id"] == "the name");
-  // Its own address is loopback: the others reach it at 10.0.0.9.
+  // node8 has connected from a loopback address; the others reach it at 10.0.0.9.
   CHECK(third["master_addr"] == "10.0.0.9");
   CHECK(third["master_port"] == 1008);
   for (const int id : {7, 8, 9}) job.send(id, {{"kind", "ended"}});
@@ -86,7 +86,7 @@ TEST_CASE("coordinator: an elastic job waits for more, starts with enough, admit
   CHECK(job.last_of(1, "round")["world_size"] == 4);
   job.join(3);
   job.advance(9);
-  CHECK(job.last(1) == "round");  // it may end right after it joined
+  CHECK(job.last(1) == "round");  // machine 3 may leave right after it joined
   job.advance(2);
   CHECK(job.last_of(1, "stop")["reason"] == "node3 has joined");
   job.join(2);
@@ -95,7 +95,7 @@ TEST_CASE("coordinator: an elastic job waits for more, starts with enough, admit
   CHECK(job.last_of(1, "round")["machine_rank"] == 0);  // as before
   CHECK(job.last_of(3, "round")["machine_rank"] == 2);
   CHECK(job.last_of(3, "round")["world_size"] == 6);
-  // One machine is lost: the others continue if a restart is left; here none is.
+  // One machine is lost. The others would continue if a restart were left, but none is left here.
   job.coordinator.on_disconnect(2, "closed", job.now);
   CHECK(std::string(job.last_of(1, "stop")["reason"])
             .find("machine 1 (node2, 10.0.0.2) is lost: closed") == 0);
@@ -223,7 +223,7 @@ TEST_CASE("coordinator: a machine whose ranks have all ended well is complete") 
   job.join(2);
   job.send(2, {{"kind", "ended"}});
   job.coordinator.on_disconnect(2, "closed", job.now);
-  job.join(3);  // no restart for it: the job is about to end
+  job.join(3);  // causes no restart: the job is about to end
   job.advance(40);
   CHECK(job.last(1) == "round");
   job.send(1, {{"kind", "ended"}});
@@ -373,7 +373,8 @@ TEST_CASE("coordinator: a machine that contradicts the others is refused, and di
       CHECK(refused({{field, text}}) == "rendezvous.machines");
     }
   }
-  CHECK(refused({{"machine_rank", -1}}) == "rendezvous.machine-rank");  // on some machines only
+  // Only some machines give a rank.
+  CHECK(refused({{"machine_rank", -1}}) == "rendezvous.machine-rank");
   Job tolerant({.min_machines = 2, .max_machines = 2, .same_program = false});
   tolerant.join(1);
   tolerant.join(2, {{"program", "q"}});

@@ -56,8 +56,8 @@ int connected_socket(int port) {
   return -1;
 }
 
-// A process of another user that connects endlessly, holds its last 300 connections and writes to a
-// pipe after each hundred. Every other connection sends noise.
+// A process of another user that connects endlessly and keeps its last 300 connections open. It
+// writes to a pipe after every 100 connections. Every other connection sends noise.
 class StrangersProcess {
  public:
   explicit StrangersProcess(int port) {
@@ -106,8 +106,8 @@ class StrangersProcess {
   int count_ = 0;
 };
 
-// Runs `count` clients at once: each sets its key and waits for the key that the last of them sets.
-// Returns the number of each outcome.
+// Runs `count` clients at once. Each sets its key and waits for the key of the last client. Returns
+// how often each outcome occurred.
 std::map<std::string, int> meet(int port, int count, const std::string& group) {
   std::mutex turn;
   std::map<std::string, int> outcomes;

@@ -79,7 +79,7 @@ std::vector<Result> connect_ranks(std::int64_t size, Clock::duration limit, cons
         const Exchange exchange = board.exchange_of(rank);
         if (takes_part) {
           result.streams = connect_mesh(options, exchange, limit);
-        } else {  // it publishes its address, and ends
+        } else {  // publishes its address and ends
           exchange("start", R"({"nonce": "none", "encrypt": true, "machine": "none"})");
           exchange("place", R"({"local": "none", "address": "127.0.0.1", "port": 1})");
         }
@@ -94,7 +94,7 @@ std::vector<Result> connect_ranks(std::int64_t size, Clock::duration limit, cons
 }
 
 bool same_machine(MeshOptions&) { return true; }
-// The mesh takes two addresses of the loopback interface for two machines.
+// The mesh treats two addresses of the loopback interface as two machines.
 bool other_machines(MeshOptions& options) {
   options.address = str("127.0.0.", options.rank + 1);
   return true;
@@ -179,7 +179,7 @@ int count_own_listeners() {
   return count;
 }
 
-// Connects as connect_locally() does, to any listener.
+// Connects like connect_locally(), but to any listener.
 int connected_to(const std::string& name) {
   const int socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
   sockaddr_un address{};
@@ -191,8 +191,8 @@ int connected_to(const std::string& name) {
   return -1;
 }
 
-// Another user of the machine: connects to every new listener, sends wrong bytes or nothing, and
-// repeats until it is killed. It writes its number of connections to the pipe.
+// A process of another user of the machine. It connects to every new listener and sends wrong bytes
+// or nothing, until it is killed. It writes its number of connections to the pipe.
 class Stranger {
  public:
   Stranger() {

@@ -1,5 +1,5 @@
-// Messages over the network: a message that is cut or too long is refused, whatever its lengths
-// say.
+// Messages over the network: a truncated or too long message is refused, even if its length fields
+// claim that it is valid.
 #include "rendezvous/message.h"
 
 #include <doctest/doctest.h>

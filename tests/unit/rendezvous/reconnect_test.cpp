@@ -1,4 +1,4 @@
-// A launcher whose connection ends, in order or not, and the messages that the other launcher gets.
+// A launcher closes or loses its connection, and the other launcher gets the right messages.
 #include <doctest/doctest.h>
 #include <sys/socket.h>
 
@@ -45,7 +45,7 @@ struct Launcher {
     connection->send(message.dump());
     connection->flush(Clock::now() + 10s);
   }
-  // The kind of the next message except keep-alives, or empty if none comes in this time.
+  // The kind of the next message, without keep-alives, or an empty text if none comes in this time.
   std::string receive_kind(Clock::duration longest) {
     const auto deadline = Clock::now() + longest;
     while (true) {
@@ -56,7 +56,7 @@ struct Launcher {
       if (kind != "alive" && kind != "waiting") return kind;
     }
   }
-  // Closes like a firewall that has lost its table: the other side gets a reset.
+  // Resets the connection, like a firewall that has lost its table of connections.
   void reset() {
     const linger now{.l_onoff = 1, .l_linger = 0};
     setsockopt(connection->descriptor(), SOL_SOCKET, SO_LINGER, &now, sizeof now);

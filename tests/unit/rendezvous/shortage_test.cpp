@@ -1,4 +1,5 @@
-// A server without files for more connections, and one with more requests than it can answer.
+// A server that can open no more files for connections, and a server with more requests than it can
+// answer.
 #include <doctest/doctest.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -39,8 +40,8 @@ using namespace std::chrono_literals;
 
 const std::string kToken = "the token of a shortage 0123456";
 
-// A server in another process that may open 48 files. It writes its port and then its reports, one
-// per line.
+// A server in another process that may have at most 48 open files. It writes its port and then its
+// reports, one per line.
 class SmallServer {
  public:
   SmallServer() {
@@ -93,7 +94,7 @@ class SmallServer {
 TEST_CASE("shortage: without a free file the server reports it, pauses, and continues") {
   SmallServer server;
   std::vector<std::unique_ptr<StoreClient>> clients;
-  // Each takes a file of the server until there is none.
+  // Each client uses one file of the server, until none is left.
   std::thread fills([&] {
     while (clients.size() < 60 &&
            code_of([&] {
@@ -118,8 +119,8 @@ TEST_CASE("shortage: without a free file the server reports it, pauses, and cont
   comes.join();
 }
 
-// Makes send() fail with this error in this process from now on. False if the kernel cannot do
-// that.
+// Makes send() fail with this error in this process from now on. Returns false if the kernel cannot
+// do that.
 bool make_send_fail(int error) {
   sock_filter program[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -195,7 +196,7 @@ TEST_CASE("shortage: clients that never stop asking do not delay the coordinator
       }
     });
   }
-  // Each second it gets a message to wait, or that the coordinator is present.
+  // Each second the agent gets a message that tells it to wait, or that the coordinator is alive.
   Clock::duration longest{};
   const auto end = Clock::now() + 6s;
   for (auto last = Clock::now(); last < end;) {

@@ -1,4 +1,4 @@
-// The cost of requests for the answering thread, and waits whose keys are set and erased.
+// The time that requests cost the answering thread, and waits for keys that are set and erased.
 #include "rendezvous/store_table.h"
 
 #include <doctest/doctest.h>
@@ -54,7 +54,7 @@ struct Table {
   void wait(int connection, const std::vector<std::string>& keys, std::int64_t number = 1) {
     ask(connection, request(StoreRequest::wait, number).number(1000).texts(keys));
   }
-  // The status of the last answer, after the request's number.
+  // The status in the last answer, which follows the request's number.
   StoreAnswer last() const {
     Unpacker fields(answers.back().second);
     fields.number();
@@ -90,7 +90,7 @@ TEST_CASE("store table: waits for other ranks' keys cost as much as their messag
   const std::vector<std::string> keys = keys_of(kRanks);
   std::vector<int> order(kRanks);
   for (int i = 0; i < kRanks; ++i) order[static_cast<std::size_t>(i)] = i;
-  // The eight of one machine come last.
+  // The eight ranks of one machine come last.
   std::shuffle(order.begin(), order.end() - 8, std::mt19937(3));
   double longest = 0;
   const double began = seconds_computed();
@@ -176,7 +176,7 @@ TEST_CASE("store table: the next request of a connection ends its wait, and no o
   Table job;
   job.wait(1, {"x"}, 1);
   job.wait(2, {"x"}, 1);
-  job.wait(1, {"x"}, 2);  // its client has given up the first answer
+  job.wait(1, {"x"}, 2);  // the client no longer waits for the first answer
   job.set(3, "x");
   REQUIRE(job.answers.size() == 3);
   for (const auto& [connection, message] : job.answers) {

@@ -52,7 +52,7 @@ TEST_CASE("store: it has every operation of c10d's stores") {
   CHECK(store.erase("c"));
   CHECK_FALSE(store.erase("c"));
   CHECK(code_of([&] { store.add("a", 1); }) == "rendezvous.store");
-  CHECK(store.get({"a"}, 0ms)[0].size() == 5);  // and it continues
+  CHECK(store.get({"a"}, 0ms)[0].size() == 5);  // the connection still works
   const std::string large(5 << 20, 'x');
   store.set("large", large);
   CHECK(store.get({"large"}, 0ms)[0] == large);
@@ -105,7 +105,7 @@ TEST_CASE("store: a wrong or missing token, noise and silence disturb no other c
         if (got > 0) all.append(answer, static_cast<std::size_t>(got));
         if (got < 0 && errno != EAGAIN) break;
       }
-      CHECK(all.size() < 16);  // an alert at most
+      CHECK(all.size() < 16);  // at most an alert
       CHECK(Clock::now() < deadline);
     }
     close(result.socket);
@@ -159,7 +159,7 @@ TEST_CASE("store: a message that would be too long is refused before it is built
   };
   const std::string large(kMaxMessageBytes / 2, 'x');
   CHECK(ask(request(StoreRequest::set).text("a").text(large)) == StoreAnswer::done);
-  // A few bytes that claim many times as many.
+  // The answer to this short request would be longer than a message may be.
   const std::vector<std::string> again(100, "a");
   CHECK(ask(request(StoreRequest::get).number(0).texts(again)) == StoreAnswer::refused);
   CHECK(ask(request(StoreRequest::get).number(0).texts({"a"})) == StoreAnswer::done);
@@ -180,7 +180,7 @@ struct Agent {
     connection.send(join.dump());
     connection.flush(Clock::now() + 10s);
   }
-  // The next message of the kind; others are skipped.
+  // The next message of this kind. Skips all other messages.
   nlohmann::json receive(const std::string& kind) {
     const auto deadline = Clock::now() + 10s;  // covers all messages: keep-alives come every second
     while (true) {
@@ -232,7 +232,7 @@ TEST_CASE("job server: an idle server leaves the cores to the training") {
       StoreClient store(at(server), kToken, 5s);
       code_of([&] { store.get({"a key that does not come"}, 2s); });
     });
-    std::this_thread::sleep_for(1200ms);  // longer than the interval between two looks at the clock
+    std::this_thread::sleep_for(1200ms);  // longer than the interval of clock checks
     const auto before = processor_time();
     std::this_thread::sleep_for(500ms);
     const auto took = processor_time() - before;

@@ -29,7 +29,7 @@ std::string words_of(const TrialParameters& parameters) {
   return words;
 }
 
-// The message of the error that reading a space file with this text throws.
+// The error message for a space file with this text, or "none".
 std::string message_of(const std::string& text, const std::string& name = "space.yaml") {
   const TemporaryDirectory folder;
   const auto file = folder.path() / name;
@@ -71,7 +71,7 @@ TEST_CASE("search space: random values are in their ranges") {
     choices.insert(integer_of(values, 4));
     steps.insert(number_of(values, 5));
   }
-  CHECK(small > 900);  // half of the values on a logarithmic scale
+  CHECK(small > 900);  // half of the values are small on a logarithmic scale
   CHECK(small < 1100);
   CHECK(integers == std::set<std::int64_t>{8, 16, 24, 32, 40, 48, 56, 64});
   CHECK(log_integers.size() == 16);

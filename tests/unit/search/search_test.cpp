@@ -42,7 +42,7 @@ std::vector<std::string> lines_of(const std::filesystem::path& file) {
   return lines;
 }
 
-// Keeps what is logged while it exists.
+// Collects the log lines while it exists.
 struct LoggedLines {
   LoggedLines() {
     set_log_sink([this](std::string_view line) { text += std::string(line) + "\n"; });
@@ -89,7 +89,7 @@ TEST_CASE("search: a grid runs each combination once") {
   };
   const SearchResult result = search_hyperparameters(space, sum, {.method = SearchMethod::grid});
   CHECK(sums == std::set<std::int64_t>{11, 12, 13, 21, 22, 23});
-  CHECK(result.best()->number == 0);  // the first of equal ones
+  CHECK(result.best()->number == 0);  // the first of several equal trials
 }
 
 TEST_CASE("search: an interrupted search continues and runs no finished trial again") {
@@ -124,7 +124,7 @@ TEST_CASE("search: an interrupted search continues and runs no finished trial ag
     CHECK(second.trials[at].parameters == at_once.trials[at].parameters);
     CHECK(second.trials[at].value == at_once.trials[at].value);
   }
-  // More trials may follow.
+  // A later search may add trials.
   ran.clear();
   options.n_trials = 8;
   search_hyperparameters(small_space(), whole, options);
@@ -152,7 +152,7 @@ TEST_CASE("search: a half-written last line is removed and logged, its trial run
     CHECK(logged.text.find("journal.jsonl:4: the last line is half-written") != std::string::npos);
     CHECK(lines_of(journal).size() == 4);
   }
-  // Only the end of the line is missing: the trial has ended.
+  // If only the end of the line is missing, the trial has ended.
   write_file_atomically(journal, whole.substr(0, whole.size() - 1));
   LoggedLines logged;
   const auto never = [](Trial&) -> std::optional<double> {
@@ -162,7 +162,7 @@ TEST_CASE("search: a half-written last line is removed and logged, its trial run
   CHECK(search_hyperparameters(small_space(), never, options).trials.size() == 3);
   CHECK(logged.text.empty());
   CHECK(read_file(journal) == whole);
-  // The description alone is half-written.
+  // Only the description is present, and it is half-written.
   write_file_atomically(journal, "{\"search\": {\"spa");
   CHECK(search_hyperparameters(small_space(), rate_of, options).trials.size() == 3);
 }
@@ -278,7 +278,7 @@ TEST_CASE("search: a trial worse than the median is stopped") {
   CHECK(result.trials[7].reports.rbegin()->first == 20);
   const TemporaryDirectory folder;
   search_hyperparameters(space, objective, {.folder = folder.path(), .n_trials = 8});
-  // The reports of the journal prune, too.
+  // Reports from the journal also count for pruning.
   const SearchResult more =
       search_hyperparameters(space, objective, {.folder = folder.path(), .n_trials = 9});
   CHECK(more.trials[8].state == TrialState::pruned);
@@ -294,7 +294,7 @@ TEST_CASE("search: the pruner's rules") {
   CHECK(prunes(pruner, {&good}, {{10, 2}}));
   CHECK_FALSE(prunes(pruner, {&good}, {{10, 1}}));
   CHECK_FALSE(prunes(pruner, {}, {{10, 2}}));
-  CHECK_FALSE(prunes(pruner, {&good}, {{15, 2}}));        // nobody has reported at step 15
+  CHECK_FALSE(prunes(pruner, {&good}, {{15, 2}}));        // no other trial has reported at step 15
   CHECK_FALSE(prunes(pruner, {&good, &bad}, {{10, 2}}));  // equal to the median of two
   CHECK(prunes(pruner, {&good, &bad}, {{10, 2.1}}));
   CHECK_FALSE(prunes(pruner, {&good}, {{10, 0.5}, {20, 9}}));  // the best report counts

@@ -124,7 +124,7 @@ TEST_CASE("truncation needs a valid length") {
         [&] { tokenizer().encode("a", {.truncation = truncation, .max_length = length}); });
   };
   CHECK(code_with(0) == "tokenizers.bad-max-length");  // this tokenizer.json has no length
-  CHECK(code_with(1) == "tokenizers.bad-max-length");  // [CLS] and [SEP] are two
+  CHECK(code_with(1) == "tokenizers.bad-max-length");  // [CLS] and [SEP] need two tokens
   CHECK(code_with(-4) == "tokenizers.bad-max-length");
   CHECK(code_with(8, Truncation::only_second) == "tokenizers.no-second-text");
 }
@@ -167,10 +167,10 @@ TEST_CASE("words are encoded one by one, and tokens know their words") {
         Offsets{{0, 0}, {0, 5}, {5, 6}, {0, 4}, {4, 7}, {0, 2}, {0, 6}, {0, 1}, {2, 3}, {0, 0}});
   CHECK(row.special_tokens_mask == Ids{1, 0, 0, 0, 0, 0, 0, 0, 0, 1});
   CHECK(tokenizer().encode_words({}).input_ids == Ids{2, 3});
-  // A token of a word never reaches into the next one, which a text of the same words may do.
+  // A token never spans two words here, although it may in a text of the same words.
   CHECK(tokenizer().encode_words(std::vector<std::string>{"play", "ing"}).input_ids ==
         Ids{2, 7, 1, 3});
-  // The cut may be within a word, on either side.
+  // Truncation may cut within a word, on either side.
   const EncodeOptions cut{.truncation = Truncation::longest_first, .max_length = 5};
   CHECK(tokenizer().encode_words(words, cut).input_ids == Ids{2, 5, 13, 7, 3});
   EncodeOptions left = cut;

@@ -31,7 +31,7 @@ TEST_CASE("cleaning drops controls, private use and U+FFFD, and turns white spac
   CHECK(normalized(std::string("a\0b\x01\x7f", 5)) == "ab");
   CHECK(normalized("a\tb\nc\rd") == "a b c d");
   CHECK(normalized("a\u00a0b\u2003c\u3000d\u2028e") == "a b c d e");
-  CHECK(normalized("a\u000bb\u0085c") == "abc");  // white space elsewhere, controls here
+  CHECK(normalized("a\u000bb\u0085c") == "abc");  // white space in Unicode, controls here
   CHECK(normalized("a\u200bb\u200dc\ufeffd\u00ade\ue000f\ufffdg\U000f0000h") == "abcdefgh");
   CHECK(normalized("a\tb\u200dc", nothing) == "a\tb\u200dc");
 }
@@ -40,7 +40,7 @@ TEST_CASE("ideographs become separate words, other letters of East Asia do not")
   CHECK(normalized("a\u4e2d\u6587b") == "a \u4e2d  \u6587 b");
   CHECK(normalized("\U00020000\U0002ceaf") == " \U00020000  \U0002ceaf ");
   CHECK(normalized("\u3042\u30a2") == "\u3042\u30a2");
-  CHECK(normalized("\uf900") == " \u8c48 ");  // and decomposed, too
+  CHECK(normalized("\uf900") == " \u8c48 ");  // also decomposed
   CHECK(normalized("\uf900", {.strip_accents = false}) == " \uf900 ");
   CHECK(normalized("\u4e2d", {.ideographs = false}) == "\u4e2d");
 }
@@ -63,7 +63,7 @@ TEST_CASE("lower case applies to each letter") {
 }
 
 TEST_CASE("marks that stay are sorted with all marks around them") {
-  // U+302E (224) and U+1D165 (216) stay, U+0301 (230) is removed.
+  // U+302E (combining class 224) and U+1D165 (216) stay, and U+0301 (230) is removed.
   CHECK(normalized("a\u302e\U0001d165") == "a\U0001d165\u302e");
   CHECK(normalized("a\u302e\u0301\U0001d165") == "a\U0001d165\u302e");
   CHECK(normalized("a\u302e\u034f\U0001d165") == "a\u302e\U0001d165");  // U+034F separates them

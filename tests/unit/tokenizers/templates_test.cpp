@@ -29,9 +29,9 @@ TEST_CASE("longest_first keeps a short text, and divides the room between long o
   CHECK(kept(20, 3, 10) == Lengths{7, 3});
   CHECK(kept(5, 20, 10) == Lengths{5, 5});
   CHECK(kept(20, 30, 10) == Lengths{5, 5});
-  CHECK(kept(20, 30, 11) == Lengths{5, 6});  // the odd one goes to the longer text
+  CHECK(kept(20, 30, 11) == Lengths{5, 6});  // the odd token goes to the longer text
   CHECK(kept(30, 20, 11) == Lengths{6, 5});
-  CHECK(kept(20, 20, 11) == Lengths{5, 6});  // or to the second
+  CHECK(kept(20, 20, 11) == Lengths{5, 6});  // or to the second one if both are equal
   CHECK(kept(20, 20, 1) == Lengths{0, 1});
 }
 

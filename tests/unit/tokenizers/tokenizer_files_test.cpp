@@ -43,7 +43,7 @@ TEST_CASE("vocab.txt has one token per line, with any line end") {
     CHECK(tokenizer.encode("Playing [MASK]").input_ids == std::vector<std::int32_t>{2, 7, 8, 4, 3});
   }
   const std::string all = lines(small::vocabulary);
-  write(file, all.substr(0, all.size() - 1));  // the last line without an end
+  write(file, all.substr(0, all.size() - 1));  // the last line has no line end
   CHECK(BertTokenizer::from_vocab(file).vocab_size() == 17);
 }
 
@@ -131,7 +131,7 @@ TEST_CASE("tokenizer_config.json and special_tokens_map.json add tokens to vocab
   CHECK(tokenizer.encode("A <mask> b<b><c>").input_ids ==
         std::vector<std::int32_t>{1, 4, 3, 0, 6, 7, 2});
   CHECK(tokenizer.options().model_max_length == 6);
-  // The file's length and side apply if the options name none.
+  // The file's length and side apply if the options do not give them.
   CHECK(tokenizer.encode("A A a a a", {.truncation = Truncation::longest_first}).input_ids ==
         std::vector<std::int32_t>{1, 4, 5, 5, 5, 2});
   CHECK(tokenizer

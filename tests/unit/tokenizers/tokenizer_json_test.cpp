@@ -13,7 +13,7 @@ using small::json;
 
 namespace {
 
-// The code of the error that a changed tokenizer.json gives, or "read".
+// The error code for a changed tokenizer.json, or "read" if there is no error.
 std::string code_after(const std::function<void(json&)>& change) {
   const TemporaryDirectory folder;
   json file = small::small_json();
@@ -118,7 +118,7 @@ TEST_CASE("values of the wrong type are refused with their position") {
 
 TEST_CASE("ids of the vocabulary must be 0, 1, 2 and so on, each once") {
   CHECK(code_after([](json& file) { file["model"]["vocab"]["b"] = 10; }) ==
-        "tokenizers.bad-vocabulary");  // twice
+        "tokenizers.bad-vocabulary");  // the id 10 occurs twice
   CHECK(code_after([](json& file) { file["model"]["vocab"]["b"] = 17; }) ==
         "tokenizers.bad-vocabulary");  // a gap at 11
   CHECK(code_after([](json& file) { file["model"]["vocab"].erase("b"); }) ==

@@ -48,7 +48,8 @@ Tokenizer load(const json& file) {
   return Tokenizer::from_file(folder.path() / "tokenizer.json");
 }
 
-// The message of the error that a changed file gives, which begins with the code, or "read".
+// The error message for a changed file, which begins with the error code, or "read" if there is no
+// error.
 std::string error_after(const std::function<void(json&)>& change) {
   json file = byte_level();
   change(file);
@@ -105,7 +106,7 @@ TEST_CASE("words are encoded one by one, and tokens know their words") {
   json file = byte_level();
   const std::vector<std::string> words{"hello", "", "hell o!", "<end>"};
   const Encoding row = load(file).encode_words(words);
-  // A blank within a word is one of its own; the offsets of tokens leave it out.
+  // A blank within a word is a token of its own. Offsets leave out blanks, so its own are empty.
   CHECK(row.input_ids == std::vector<std::int32_t>{8, 7, 4, 3, 10, 11});
   CHECK(row.word_ids == std::vector<std::int32_t>{0, 2, 2, 2, 2, 3});
   CHECK(row.offsets == std::vector<std::pair<std::uint32_t, std::uint32_t>>{
@@ -274,7 +275,7 @@ TEST_CASE("a file that is nested very deeply is refused") {
   small::write(folder.path() / "tokenizer.json", text);
   CHECK_THROWS_WITH_AS(Tokenizer::from_file(folder.path() / "tokenizer.json"),
                        doctest::Contains("inside of more than 1000 others"), DataError);
-  // The keys of added_tokens_decoder are numbers, whatever else JSON permits.
+  // The keys of added_tokens_decoder must be numbers, although JSON allows any text.
   small::write(folder.path() / "tokenizer.json", byte_level().dump());
   small::write(folder.path() / "tokenizer_config.json",
                R"({"added_tokens_decoder": {")" + nested + R"(": {"content": "x"}}})");

@@ -24,10 +24,10 @@ std::u32string lowered(char32_t c) {
 TEST_CASE("letters are decomposed completely") {
   CHECK(decomposed(U'a') == U"a");
   CHECK(decomposed(0xE9) == U"e\u0301");
-  CHECK(decomposed(0x1E69) == U"s\u0323\u0307");       // a pair of a pair
-  CHECK(decomposed(0x212B) == U"A\u030a");             // another name of a pair
-  CHECK(decomposed(0x1FBE) == U"\u03b9");              // another name of a letter
-  CHECK(decomposed(0xF900) == U"\u8c48");              // a single one inside a run of them
+  CHECK(decomposed(0x1E69) == U"s\u0323\u0307");       // a pair that contains a pair
+  CHECK(decomposed(0x212B) == U"A\u030a");             // an alias of a pair
+  CHECK(decomposed(0x1FBE) == U"\u03b9");              // an alias of a letter
+  CHECK(decomposed(0xF900) == U"\u8c48");              // one of a run of aliases
   CHECK(decomposed(0xAC00) == U"\u1100\u1161");        // a syllable of two letters
   CHECK(decomposed(0xD7A3) == U"\u1112\u1175\u11c2");  // a syllable of three letters
 }

@@ -55,7 +55,7 @@ TEST_CASE("the prefix of continuations may differ or be empty") {
         Ids{1, 2, 2, 1});
   CHECK(split(WordPiece({"[UNK]", "a", "b"}, {.continuing_subword_prefix = "~"}), "ab") == Ids{0});
   CHECK(split(WordPiece({"[UNK]", "a", "##"}, {}), "aa") ==
-        Ids{0});  // the bare prefix continues nothing
+        Ids{0});  // the prefix alone is not a continuation
 }
 
 TEST_CASE("an empty token is never used") {

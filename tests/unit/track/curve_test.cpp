@@ -61,7 +61,7 @@ TEST_CASE("curve: Unicode has two by four dots in each character") {
   curve.add(1, 1);
   const auto lines = draw_curves({{&curve, TextStyle::first_curve}}, {11, 1}, true);
   REQUIRE(lines.size() == 1);
-  // From the lower left to the upper right: dots 7 and 3, then 5 and 4.
+  // The line goes from the lower left to the upper right: dots 7 and 3, then 5 and 4.
   CHECK(text_of(lines[0]).substr(text_of(lines[0]).size() - 3) == "\u285C");
 }
 

@@ -37,7 +37,7 @@ std::filesystem::path only_file_of(const std::filesystem::path& folder) {
   return std::filesystem::directory_iterator(folder)->path();
 }
 
-// The events of a file, as the numbers of fields within them.
+// The serialized events in the only file of a folder.
 std::vector<std::string> events_of(const std::filesystem::path& folder) {
   const std::string content = read_file(only_file_of(folder));
   std::vector<std::string> events;
@@ -136,7 +136,7 @@ TEST_CASE("TensorBoardTracker: one event for each value, and a version first") {
     tracker.log_image("image", {.height = 2, .width = 2, .channels = 3, .pixels = pixels}, 10);
     tracker.finish();
     tracker.finish();
-    tracker.log({{"late", 1}}, 20);  // It is not kept, and it does no harm.
+    tracker.log({{"late", 1}}, 20);  // This value is dropped without an error.
   }
   const std::vector<std::string> events = events_of(folder.path());
   REQUIRE(events.size() == 1 + 2 + 2 + 3 + 1);

@@ -75,7 +75,7 @@ TEST_CASE("progress bar: a file gets one line for each tenth of the way") {
     }
   }
   const auto lines = lines_of(log.text());
-  REQUIRE(lines.size() == 11);  // 0.1 % is in the first tenth
+  REQUIRE(lines.size() == 11);  // 0.1 %, and then every 10 %
   CHECK(std::regex_match(lines[5], std::regex("Training 50% \\|#+ +\\| 500/1000 "
                                               "\\[[0-9:]+<[0-9:?]+, .* loss 0\\.5\\]")));
   CHECK(starts_with(lines.back(), "Training 100% |"));

@@ -1,4 +1,4 @@
-// The Trainer with modules that know nothing of hasten, batches of any type, and replaced steps.
+// The Trainer with modules that do not depend on hasten, batches of any type, and replaced steps.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 

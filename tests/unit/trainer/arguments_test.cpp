@@ -1,4 +1,4 @@
-// Arguments that change how a run goes on: noise in the embeddings, smaller batches if memory runs
+// Arguments that change how a run proceeds: noise in the embeddings, smaller batches if memory runs
 // out, and the end of a run at a loss that is not finite.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
@@ -32,7 +32,8 @@ TrainingArguments arguments(const Folder& folder) {
 
 std::int64_t rows_of(const TensorDict& batch) { return batch.at("input_ids").size(0); }
 
-// Runs out of memory in training batches of more rows than fit, from a call on.
+// Runs out of memory in training batches with more than `fits` rows. The first batch that fails is
+// number `from_call` of them.
 struct SmallMemoryModel : BertForSequenceClassification {
   using BertForSequenceClassification::BertForSequenceClassification;
   ModelOutput forward(const TensorDict& batch) override {
@@ -90,7 +91,7 @@ TEST_CASE("auto_find_batch_size: a run that has saved continues from its checkpo
   Trainer trainer(small_memory(4, /*from_call=*/4), args,
                   {.train_dataset = TrainerDataset(rows(22)),
                    .log_sink = [&](std::string_view line) { log += line; }});
-  CHECK(trainer.train().steps == 4);  // after the two of checkpoint-2
+  CHECK(trainer.train().steps == 4);  // after the two steps of checkpoint-2
   CHECK_MESSAGE(log.find("continues from ") != std::string::npos, log);
   check_close(logged(trainer), logged(reference));
 }

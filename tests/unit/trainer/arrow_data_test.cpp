@@ -1,6 +1,6 @@
-// The tasks of `hasten train` on folders of the datasets library and on Parquet files. Their rows
-// are compared with those of the datasets library in tests/oracle/arrow_test.cpp, which has written
-// them.
+// The tasks of `hasten train` on folders of the datasets library and on Parquet files. The
+// datasets library wrote these files; tests/oracle/arrow_test.cpp compares the rows with the rows
+// that it reads.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -41,7 +41,7 @@ bool can_read_arrow() {
   }
 }
 
-// A model's folder with 10 tokens, whose ids the data have.
+// The folder of a model with 10 tokens. The data contain their ids.
 class ArrowTask {
  public:
   explicit ArrowTask(TrainTask task) {
@@ -118,14 +118,14 @@ TEST_CASE("arrow data: rows of ids stay as they are, and are padded batch by bat
   CHECK(are(batch.at("attention_mask"), {1, 1, 1, 0, 1, 1, 1, 1}));
   CHECK(are(batch.at("labels"), {0, 1}));
   CHECK(task.class_names() == Names{"no", "yes"});
-  task.options.num_labels = 1;  // a regression takes the numbers
+  task.options.num_labels = 1;  // a regression uses the numbers
   CHECK((task.train().at("labels").scalar_type() == at::kFloat));
 
   ArrowTask masked(TrainTask::masked_lm);
   masked.options.data = arrow_path("ids");
   masked.options.mlm_probability = 1;
   batch = masked.train();
-  // "label" is a class of the row and no label of its tokens, which hasten masks.
+  // "label" is a class of the row. The labels of its tokens come from hasten's masking.
   CHECK(batch.at("labels").sizes() == batch.at("input_ids").sizes());
   CHECK(are(batch.at("labels").masked_select(batch.at("labels").ne(-100)), {5, 6, 7}));
 }

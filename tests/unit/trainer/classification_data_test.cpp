@@ -147,7 +147,7 @@ TEST_CASE("labels: numbers with fractions are a regression, as in transformers' 
   LabelledFiles files;
   CHECK(are_numbers(files.train_on({"0.5", "3", "2.25"}).train(), {0.5, 3, 2.25}));
   CHECK(files.config().at("problem_type") == "regression");
-  // These may be either.
+  // These labels may be either.
   error_contains(files.train_on({"1.0", "2.0", "10.0"}).error(), "train.labels",
                  "--num_labels 1 treats them as a regression, --num_labels 3 as classes");
   files.options.num_labels = 3;
@@ -184,7 +184,7 @@ TEST_CASE("labels: other whole numbers are names that are sorted by value") {
   CHECK(files.names() == LabelNames{"-2", "-1", "0", "1"});
   CHECK(are_classes(files.train_on({"100", "20", "3"}).train(), {2, 1, 0}));
   CHECK(files.names() == LabelNames{"3", "20", "100"});
-  // LABEL_k is sorted by its number too.
+  // LABEL_k is also sorted by its number.
   files.train_on({"LABEL_10", "LABEL_2", "LABEL_0", "LABEL_1", "LABEL_3", "LABEL_4", "LABEL_5",
                   "LABEL_6", "LABEL_7", "LABEL_8", "LABEL_9"});
   CHECK(are_classes(files.train(), {10, 2, 0, 1, 3, 4, 5, 6, 7, 8, 9}));
@@ -246,7 +246,7 @@ TEST_CASE("labels: a trained model keeps its own names, also for data that lacks
   LabelledFiles numbers({"3", "1", "2"});
   CHECK(are_classes(numbers.evaluate_on({"3", "2"}).eval(), {0, 2}));
   error_contains(numbers.evaluate_on({"3", "0"}).error(true), "text.class", "eval.tsv:3:");
-  // Other names make a new head.
+  // Different names need a new head.
   CHECK(are_classes(files.train_on({"yes", "no", "yes"}).train(), {1, 0, 1}));
   CHECK(files.load().report.mismatched.size() == 2);
 }

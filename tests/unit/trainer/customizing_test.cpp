@@ -1,5 +1,5 @@
-// Programs may provide their own models, callbacks and files beside the model; some arguments
-// matter only to these.
+// Programs may provide their own models, callbacks, and files next to the model. Some arguments
+// matter only to such programs.
 #include <doctest/doctest.h>
 #include <sys/resource.h>
 #include <torch/torch.h>
@@ -160,7 +160,8 @@ TEST_CASE("callbacks: gradients are clipped before on_pre_optimizer_step") {
     CHECK(at::allclose(read.at(name), tensor, 1e-6, 1e-7));
     CHECK(at::equal(silent.at(name), read.at(name)));
   }
-  const auto folded = std::make_shared<NormReader>(false);  // the optimizer clips as it reads
+  // The optimizer clips while it reads the gradients.
+  const auto folded = std::make_shared<NormReader>(false);
   const TensorDict same = trained_with(folded);
   CHECK(folded->before.front() > 0.1);
   for (const auto& [name, tensor] : alone) CHECK(at::equal(same.at(name), tensor));

@@ -1,5 +1,5 @@
-// A Trainer in several processes, each a fork of this one: all follow the request of one, and
-// scores count every row once.
+// A Trainer in several processes, each a fork of this one: all processes follow a request of one of
+// them, and scores count every row once.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -28,7 +28,7 @@ namespace {
 
 constexpr double kNoDropout = 0;
 
-// A label at some of the tokens, at a different share of them in each row.
+// Rows with labels at some of their tokens. The share of labelled tokens differs in each row.
 ColumnDataset marked_tokens(std::int64_t count) {
   torch::manual_seed(12);
   const at::Tensor ids = at::randint(5, 60, {count, 12});
@@ -100,7 +100,7 @@ namespace {
 
 enum class Place { train_begin, step_begin, substep_end, log, save };
 
-// Stops the run at one of these places, in one process only, and at step 5 if there are steps.
+// Stops the run at one of these places in one process only: at the beginning, or in step 5.
 struct StoppingCallback : TrainerCallback {
   StoppingCallback(bool active, Place place) : active(active), place(place) {}
   void on_train_begin(const TrainerEvent& event, TrainerControl& control) override {
@@ -150,7 +150,7 @@ TEST_CASE("distributed trainer: the Trainer uses the precision set by hasten lau
 
 TEST_CASE("distributed trainer: if one process requests the end, all end at the same step") {
   const Folder folder;
-  // A step in which the end is requested is the last.
+  // The step in which a process requests the end is the last step.
   for (const auto& [place, last] :
        std::vector<std::pair<Place, std::int64_t>>{{Place::train_begin, 0},
                                                    {Place::step_begin, 6},
@@ -165,7 +165,7 @@ TEST_CASE("distributed trainer: if one process requests the end, all end at the 
           args.overwrite_output_dir = true;
           args.save_strategy = SaveStrategy::steps;
           args.save_steps = 5;
-          args.async_save = false;  // otherwise on_save comes some steps later
+          args.async_save = false;  // otherwise on_save is called some steps later
           Trainer trainer(new_model(kNoDropout), args, {.train_dataset = TrainerDataset(rows(80))});
           trainer.add_callback(
               std::make_shared<StoppingCallback>(!trainer.is_world_process_zero(), place));
@@ -222,7 +222,8 @@ TEST_CASE("distributed trainer: a metric of all predictions sees every row once,
         require(at::equal(out.label_ids, expected.label_ids), "the labels of predict differ");
         require(at::allclose(out.predictions, expected.predictions, 1e-5, 1e-6),
                 "the predictions of predict differ");
-        const Metrics few = trainer.evaluate(TrainerDataset(rows(1)));  // for three processes
+        // Three processes share one row.
+        const Metrics few = trainer.evaluate(TrainerDataset(rows(1)));
         require(few.at("eval_rows") == 1, str(few.at("eval_rows"), " rows instead of one"));
       },
       {.num_processes = 3});
@@ -297,8 +298,8 @@ namespace {
 
 enum class Pass { forward, backward };
 
-// Runs out of memory in training batches of more rows than fit, from a call on. In the backward
-// pass this is when the later layers have their gradients.
+// Runs out of memory in training batches with more than `fits` rows, after `works` such calls. In
+// the backward pass, this happens when the later layers have their gradients.
 struct ShortOfMemory : BertForSequenceClassification {
   ShortOfMemory(const BertConfig& config, Pass pass)
       : BertForSequenceClassification(config), pass(pass) {
@@ -347,8 +348,8 @@ TEST_CASE("distributed trainer: auto_find_batch_size: all take smaller batches i
                       {.train_dataset = TrainerDataset(rows(50))});
         whole.train();
         for (const Pass pass : {Pass::forward, Pass::backward}) {
-          // At once, in the middle of a window, and in the second epoch, after the checkpoint of
-          // step 4.
+          // Memory runs out at once, in the middle of a window, and in the second epoch after the
+          // checkpoint of step 4.
           for (const std::int64_t works : {0, 3, 6}) {
             TrainingArguments args = searching(folder.path / str(static_cast<int>(pass), works));
             args.auto_find_batch_size = true;

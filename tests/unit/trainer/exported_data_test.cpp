@@ -27,7 +27,7 @@ struct Scratch {
   }
 
   std::filesystem::path file(const std::string& name) const { return folder.path() / name; }
-  // Writes a data file, and names it in the options.
+  // Writes a data file and sets it in the options.
   void write(const std::string& name, const std::string& text) {
     write_file_atomically(file(name), text);
     options.data = file(name).string();

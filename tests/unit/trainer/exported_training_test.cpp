@@ -1,4 +1,4 @@
-// Exported programs in the Trainer: their facts, runs, processes, precision, checkpoints.
+// Exported programs in the Trainer: properties, runs, several processes, precision, checkpoints.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -34,7 +34,7 @@ std::shared_ptr<ExportedModule> load(const std::string& name) {
   return load_exported(kModels / (name + ".pt2"));
 }
 
-// "transformer" returns its loss; the loss of "mlp", which has dropout, is computed from its
+// "transformer" returns its loss. The loss of "mlp", which has dropout, is computed from its
 // logits.
 TrainerParts parts_of(const ExportedModule& model, std::int64_t rows) {
   return {.train_dataset = TrainerDataset(example_rows(model.parts(), rows, 6)),
@@ -228,7 +228,7 @@ TEST_CASE("exported training: two processes train like one") {
   const Folder folder;
   TrainingArguments args = arguments(folder.path, 8);
   args.adam_epsilon = 1e-3;
-  // 46 rows in steps of eight: the last step of an epoch has six, of which one process gets two.
+  // 46 rows in steps of eight: the last step of an epoch has six, and one process gets two of them.
   const Trained alone = train("transformer", args, 46);
   args.per_device_train_batch_size = 4;
   notebook_launcher(

@@ -1,4 +1,4 @@
-// Losses that are read each batch, each step or when they are logged: the results are the same.
+// Losses that are read in each batch, in each step or when they are logged give the same results.
 #include "trainer/loss_record.h"
 
 #include <doctest/doctest.h>
@@ -23,8 +23,8 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Runs four steps with two rows in each process; rank 0 has the share `bad` in step 2, and rank 1
-// has NaN in step 4. Both must report the same.
+// Runs four steps with two rows in each process. The loss is `bad` in step 2 of rank 0, and NaN in
+// step 4 of rank 1. Both ranks must report the same.
 void run_four_steps(LossReading reading, double bad) {
   debug_launcher(
       [&] {
@@ -43,7 +43,8 @@ void run_four_steps(LossReading reading, double bad) {
         }
         const LossRecord::Logged logged = losses.take_since_log(4);
         require(logged.nonfinite == 2, str(logged.nonfinite, " steps are not finite"));
-        require(std::abs(logged.loss - 2.5) < 1e-6, str("the mean is ", logged.loss));  // 1.5, 3.5
+        // The mean of the finite steps 1 and 3 is (1.5 + 3.5) / 2.
+        require(std::abs(logged.loss - 2.5) < 1e-6, str("the mean is ", logged.loss));
         require(std::abs(losses.mean() - 2.5) < 1e-6, "the mean over all finite steps differs");
         require(!reported.empty() && reported.front().step == 2, "step 2 is not reported first");
       },
@@ -58,7 +59,7 @@ struct Run {
       : losses(args, own_group(), at::kCPU, reading,
                [this](const LossRecord::Nonfinite& each) { reported.push_back(each); }) {}
 
-  // A step of micro-batches, each of which has some items.
+  // Adds a step. `items_of_losses` has the loss and the number of items of each micro-batch.
   void step(std::int64_t number, const std::vector<std::pair<double, double>>& items_of_losses) {
     double items = 0;
     for (const auto& [loss, of_loss] : items_of_losses) {
@@ -209,7 +210,7 @@ TEST_CASE("step sums: a graph adds to the open step after any number of steps") 
       made.graph->replay();
     }
     CHECK(sums->open() == 3 * step);
-    if (step == 3) {  // a reading inside of the step keeps its sum
+    if (step == 3) {  // reading inside a step keeps the sum of that step
       CHECK(sums->take({}).of_steps == expected);
       expected.clear();
       CHECK(sums->open() == 9);

@@ -1,4 +1,4 @@
-// Training arguments that have no test file of their own, each by what it changes.
+// Training arguments that have no test file of their own, and the effect of each.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -186,7 +186,7 @@ TEST_CASE("arguments: skip_memory_metrics=false adds the keys of the Hugging Fac
   CHECK(keys(test) == Keys{"test_mem_cpu_alloc_delta", "test_mem_cpu_peaked_delta"});
   CHECK(train.at("before_init_mem_cpu") > 1e6);
   CHECK(train.at("train_mem_cpu_peaked_delta") >= 0);
-  // Only the train metrics are logged, as there.
+  // Only the train metrics are logged, as in transformers.
   for (const LogEntry& entry : trainer.state().log_history)
     CHECK(entry.count("train_mem_cpu_alloc_delta") == entry.count("train_runtime"));
 }
@@ -235,7 +235,7 @@ TEST_CASE("arguments: lbfgs evaluates the loss of a step several times") {
   REQUIRE(losses.size() == 6);
   CHECK(losses.back() < 0.9 * losses.front());
 
-  // The same steps by LibTorch alone, on the same rows; a batch has all of them.
+  // The same steps with LibTorch alone. Each batch has all rows.
   const auto plain = new_model(0);
   const TensorDict all = rows(24).columns();
   plain->train();

@@ -113,7 +113,7 @@ TEST_CASE("optimizer: every name makes its optimizer, whose biases do not decay"
     REQUIRE(optimizer->param_groups().size() == 2);
     CHECK(optimizer->param_groups()[0].params()[0].is_same(module->weight));
     CHECK(optimizer->param_groups()[1].options().get_lr() == 1e-3);
-    // Without gradients that matter, only weight decay moves a parameter.
+    // With gradients of zero, only weight decay changes a parameter.
     const at::Tensor bias = module->bias.detach().clone(), weight = module->weight.detach().clone();
     for (const at::Tensor& each : module->parameters()) each.mutable_grad() = at::zeros_like(each);
     if (auto* modes = dynamic_cast<AveragesWeights*>(optimizer.get())) modes->train();
@@ -197,7 +197,7 @@ TEST_CASE("optimizer: Muon steps the matrices of hidden layers, and AdamW all ot
   CHECK(by_muon.count("bert.encoder.layer.0.output.dense.weight") == 1);
   CHECK(by_muon.count("bert.embeddings.word_embeddings.weight") == 0);
   CHECK(by_muon.count("classifier.weight") == 0);
-  CHECK(by_muon.size() == 7);  // six of the layer, and the pooler's
+  CHECK(by_muon.size() == 7);  // six weights of the layer, and the pooler's weight
 }
 
 TEST_CASE("optimizer: the options of LBFGS") {

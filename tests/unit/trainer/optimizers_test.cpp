@@ -55,14 +55,14 @@ TensorDict copy_of(const PreTrainedModel& model) {
   return out;
 }
 
-// Trains to the end, then again from the checkpoint of step 4, and compares the bits.
+// Trains to the end, trains again from the checkpoint of step 4, and compares the bits.
 void check_resumes(const TrainingArguments& given) {
   TrainingArguments args = given;
   const auto straight = new_model(), resumed = new_model();
   Trainer whole(straight, args, parts());
   whole.train();
   args.resume_from_checkpoint = (fs::path(args.output_dir) / "checkpoint-4").string();
-  torch::manual_seed(99);  // the generator's use in between must not matter
+  torch::manual_seed(99);  // using the generator in between must not matter
   Trainer rest(resumed, args, parts());
   CHECK(rest.train().steps == 4);
   CHECK(equal(*resumed, copy_of(*straight)));
@@ -174,7 +174,8 @@ TEST_CASE("optimizers: schedule-free runs evaluate and save the mean, and train 
     given.callbacks = {watch};
     Trainer trainer(model, args, std::move(given));
     trainer.train();
-    // An evaluation sees the weights that the checkpoint of its step holds, and so does the end.
+    // An evaluation uses the weights in the checkpoint of its step, and the run ends with the
+    // weights in the last checkpoint.
     CHECK(equal(*model, load_safetensors(folder.path / "checkpoint-8/model.safetensors")));
     const TensorDict saved = load_safetensors(folder.path / "checkpoint-4/model.safetensors");
     for (const auto& [name, tensor] : watch->evaluated) {
@@ -204,7 +205,7 @@ TEST_CASE("metric schedules: the rate follows evaluations, and a resumed run con
     const Folder folder;
     TrainingArguments args = arguments(folder);
     args.lr_scheduler_type = type;
-    // No improvement counts, so that two evaluations in a row reduce the rate.
+    // No change counts as an improvement, so two evaluations in a row reduce the rate.
     args.lr_scheduler_kwargs = {{"factor", 0.5},
                                 {"patience", 1},
                                 {"threshold", 10},

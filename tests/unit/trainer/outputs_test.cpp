@@ -58,7 +58,7 @@ TrainingArguments span_arguments(const Folder& folder) {
   return args;
 }
 
-// The share of rows whose first and last token are right.
+// The share of rows with the right first and last token.
 std::shared_ptr<EvalMetric> exact_match() {
   return metric_from_function([](const EvalPrediction& all) -> Metrics {
     const auto right = [&](const char* logits, const char* labels) {
@@ -107,8 +107,8 @@ TEST_CASE("trainer outputs: ignore_keys leaves outputs out") {
   const PredictionOutput some = trainer.predict(TrainerDataset(data), "test", {"end_logits"});
   CHECK(some.other_predictions.size() == 1);
   CHECK(some.other_predictions.contains("start_logits"));
-  // The only output that is left is the prediction, as the Hugging Face Trainer returns no tuple
-  // then.
+  // If only one output is left, it is the prediction, because the Hugging Face Trainer returns no
+  // tuple then.
   const PredictionOutput one =
       trainer.predict(TrainerDataset(data), "test", {"end_logits", "logits"});
   CHECK(one.other_predictions.empty());
@@ -140,7 +140,7 @@ TEST_CASE("trainer outputs: train() leaves outputs out of its evaluations") {
   CHECK(metric->names == "end_logits ");
   trainer.evaluate();
   CHECK(metric->names == "end_logits start_logits ");
-  CHECK(logged(trainer).size() == 3);  // the labels of both columns make a loss that trains
+  CHECK(logged(trainer).size() == 3);  // the labels of both columns give a loss
 }
 
 TEST_CASE("trainer outputs: labels count only if each column is there") {

@@ -41,7 +41,7 @@ struct Trained {
   std::string log;
 };
 
-// A loss that is `factor` times as large, so that its gradients overflow float16 at first.
+// Multiplies the loss by `factor`, so that its gradients overflow float16 at first.
 template <int factor>
 ModelOutput large_loss(PreTrainedModel& model, TensorDict& batch) {
   ModelOutput out = model.forward(batch);
@@ -101,7 +101,7 @@ TEST_CASE("precision: steps that overflow are counted, and the schedule waits fo
   const double skipped = run.out.metrics.at("skipped_steps");
   CHECK(skipped > 0);
   CHECK(skipped < 10);
-  // Each step is logged, and the end of the run logs the sum.
+  // Each skipped step is logged, and the end of the run logs their number.
   CHECK(run.skipped.size() == static_cast<std::size_t>(skipped) + 1);
   CHECK(run.skipped.back() == skipped);
   CHECK(run.out.global_step == 10);
@@ -137,7 +137,7 @@ TEST_CASE("precision: a loss that overflows at every scale ends the run with the
   args.max_steps = 100;
   const ComputeLoss endless([](PreTrainedModel& model, TensorDict& batch) {
     ModelOutput out = model.forward(batch);
-    // The loss is finite, and its gradient is not.
+    // The loss is finite, but its gradient is not.
     out.loss = out.loss + (out.loss - out.loss.detach()).sqrt();
     return out;
   });
@@ -164,7 +164,7 @@ TEST_CASE("precision: fp16_full_eval evaluates in 16 bits") {
     args.fp16_full_eval = half;
     const auto model = new_model(0);
     const torch::NoGradGuard no_grad;
-    for (const at::Tensor& weight : model->parameters()) weight.mul_(5);  // logits of some size
+    for (const at::Tensor& weight : model->parameters()) weight.mul_(5);  // makes the logits larger
     Trainer trainer(model, args, {.eval_dataset = TrainerDataset(rows(8))});
     return trainer.evaluate().at("eval_loss");
   };
@@ -216,7 +216,7 @@ TEST_CASE("precision: three seeds reach the loss of float in each precision") {
     return at::mean(torch::tensor(all, at::kDouble)).item<double>();
   };
   const double plain = losses([](TrainingArguments&) {});
-  CHECK(plain < 0.5);  // it learns: log 2 is the loss of guessing
+  CHECK(plain < 0.5);  // the model has learned: guessing gives log 2
   CHECK(losses(&use_fp16) == doctest::Approx(plain).epsilon(0.1));
   CHECK(losses(&use_bfloat16_weights) == doctest::Approx(plain).epsilon(0.1));
 }

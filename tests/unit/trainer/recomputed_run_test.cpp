@@ -1,4 +1,4 @@
-// Runs with activation_checkpointing have the numbers of runs without, in one process and in two.
+// Runs with and without activation_checkpointing have the same numbers, in one and two processes.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -34,7 +34,7 @@ std::shared_ptr<PreTrainedModel> three_layers() {
 struct Run {
   std::vector<double> losses, norms;
   TensorDict weights;
-  std::int64_t calls = 0;  // the calls of operators in the backward passes
+  std::int64_t calls = 0;  // the operator calls in the backward passes
 };
 
 Run run(TrainingArguments args) {
@@ -65,7 +65,7 @@ void require_equal(const Run& a, const Run& b, const std::string& what) {
     require(at::equal(tensor, b.weights.at(name)), what + ": " + name);
 }
 
-// A module of a user, whose layers say that they can be recomputed.
+// A user's layer that declares that it can be recomputed.
 struct Layer : torch::nn::Module, RecomputableLayer {
   Layer() { register_module("linear", linear); }
   at::Tensor forward(const at::Tensor& x) {

@@ -110,7 +110,7 @@ TEST_CASE("resume: a restarted job starts again beside damaged checkpoints of an
   };
   CHECK_THROWS_AS(attempt("0"), std::domain_error);
   CHECK_NOTHROW(attempt("1"));
-  // The run's own damaged checkpoints are an error, and never a new start.
+  // If the run's own checkpoints are damaged, that is an error, and the run never starts over.
   for (const fs::path& each : checkpoints(folder.path))
     fs::rename(each, each.string() + ".damaged.2");
   CHECK(code_of([&] { attempt("2"); }) == "trainer.no-checkpoint");
@@ -154,7 +154,7 @@ TEST_CASE("resume: a restarted job continues what it saved, not the checkpoint t
                  given = folder.path / "checkpoint-2";
   notebook_launcher(job(folder, -1, ""), options);
   const std::string expected = read_file(weights);
-  // Before its first save, the later checkpoints are those of the first job.
+  // Until the job saves for the first time, the later checkpoints belong to the first job.
   for (const std::int64_t dies : {3, 5}) {
     fs::remove(log);
     notebook_launcher(job(folder, dies, given.string()), options);
@@ -164,7 +164,7 @@ TEST_CASE("resume: a restarted job continues what it saved, not the checkpoint t
     CHECK(contains(text, "checkpoint-4 at step 4") == (dies == 5));
     CHECK(read_file(weights) == expected);
   }
-  // If what it has saved is damaged, it begins with the checkpoint that it was given.
+  // If its own checkpoint is damaged, the job begins with the checkpoint that it was given.
   fs::remove(log);
   notebook_launcher(job(folder, 5, given.string(), /*damages=*/true), options);
   CHECK(contains(read_file(log), "checkpoint-4.damaged"));

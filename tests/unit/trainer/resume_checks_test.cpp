@@ -54,7 +54,7 @@ TEST_CASE("resume: half the batch, accumulated twice, makes the same steps") {
   for (std::size_t i = 0; i < straight.losses.size(); ++i)
     CHECK(resumed.losses[i] == doctest::Approx(straight.losses[i]).epsilon(1e-4));
   CHECK(contains(resumed.log, "gradient_accumulation_steps is 2 and was 1"));
-  args.dataloader_drop_last = true;  // then steps are lost at other places
+  args.dataloader_drop_last = true;  // then another batch size drops other rows
   CHECK(code_of([&] { run(resumed_at(args, 4), rows(22), 0); }) == "trainer.batch-size-changed");
 }
 

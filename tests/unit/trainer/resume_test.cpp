@@ -53,7 +53,7 @@ TEST_CASE("resume: without a limit, abandoned checkpoints stay under another nam
         FolderNames{"checkpoint-2", "checkpoint-4", "checkpoint-6"});
   CHECK(names_of_folders(abandoned_checkpoints(folder.path)) ==
         FolderNames{"abandoned-checkpoint-6", "abandoned-checkpoint-8", "abandoned-checkpoint-10"});
-  // A run that saves nothing leaves them in place.
+  // A run that saves nothing leaves the later checkpoints in place.
   args.save_strategy = SaveStrategy::no;
   run(resumed_at(args, 2));
   CHECK(checkpoints(folder.path).size() == 3);
@@ -66,7 +66,7 @@ TEST_CASE("resume: a limit of one keeps the best checkpoint beside the newest") 
   args.load_best_model_at_end = true;
   args.eval_strategy = IntervalStrategy::steps;
   args.eval_steps = 2;
-  args.learning_rate = 0;  // no score is better than the first one, that of step 2
+  args.learning_rate = 0;  // no score is better than the first one, at step 2
   args.max_steps = 4;
   const TrainerDataset eval(rows(20));
   const ResumedRun first = run(args, rows(20), 0, eval);
@@ -77,7 +77,8 @@ TEST_CASE("resume: a limit of one keeps the best checkpoint beside the newest") 
   CHECK(fs::path(second.best).filename() == "checkpoint-2");
   CHECK(names_of_folders(checkpoints(folder.path)) == FolderNames{"checkpoint-2", "checkpoint-10"});
 
-  // If the whole folder is moved, the best one is found beside the one resumed from.
+  // If the whole folder is moved, the best checkpoint is found next to the one that the run resumes
+  // from.
   const Folder elsewhere;
   fs::rename(folder.path, elsewhere.path);
   args.output_dir = elsewhere.path.string();
@@ -153,7 +154,7 @@ TEST_CASE("resume: a damaged checkpoint is named and set aside, and the one befo
   CHECK(contains(resumed.log, ": got XXH3-128 "));
   CHECK(contains(resumed.log, "checkpoint-8 at step 8"));
   CHECK(fs::exists(folder.path / "checkpoint-10.damaged"));
-  verify_checkpoint(folder.path / "checkpoint-10");  // that of the resumed run
+  verify_checkpoint(folder.path / "checkpoint-10");  // written by the resumed run
   for (const auto& [name, tensor] : straight.weights)
     CHECK(at::equal(tensor, resumed.weights.at(name)));
 }
@@ -163,7 +164,7 @@ TEST_CASE("resume: a best checkpoint that is damaged is not loaded at the end") 
   TrainingArguments args = ten_steps(folder.path);
   args.eval_strategy = IntervalStrategy::steps;
   args.eval_steps = 2;
-  args.learning_rate = 0;  // no score is better than the first one, that of step 2
+  args.learning_rate = 0;  // no score is better than the first one, at step 2
   args.load_best_model_at_end = true;
   run(args, rows(20), 0, TrainerDataset(rows(20)));
   std::ofstream(folder.path / "checkpoint-2" / "model.safetensors", std::ios::app) << "more";

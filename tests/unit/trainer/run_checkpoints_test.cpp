@@ -1,4 +1,4 @@
-// Checkpoints inside an accumulation window, and those that cannot be written.
+// Checkpoints inside an accumulation window, and checkpoints that cannot be written.
 #include <doctest/doctest.h>
 #include <sys/wait.h>
 #include <torch/torch.h>
@@ -45,7 +45,7 @@ ResumedRun run_with(const TrainingArguments& args,
   return run;
 }
 
-// Counts the micro-batches that end inside of a window, and asks for something at one of them.
+// Counts the micro-batches that end inside a window, and requests a stop or a save at one of them.
 struct InWindow : TrainerCallback {
   InWindow(int at, bool stops) : at(at), stops(stops) {}
   void on_substep_end(const TrainerEvent&, TrainerControl& control) override {
@@ -62,7 +62,7 @@ struct InWindow : TrainerCallback {
   bool stops;
 };
 
-// Five micro-batches an epoch: a window of three, and one of two.
+// An epoch has five micro-batches: a window of three, and one of two.
 TrainingArguments windows_of_three(const fs::path& folder) {
   TrainingArguments args = ten_steps(folder);
   args.gradient_accumulation_steps = 3;
@@ -122,7 +122,7 @@ TEST_CASE("resume: a callback saves inside an accumulation window") {
     args.gradient_accumulation_steps = 6;
     args.per_device_train_batch_size = 2;
     CHECK(code_of([&] { run_with(args, {}); }) == "trainer.batch-size-changed");
-    args.ignore_data_skip = true;  // starts the epoch and its window again
+    args.ignore_data_skip = true;  // starts the epoch and its window over
     run_with(args, {});
   }
 }
@@ -183,8 +183,9 @@ TEST_CASE("Trainer: asynchronous checkpoints have the files of synchronous ones"
     for (const auto& entry : fs::directory_iterator(each)) {
       const std::string name = entry.path().filename().string();
       CAPTURE(name);
-      if (name == "training_args.json" || name == kManifestFile) continue;  // they name the run
-      if (name == "trainer_state.json") continue;                           // it has times
+      // These files contain the paths of the run, their checksums, or times.
+      if (name == "training_args.json" || name == kManifestFile) continue;
+      if (name == "trainer_state.json") continue;
       CHECK(read_file(entry.path()) == read_file(second.path / each.filename() / name));
     }
   }

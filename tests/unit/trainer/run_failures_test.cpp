@@ -1,6 +1,6 @@
 // Tests how a run handles bad input that appears only while it runs: metrics that are NaN or never
 // reported, callbacks and hooks that throw, parameters that change, rows that cannot be read, and
-// losses of evaluations that are NaN. The tests of input that is refused before the first step are
+// evaluation losses that are NaN. The tests of input that is refused before the first step are
 // in any_module_test.cpp.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
@@ -34,7 +34,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Returns the given scores, one for each evaluation; the last one stays.
+// Returns the given scores, one for each evaluation, and then repeats the last one.
 std::shared_ptr<EvalMetric> scores(std::vector<double> values) {
   auto at = std::make_shared<std::size_t>(0);
   return metric_from_function([values, at](const EvalPrediction&) -> Metrics {
@@ -78,7 +78,7 @@ TEST_CASE("run failures: a metric that is NaN is never the best, and the run goe
   const std::vector<double> logged_scores = logged(trainer, "eval_score");
   CHECK(logged_scores.size() == 4);
   CHECK(std::isnan(logged_scores[0]));
-  // The state on the disk is JSON, which has no NaN, and is read again as NaN.
+  // The saved state is JSON, which has no NaN, but the score is read back as NaN.
   const TrainerState saved =
       TrainerState::from_file(folder.path / "checkpoint-8/trainer_state.json");
   CHECK(std::isnan(saved.log_history[2].at("eval_score")));
@@ -126,7 +126,7 @@ TEST_CASE(
   const std::string error = error_of([&] { trainer.train(); });
   CHECK(contains(error, "trainer.unknown-metric | metric_for_best_model: got eval_f1"));
   CHECK(contains(error, "eval_score"));
-  // No evaluation takes place: the run ends and says that there is no best model.
+  // If no evaluation takes place, the run ends and reports that there is no best model.
   args = four_evaluations(folder.path);
   args.overwrite_output_dir = true;
   args.load_best_model_at_end = true;
@@ -321,7 +321,7 @@ struct NoRows {
   void rewind(std::int64_t) {}
 };
 
-// A module whose parameters may change at its third forward pass.
+// A module that may change its parameters at its third forward pass.
 struct Changing : torch::nn::Module {
   explicit Changing(std::function<void(Changing&)> change = {}, std::int64_t width = 4)
       : change(std::move(change)) {
@@ -334,7 +334,7 @@ struct Changing : torch::nn::Module {
     return second(first(x));
   }
   void remove(const std::string& name) { unregister_module(name); }
-  // Registers other tensors, or only assigns them to the members.
+  // The first function registers other tensors; the second one only assigns them to the members.
   void replace_registered() { first = replace_module("first", torch::nn::Linear(4, 4)); }
   void assign_members() {
     for (torch::nn::Linear* const layer : {&first, &second}) {
@@ -351,7 +351,7 @@ at::Tensor loss_of_pair(Changing& net, const Pair& batch) {
   return torch::nn::functional::cross_entropy(net.forward(batch.first), batch.second);
 }
 
-// Two epochs of six steps.
+// The error of a run of two epochs with six steps each.
 std::string error_with(const std::shared_ptr<Changing>& net, TrainerParts parts, int workers = 0) {
   const Folder folder;
   TrainingArguments args = short_run(folder.path);
@@ -383,7 +383,7 @@ TEST_CASE("run failures: parameters that are added, removed, replaced or release
   CHECK(contains(replaced,
                  "trainer.parameters-changed | parameter first.bias at step 6: got "
                  "another tensor"));
-  // The registered parameters get no gradient any more.
+  // The registered parameters no longer get gradients.
   const std::string assigned = error_after([](Changing& net) { net.assign_members(); });
   CHECK(contains(assigned,
                  "trainer.loss-without-gradient | step 3: got a gradient for no parameter "
@@ -429,7 +429,7 @@ TEST_CASE("run failures: data without rows are named") {
                  "data.empty | train_dataset: got no rows"));
   CHECK(contains(error_with(net, {.eval_dataset = TrainerDataset(Pairs{.count = 0})}),
                  "data.empty | the data of an evaluation or a prediction: got no rows"));
-  CHECK(net->calls == 0);  // no step was made before
+  CHECK(net->calls == 0);  // the error comes before the first step
   CHECK(contains(error_with(net, {.train_dataset = TrainerDataset(NoRows())}), "data.empty"));
   CHECK(contains(error_with(net, {.eval_dataset = TrainerDataset(NoRows())}), "data.empty"));
 }

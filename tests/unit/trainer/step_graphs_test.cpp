@@ -1,6 +1,6 @@
-// Runs with cuda_graph have the numbers of runs without, to the bit. The device repeats operators on the CPU
-// with the tensors and numbers that they were recorded with (unit/device/operator_graphs.h), so each number
-// that a step passes by value would be an old one in the next.
+// Runs with and without cuda_graph have the same numbers, bit for bit. The device repeats operators
+// on the CPU with the recorded tensors and numbers (unit/device/operator_graphs.h). A number that a
+// step passes by value would therefore be outdated in the next step.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -53,7 +53,8 @@ struct Tagger : torch::nn::Module {
   torch::nn::LayerNorm norm{torch::nn::LayerNormOptions({8})};
 };
 
-// Rows of two lengths in turn for batches of `batch` rows. Each row has another number of labels.
+// Rows for batches of `batch` rows. The lengths of the batches alternate, and the number of labels
+// differs between rows.
 struct Texts {
   std::vector<TensorDict> rows;
   std::int64_t size() const { return std::ssize(rows); }
@@ -86,10 +87,10 @@ struct Setup {
   std::vector<std::int64_t> lengths = {16};
   std::vector<std::shared_ptr<TrainerCallback>> callbacks = {};
   std::int64_t rows = 96;
-  std::int64_t unused_memory = 600;  // of GraphDevice
+  std::int64_t unused_memory = 600;  // of the GraphDevice
 };
 
-// True for a line of the log that concerns graphs, apart from the one that says that there is one.
+// True for a log line about graphs, except the line that reports that a graph is used.
 bool is_about_graphs(std::string_view line) {
   return line.find("cuda_graph") != std::string_view::npos &&
          line.find("one call starts") == std::string_view::npos;
@@ -129,7 +130,7 @@ Result run(const Setup& setup, std::optional<bool> with_graphs) {
   return run_model(setup, with_graphs, std::make_shared<Tagger>(setup.dropout), data_of(setup));
 }
 
-// The same with a model of hasten's, whose rows are images.
+// The same with one of hasten's models, on rows of images.
 Result run_own(const Setup& setup, std::optional<bool> with_graphs) {
   ViTConfig config;
   config.hidden_size = 16;
@@ -315,7 +316,7 @@ TEST_CASE("step graphs: callbacks hear of each part of a step, and may change th
         const torch::NoGradGuard no_grad;
         model.parameters()[0].mul_(1.5);
       },
-      // The graph has the old address.
+      // The graph still uses the old address.
       [](torch::nn::Module& model) {
         const at::Tensor parameter = model.parameters()[0];
         parameter.set_data(parameter.detach() * 1.5);
@@ -337,7 +338,7 @@ TEST_CASE("step graphs: callbacks hear of each part of a step, and may change th
 
 namespace {
 
-// Changes the model at the end of step 12, so that the graph of the next step no longer fits.
+// Changes the model at the end of step 12, so that the graph is no longer valid for the next step.
 struct LaterChanger : QuietCallback {
   using Change = void (*)(torch::nn::Module& model);
   explicit LaterChanger(Change change) : change(change) {}
@@ -395,7 +396,7 @@ struct HostNoise : Tagger {
   }
 };
 
-// The one report of a run that asks for graphs and has none.
+// The only report of a run that asks for graphs but cannot use them.
 template <class Owner = Trainer, class Model = Tagger>
 std::string report_of(TrainerParts parts, const TrainingArguments& given) {
   std::vector<std::string> lines;
@@ -517,7 +518,7 @@ TEST_CASE("step graphs: a hook runs in each step, so there are no graphs") {
                     {.train_dataset = TrainerDataset(texts(96, 4, {16})),
                      .log_sink = [&](std::string_view line) { report += line; }});
     trainer.train();
-    if (of_parameter) CHECK(calls == 16);  // of the weight and the bias
+    if (of_parameter) CHECK(calls == 16);  // in 8 steps, for the weight and the bias
     CHECK(mentions(report,
                    of_parameter ? "a hook of the parameter inner.weight" : "a hook of the module"));
   }
@@ -572,14 +573,14 @@ TEST_CASE(
   CHECK(after->kernels > 0.7 * before->kernels);
   CHECK(std::abs(graphs.memory.peak - plain.memory.peak) <= 2048);
   CHECK(anatomy::expected_step_time(automatic)->host == 0);
-  // The graph's memory lies beside that of the first steps.
+  // The graph's memory is allocated in addition to the memory of the first steps.
   REQUIRE(plain.memory.gpu.has_value());
   for (const anatomy::Report* const each : {&graphs, &automatic}) {
     CHECK(each->memory.gpu->reserved > plain.memory.gpu->reserved);
     CHECK(each->memory.gpu->reserved < 1.15 * plain.memory.gpu->reserved);
     CHECK(each->notes.size() == plain.notes.size() + 1);
   }
-  // More than half of the memory of this GPU.
+  // The step needs more than half of the memory of this GPU, so there is no room for a graph.
   options.device = "cuda:t4";
   options.arguments.per_device_train_batch_size = 160;
   CHECK(anatomy::expected_step_time(estimate(options))->host > 0);

@@ -16,7 +16,7 @@ using namespace hasten::tiny_runs;
 
 namespace {
 
-// A model that allocates more memory than there is.
+// A model that tries to allocate more memory than there is.
 struct OutOfMemoryModel : BertForSequenceClassification {
   using BertForSequenceClassification::BertForSequenceClassification;
   ModelOutput forward(const TensorDict&) override {
@@ -24,7 +24,7 @@ struct OutOfMemoryModel : BertForSequenceClassification {
   }
 };
 
-// A model for which memory runs out with more than two rows.
+// A model that runs out of memory with more than two rows.
 struct LimitedModel : BertForSequenceClassification {
   using BertForSequenceClassification::BertForSequenceClassification;
   ModelOutput forward(const TensorDict& batch) override {
@@ -32,7 +32,7 @@ struct LimitedModel : BertForSequenceClassification {
     const std::int64_t rows = batch.at("input_ids").size(0);
     const at::Tensor weight = named_parameters()["classifier.weight"];
     const at::Tensor large = weight.sum() * at::ones({rows, 1 << 20});
-    // Stands for an allocator that refuses: a dry run computes only shapes and does not come here.
+    // Simulates an allocator that runs out of memory. A dry run allocates nothing and continues.
     if (rows > 2 && !DryRun::active())
       throw c10::OutOfMemoryError(
           {"allocate", "allocator", 1},

@@ -85,7 +85,8 @@ bool is_action(int signal, Handler handler) { return action_of(signal).sa_handle
 
 void ignore_signal(int) {}
 
-// The status, as of waitpid, of a fork of this process that runs `body` with the default actions.
+// Forks this process, runs `body` with the default actions in the child, and returns its status as
+// waitpid gives it.
 template <class Body>
 int status_of_fork(const Body& body) {
   const pid_t child = fork();
@@ -155,7 +156,8 @@ TEST_CASE("stop on signal: the run begins no evaluation after it") {
   TrainingArguments args = twenty_steps(folder.path);
   args.eval_strategy = IntervalStrategy::epoch;
   args.eval_on_start = true;
-  CHECK(run_with(Moment::step, SIGTERM, args).raiser->evaluated == 1);  // the one at the start
+  // The only evaluation is the one at the start.
+  CHECK(run_with(Moment::step, SIGTERM, args).raiser->evaluated == 1);
   const SignalledRun run = run_with(Moment::train_begin, SIGTERM, args);
   CHECK(run.raiser->begun == 0);
   CHECK(run.out.global_step == 0);
@@ -229,7 +231,7 @@ TEST_CASE("stop on signal: a repetition after a second ends the process, a warni
     std::raise(SIGINT);
     usleep(1100 * 1000);
     std::raise(SIGUSR1);
-    std::raise(SIGTERM);  // its first signal
+    std::raise(SIGTERM);  // the first SIGTERM
     std::raise(SIGINT);
   });
   CHECK(WIFSIGNALED(later));

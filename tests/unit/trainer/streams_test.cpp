@@ -1,5 +1,5 @@
-// The Trainer on streams: of unknown size with max_steps, over several passes, resumed, in several
-// processes, and as the data of an evaluation.
+// The Trainer on streams: with an unknown size and max_steps, over several passes, resumed, in
+// several processes, and as the data of an evaluation.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// The rows of a dataset one after the other, without their number.
+// The rows of a dataset one after the other, as a stream that does not know their number.
 struct RowsInOrder {
   explicit RowsInOrder(std::int64_t count)
       : rows(tiny_runs::rows(std::max<std::int64_t>(count, 1))), count(count) {}
@@ -44,7 +44,7 @@ struct RowsInOrder {
   std::int64_t count, at = 0, rewinds = 0, reads = 0;
 };
 
-// The same, which can go to a row without reading those before it.
+// The same stream, but it can skip rows without reading them.
 struct SeekingRows : RowsInOrder {
   using RowsInOrder::RowsInOrder;
   void skip(std::int64_t rows) {
@@ -115,7 +115,8 @@ TEST_CASE("trainer streams: a stream of unknown size trains like a dataset of it
   const Result of_rows = train(sequential(seven_steps(folder.path)), TrainerDataset(rows(10)));
   CHECK(of_stream.losses == of_rows.losses);
   CHECK(of_stream.state.global_step == 7);
-  // Three steps take a pass; the epoch counts the steps of the run, as in the Hugging Face Trainer.
+  // A pass has three steps. The fraction of an epoch is in steps of the run, as in the Hugging Face
+  // Trainer.
   CHECK(counts->epochs == 3);
   CHECK(counts->evaluations == 3);
   CHECK(of_stream.state.epoch == doctest::Approx(2 + 1.0 / 7));

@@ -1,5 +1,5 @@
-// The files of token classification and of masked language modelling become checked rows. Labels of
-// whole texts are tested in classification_data_test.cpp.
+// The files of token classification and masked language modelling become checked rows.
+// classification_data_test.cpp tests labels of whole texts.
 #include "hasten/trainer/task_data.h"
 
 #include <doctest/doctest.h>
@@ -224,12 +224,12 @@ TEST_CASE("masked lm: rows of ids are masked unless they have labels") {
   save_safetensors(files.options.data, {{"input_ids", ids}, {"labels", labels + 1}});
   CHECK(contains(files.error(), "data.labels | "));
 
-  // Masks and random tokens are ids of the model, even if the tokenizer has more of them.
+  // Mask tokens and random tokens must be ids of the model, even if the tokenizer has more tokens.
   files.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\nred\n1\n2\n3\n4\n5\n6\n[MASK]\n");
   save_safetensors(files.options.data, {{"input_ids", ids}});
   CHECK(contains(files.error(), "data.ids | the id of the mask token: got 11, expected 0 to 9"));
 
-  // Dummy rows need no tokenizer, and keep their ids.
+  // Dummy rows need no tokenizer and keep their ids.
   std::filesystem::remove(files.path("vocab.txt"));
   files.options.data = "dummy";
   files.options.dummy_rows = 4;
@@ -286,7 +286,7 @@ TEST_CASE("masked lm: whole words are those of the tokenizer, and it must name a
   TaskFiles files(TrainTask::masked_lm);
   files.options.data = files.write("a.txt", "redblue redblue!\nblue\n");
   files.options.max_length = 3;
-  // A byte-level tokenizer without special tokens, whose tokens do not say that they continue a
+  // A byte-level tokenizer without special tokens. Its tokens do not mark that they continue a
   // word.
   files.write("tokenizer.json",
               R"({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, )"
@@ -299,7 +299,7 @@ TEST_CASE("masked lm: whole words are those of the tokenizer, and it must name a
   files.write("tokenizer_config.json", R"({"mask_token": "<mask>"})");
   CHECK(contains(files.error(), "got 13, expected 0 to 9"));
   files.write("tokenizer_config.json", R"({"mask_token": "!"})");
-  CHECK(contains(files.error(), "data.ids | "));  // the token "blue" is not one of the model's
+  CHECK(contains(files.error(), "data.ids | "));  // the model does not have the token "blue"
 
   TaskFiles large(TrainTask::masked_lm);
   BertConfig config = tiny_runs::tiny(0);
@@ -313,7 +313,8 @@ TEST_CASE("masked lm: whole words are those of the tokenizer, and it must name a
   large.options.max_length = 7;
   large.options.mlm_probability = 0.5;
   large.options.whole_word_mask = true;
-  // red blue, blank red blue, !, blue: the last word of a text and the first of the next are apart.
+  // The words are "redblue", " redblue", "!" and "blue". The last word of a text and the first word
+  // of the next text are separate.
   std::set<std::vector<std::int64_t>> seen;
   for (int seed = 0; seed < 64; ++seed) {
     const at::Tensor labels = large.train(static_cast<std::uint64_t>(seed)).at("labels").ne(-100);
@@ -323,7 +324,7 @@ TEST_CASE("masked lm: whole words are those of the tokenizer, and it must name a
     CHECK(masked(3) == masked(4));
     seen.insert({masked(0), masked(2), masked(5), masked(6)});
   }
-  CHECK(seen.size() > 10);  // of 16
+  CHECK(seen.size() > 10);  // of 16 combinations
 
   // Ready-made ids do not say where words begin.
   save_safetensors(large.path("ids.safetensors"), {{"input_ids", at::full({2, 4}, 9, at::kLong)}});

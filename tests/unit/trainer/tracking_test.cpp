@@ -36,7 +36,7 @@ std::vector<nlohmann::json> json_lines(const fs::path& file) {
   return out;
 }
 
-// Removes the variable for the test, whatever the caller's environment has.
+// Removes the variable for the test, in case the caller's environment has it.
 struct NoLoggingVariable {
   NoLoggingVariable() { ::unsetenv("TENSORBOARD_LOGGING_DIR"); }
   ~NoLoggingVariable() { ::unsetenv("TENSORBOARD_LOGGING_DIR"); }

@@ -57,7 +57,7 @@ TEST_CASE("trainer: a run resumed at any step ends with the bits of an uninterru
       args.resume_from_checkpoint = (parts.path / str("checkpoint-", step)).string();
       args.save_strategy = SaveStrategy::no;
       const auto resumed = new_model();
-      torch::manual_seed(99);  // the generator's use in between must not matter
+      torch::manual_seed(99);  // using the generator in between must not matter
       Trainer trainer(
           resumed, args,
           {.train_dataset = TrainerDataset(rows(22)), .log_sink = [](std::string_view) {}});
@@ -90,7 +90,8 @@ TEST_CASE("trainer: resuming with true takes the newest checkpoint, which must b
                   {.train_dataset = TrainerDataset(rows(22)), .log_sink = [](std::string_view) {}});
     CHECK(code_of([&] { again.train(); }) == "checkpoint.missing-file");
     fs::copy_file(folder.path / "checkpoint-10" / file, folder.path / "checkpoint-12" / file);
-    CHECK(code_of([&] { again.train(); }) == "checkpoint.damaged");  // of another checkpoint
+    // The file belongs to another checkpoint.
+    CHECK(code_of([&] { again.train(); }) == "checkpoint.damaged");
     fs::rename(folder.path / file, folder.path / "checkpoint-12" / file);
   }
 }
@@ -324,7 +325,7 @@ TEST_CASE("trainer: early stopping ends the run after evaluations without improv
                    .compute_metrics = std::make_shared<Accuracy>(),
                    .callbacks = {std::make_shared<EarlyStoppingCallback>(2)}});
   CHECK(trainer.train().global_step ==
-        6);  // the first evaluation sets the best score, two more do not improve it
+        6);  // the first evaluation sets the best score, and two more do not improve it
 }
 
 TEST_CASE("trainer: result files have the keys and layout of the Hugging Face Trainer") {

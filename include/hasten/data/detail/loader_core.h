@@ -18,30 +18,30 @@ namespace hasten::detail {
 
 using AnyBatch = std::shared_ptr<void>;
 
-// Makes batches whose type only the Loader<Batch> around it knows.
+// Makes batches. Only the enclosing Loader<Batch> knows their type.
 class HASTEN_API BatchSource {
  public:
   virtual ~BatchSource() = default;
-  // Rows per epoch; nothing for a stream that does not know.
+  // The number of rows per epoch; unset for a stream that does not know it.
   virtual std::optional<std::int64_t> rows() const = 0;
   virtual bool is_stream() const = 0;
   // Makes a batch of a map dataset. Called on several threads at once.
   virtual AnyBatch make(std::span<const std::int64_t> indices, const BatchContext& context) = 0;
-  // Moves a stream to the start of an epoch, and keeps copies of the first `keep` rows it reads
-  // then.
+  // Moves a stream to the start of an epoch, and keeps copies of the first `keep` rows that it then
+  // reads.
   virtual void rewind(std::int64_t epoch, std::int64_t keep) = 0;
   virtual void skip(std::int64_t rows) = 0;
-  // True if a stream can be divided into parts; shard() leaves it one of them.
+  // True if a stream can be divided into parts; shard() makes it return only one of them.
   virtual bool is_shardable() const = 0;
   virtual void shard(std::int64_t num_shards, std::int64_t index) = 0;
-  // Reads the rows of the next step, `rows` or as many as are left, and returns their number.
+  // Reads the rows of the next step: `rows`, or fewer if the stream ends. Returns their number.
   virtual std::int64_t read(std::int64_t rows) = 0;
-  // Makes a batch of `rows` rows of that step, beginning with row `first`. Past its last row the
-  // kept rows follow. Each row is moved out, so only one batch may use it. The step begins with
-  // row `step_start` of the epoch.
+  // Makes a batch of `rows` rows of that step, beginning with row `first`. After the last row of
+  // the step, the kept rows follow. Each row is moved out, so only one batch may use it. The step
+  // begins with row `step_start` of the epoch.
   virtual AnyBatch make_from_read(std::int64_t first, std::int64_t rows, std::int64_t step_start,
                                   const BatchContext& context) = 0;
-  // Converts a batch to bytes and back (hasten/data/pack.h); is_packable() returns whether its type
+  // Converts a batch to bytes and back (hasten/data/pack.h); is_packable() is true if its type
   // allows that.
   virtual bool is_packable() const = 0;
   virtual at::Tensor to_bytes(const AnyBatch& batch) const = 0;

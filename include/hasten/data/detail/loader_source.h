@@ -53,7 +53,7 @@ concept CollatesWithRowContexts = requires(const Collator& collator, std::span<c
   collator(rows, contexts);
 };
 
-// True if the batches are those of the dataset's get_batch.
+// True if the dataset's get_batch makes the batches.
 template <class D, class Collator>
 constexpr bool makes_batches = BatchDataset<D>&& std::same_as<Collator, DefaultCollator>;
 

@@ -2,9 +2,9 @@
 // The position of a prepared loader, which a checkpoint keeps. Part of
 // hasten/prepare/prepared_loader.h.
 //
-// A loader of hasten's knows its position itself. Any other loader is read again from the start of
-// the pass, with the random numbers that this start had, up to the batch that follows.
-// Thread rule: that of the Accelerator.
+// hasten's loaders report their position. Any other loader is read again from the start of the pass
+// to the next batch, with the random numbers that the pass started with.
+// Thread rule: the same as for the Accelerator.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,11 +22,12 @@ namespace hasten::detail {
 struct PassPosition {
   // Steps of the current pass that the loop has begun; 0 between two passes.
   std::int64_t batches = 0;
-  // The state of LibTorch's CPU generator before the pass began; undefined if it draws no numbers.
+  // The state of LibTorch's CPU generator before the pass began; undefined if the pass draws no
+  // numbers.
   at::Tensor generator;
 };
 
-// One of both.
+// The position in a loader of either kind.
 struct SavedPosition {
   bool is_of_hasten = false;
   LoaderState loader;
@@ -73,7 +74,7 @@ class HASTEN_API ForeignLoaderPosition : public PositionedLoader {
   PassPosition current;
   // The pass that `current` belongs to.
   const void* pass = nullptr;
-  // True: the next pass starts at `resumed`.
+  // True if the next pass starts at `resumed`.
   bool resumes = false;
   PassPosition resumed;
 };

@@ -1,7 +1,7 @@
 // File: hasten/tpu/anatomy/dry_tpu.h
 // Runs a real program on device `tpu` on a machine without a TPU. The TPU's own compiler, libtpu,
-// which the user installs, compiles each program for a topology; none is run. An account records
-// the memory that tensors, temporaries and code take on the device.
+// which the user installs, compiles each program for a topology, and no program is run. An account
+// records the memory that tensors, temporaries and code take on the device.
 //
 //   DryTpu dry("v5e:2x2");                              // before the Accelerator
 //   Accelerator accelerator({.tpu = true});
@@ -12,10 +12,11 @@
 // TORCH_TPU_DEFER_AND_FUSE=1. A number that the program reads back is a placeholder: 1, or true.
 // Models are built on the host with real values.
 //
-// Once in a process: its TPU device stays simulated until the process ends. A second DryTpu while
-// one exists, or one for another topology, throws UsageError "device.tpu-dry-twice". The
-// constructor throws ConfigError "config.unknown-device" for the topology, and IoError
-// "device.tpu-compiler" or "device.tpu-module" for a missing library, before any device is opened.
+// Create it once per process: the process's TPU device stays simulated until the process ends. A
+// second DryTpu while one exists, or one for another topology, throws UsageError
+// "device.tpu-dry-twice". The constructor throws ConfigError "config.unknown-device" for an unknown
+// topology, and IoError "device.tpu-compiler" or "device.tpu-module" for a missing library, before
+// any device is opened.
 //
 // Thread rule: the training thread.
 #pragma once
@@ -31,7 +32,7 @@ namespace hasten {
 
 class HASTEN_API DryTpu {
  public:
-  // `compiler` is the path of libtpu.so. Empty: HASTEN_DRY_TPU_COMPILER, or else find_libtpu()
+  // `compiler` is the path of libtpu.so. If empty: HASTEN_DRY_TPU_COMPILER, or else find_libtpu()
   // (hasten/tpu/machine/tpus.h), which also looks in LibTorch's own folder of packages.
   explicit DryTpu(const std::string& topology, const std::string& compiler = "");
   DryTpu(const DryTpu&) = delete;
@@ -43,7 +44,7 @@ class HASTEN_API DryTpu {
   // Records the phases of the steps that these observers see. Every Accelerator that is constructed
   // while a DryTpu exists calls it.
   void listen_to(StepObservers& observers);
-  // Ends a step that has no optimizer, such as one of inference.
+  // Ends a step that has no optimizer, such as an inference step.
   void step();
   // The number of steps so far.
   std::int64_t steps() const;

@@ -1,6 +1,6 @@
 // File: hasten/tpu/anatomy/tpu_account.h
-// The account of a dry TPU (hasten/tpu/anatomy/dry_tpu.h): what a training step takes of a TPU's
-// memory, according to the TPU's own compiler. Plain data, and the forms in which it is shown.
+// The account of a dry TPU (hasten/tpu/anatomy/dry_tpu.h): the memory of a TPU that a training step
+// takes, according to the TPU's own compiler. Plain data, and the forms in which it is shown.
 //
 //   const anatomy::TpuPrediction prediction = anatomy::to_prediction(report);
 //   std::cout << to_text(account, &prediction);
@@ -25,32 +25,32 @@ struct TpuMemoryUsage {
   std::int64_t tensors = 0;
   std::int64_t temporaries = 0;  // Working memory of the program that runs.
   std::int64_t code = 0;         // Code of the programs that are loaded.
-  std::string program;           // The program that runs; empty: none.
+  std::string program;           // The program that runs; empty if none.
   std::int64_t total() const { return tensors + temporaries + code; }
 };
 
-// The moment of most memory in one phase of the steps.
+// The moment at which one phase of the steps used the most memory.
 struct TpuPhase {
   std::string name;  // setup, forward, backward, optimizer, or between.
   TpuMemoryUsage peak;
 };
 
-// A program that the compiler refused.
+// A program that the compiler rejected.
 struct TpuFailure {
   std::string program;  // The program's name, from its operator.
-  std::string module;   // The layer whose parameters were read last; empty: none.
+  std::string module;   // The last layer with parameters that were read; empty if none.
   std::string message;  // The compiler's message.
 };
 
 struct TpuAccount {
   std::string topology;      // Such as v5e:2x2.
   std::string compiled_for;  // The kind of the device, such as "TPU v5 lite".
-  // False: compiled not by a TPU's compiler, but for devices of this machine.
+  // False if programs were compiled for devices of this machine and not by a TPU's compiler.
   bool ahead_of_time = false;
-  // Devices of the topology. The account covers the one that uses most memory.
+  // Devices of the topology. The account covers the device that uses the most memory.
   std::int64_t devices = 0;
-  std::int64_t memory = 0;  // Bytes that programs may use on one device; 0: unknown.
-  bool in_order = true;     // False: operators ran later than the program called them.
+  std::int64_t memory = 0;  // Bytes that programs may use on one device; 0 if unknown.
+  bool in_order = true;     // False if operators ran later than the program called them.
   std::int64_t steps = 0;
   // Programs that were compiled, and how often programs ran.
   std::int64_t programs = 0, runs = 0;
@@ -59,27 +59,27 @@ struct TpuAccount {
   std::int64_t reads = 0;  // Values that the program read back, which were placeholders.
   // Bytes of the tensors themselves: parameters and buffers, the optimizers' states, the gradients
   // at the end of the last backward pass, the last batch. `unknown` is everything else that is live
-  // when a step begins, which the library that runs the programs holds.
+  // when a step begins and that is held by the library that runs the programs.
   ComponentBytes components{};
-  // Bytes that the last forward pass made and that were live when its backward pass began.
+  // Bytes that the last forward pass allocated and that were live when its backward pass began.
   std::int64_t activations = 0;
-  // Bytes of tensors when the last forward pass began that a backward pass followed; in inference,
-  // when the last forward pass began.
+  // Bytes of tensors at the beginning of the last forward pass that was followed by a backward
+  // pass, or in inference of the last forward pass.
   std::int64_t before_last_step = 0;
-  // The moment of most memory, and the present one.
+  // The moment with the most memory, and the current moment.
   TpuMemoryUsage peak, now;
   std::vector<TpuPhase> phases;
   std::vector<TpuFailure> failed;
   std::int64_t unpadded_bytes = 0;  // Bytes of tensors that no program has read; without padding.
   // Runs whose arguments do not add up to the sum that the compiler reports.
   std::int64_t mismatched_runs = 0;
-  std::string stopped;  // The reason why the program ended early; empty: it did not.
+  std::string stopped;  // The reason why the program ended early; empty if it did not.
   // Predictions of the same step with one change each, without times.
   std::optional<StepComparison> what_if;
 };
 
-// False if the peak exceeds the memory of a device, or if the compiler says of a program that it
-// does not fit.
+// False if the peak exceeds the memory of a device, or if the compiler reports that a program does
+// not fit.
 HASTEN_API bool fits(const TpuAccount& account);
 
 // Reads the JSON that hasten's module for dry TPUs writes.
@@ -89,7 +89,7 @@ HASTEN_API TpuAccount read_tpu_account(const std::string& json);
 // account.
 struct TpuPrediction {
   std::int64_t peak = 0;
-  ComponentBytes most{};  // The most of each component at any time, each on its own.
+  ComponentBytes most{};  // The most bytes of each component, at any time.
 };
 HASTEN_API TpuPrediction to_prediction(const Report& report);
 // Reads the prediction from a report's to_json().
@@ -103,7 +103,8 @@ HASTEN_API std::string to_json(const TpuAccount& account,
                                const TpuPrediction* prediction = nullptr);
 HASTEN_API std::string to_html(const TpuAccount& account,
                                const TpuPrediction* prediction = nullptr);
-// Writes the form that the file's name asks for: .json, .html, or text for all others.
+// Writes the account in the format that the file's extension selects: .json, .html, or text for any
+// other.
 HASTEN_API void write_account(const std::filesystem::path& file, const TpuAccount& account,
                               const TpuPrediction* prediction = nullptr);
 

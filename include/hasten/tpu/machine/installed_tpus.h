@@ -1,6 +1,6 @@
 // File: hasten/tpu/machine/installed_tpus.h
-// Lists the TPUs of this machine as its PCI bus reports them, without loading a library, and how
-// many processes they are for.
+// Lists the TPUs that the PCI bus of this machine reports, without loading a library, and returns
+// how many processes to start for them.
 //
 //   const config::Environment environment = config::whole_environment();
 //   config::installed_tpus();                      // {"v5e", "v5e", "v5e", "v5e"}
@@ -8,7 +8,7 @@
 //   config::tpu_processes(environment);            // 4: one for each chip
 //
 // Needs no torch. Thread rule: any thread. tpu_chips and tpu_processes throw ConfigError
-// "launch.environment"; only lack of memory makes the others throw.
+// "launch.environment"; the others throw only if memory runs out.
 #pragma once
 
 #include <cstdint>
@@ -22,20 +22,21 @@
 namespace hasten::config {
 
 // The generation of each device that one process can own: "v4", "v5p", "v5e" and "v6e" are whole
-// chips, "7x" is half of a chip. `devices` holds a folder for each PCI device. If the IOMMU groups
-// of some are in `exposed`, only those are returned, since a container may have a part of the
-// chips.
+// chips, "7x" is half of a chip. `devices` holds a folder for each PCI device. If `exposed`
+// contains the IOMMU groups of some devices, only those are returned, since a container may have
+// only a part of the chips.
 HASTEN_API std::vector<std::string> installed_tpus(
     const std::string& devices = "/sys/bus/pci/devices", const std::string& exposed = "/dev/vfio");
 
-// True if TPU_LIBRARY_PATH names another plugin than Google's libtpu.so. It may be for any device.
+// True if TPU_LIBRARY_PATH names a plugin other than Google's libtpu.so. The plugin may be for any
+// device.
 HASTEN_API bool names_tpu_plugin(const Environment& environment);
 
 // Returns "" if device `tpu` can be opened, because a TPU is installed or a plugin is named;
 // otherwise what is missing.
 HASTEN_API std::string missing_tpu_reason(const Environment& environment);
 
-// The chips that TPU_VISIBLE_DEVICES, or else TPU_VISIBLE_CHIPS, leaves to the processes of this
+// The chips that TPU_VISIBLE_DEVICES, or else TPU_VISIBLE_CHIPS, lists for the processes of this
 // machine. Unset: all chips.
 HASTEN_API std::optional<std::vector<std::string>> tpu_chips(const Environment& environment);
 

@@ -21,7 +21,7 @@
 namespace hasten {
 
 struct TpuTopology {
-  std::string name;        // As libtpu takes it: v5e:2x2.
+  std::string name;        // In libtpu's format: v5e:2x2.
   std::string chip;        // v4, v5e, v5p, v6e or tpu7x.
   std::int64_t chips = 0;  // Number of all chips.
 };
@@ -30,7 +30,7 @@ struct TpuTopology {
 // ConfigError "config.unknown-device".
 HASTEN_API TpuTopology parse_tpu_topology(std::string_view name);
 
-// The path of libtpu.so: HASTEN_LIBTPU, or else that of the Python package libtpu in the active
+// The path of libtpu.so: HASTEN_LIBTPU, or else the file in the Python package libtpu in the active
 // environment (VIRTUAL_ENV), in PYTHONPATH, or in one of `folders` (site-packages). Throws IoError
 // "device.tpu-compiler" with the command that installs it.
 HASTEN_API std::string find_libtpu(const config::Environment& environment,
@@ -39,7 +39,7 @@ HASTEN_API std::string find_libtpu(const config::Environment& environment,
 // The environment variable that gives a program the path of libtpu.so for a dry run.
 inline constexpr const char* kTpuCompilerVariable = "HASTEN_DRY_TPU_COMPILER";
 
-// The prefix of a TPU device in an estimate: "tpu:v5e:2x2".
+// The prefix of a TPU device in an estimate, such as "tpu:v5e:2x2".
 inline constexpr std::string_view kTpuDevice = "tpu:";
 
 }  // namespace hasten

@@ -1,5 +1,5 @@
 // File: device/cuda/kernels/column_sum_kernel.h (internal)
-// The kernel of the sums of the columns of a matrix, such as the gradient of a bias.
+// The kernel that sums the columns of a matrix, for example for the gradient of a bias.
 #pragma once
 
 #include "device/cuda/kernels/thread_rows.h"

@@ -8,9 +8,10 @@
 
 namespace hasten::gpu {
 
-// The cross entropy of each row of logits and, if it differentiates, the gradient of its sum in the place
-// of the logits. Rows have `stride` numbers, of which the first `columns` are logits; the others get a
-// gradient of 0. A row whose label is `ignored` has the loss 0.
+// Computes the cross entropy of each row of logits and, if `differentiates` is true, replaces the
+// logits by the gradient of the sum of the losses. Rows have `stride` numbers, of which the first
+// `columns` are logits; the others get a gradient of 0. A row whose label is `ignored` has the loss
+// 0.
 template <class T = void>
 struct CrossEntropyCall {
   T* logits;
@@ -49,7 +50,7 @@ struct CrossEntropyKernel {
       }
       const float top = block.most(sums.top);
       float totals[2] = {sums.exponentials * exponential(sums.top - top), sums.logits};
-      const float of_label = load(x[label]);  // before the sum, after which it is overwritten
+      const float of_label = load(x[label]);  // before block.sum(), after which it is overwritten
       block.sum(totals);
       const float log_sum = logf(totals[0]), mean = totals[1] / static_cast<float>(call.columns);
       if (block.thread() == 0)
@@ -62,7 +63,7 @@ struct CrossEntropyKernel {
   }
 
  private:
-  // A thread reads so many packs, its group, before it uses the first of them.
+  // A thread reads a group of this many packs before it uses the first of them.
   static constexpr int kDepth = 4;
 
   // The largest number so far, the sum of exp(number - largest), and the sum of the numbers.
@@ -91,7 +92,7 @@ struct CrossEntropyKernel {
     }
   };
 
-  // The first column of a thread's first pack, and the columns from one of its packs to the next.
+  // The first column of a thread's first pack, and the number of columns between its packs.
   template <class Block>
   static HASTEN_GPU_CODE int first_of(const Block& block) {
     return block.thread() * kPack;
@@ -101,7 +102,7 @@ struct CrossEntropyKernel {
     return block.threads() * kPack;
   }
 
-  // The padding, and what a group has beyond the row, count as -infinity.
+  // Padding, and columns of a group beyond the end of the row, count as -infinity.
   HASTEN_GPU_CODE void load_logits(const T* x, int first, int step,
                                    float (&numbers)[kDepth][kPack]) const {
     const int columns = static_cast<int>(call.columns), stride = static_cast<int>(call.stride);
@@ -124,8 +125,8 @@ struct CrossEntropyKernel {
                      [&](Index column) { write_last(x + column, rounded<T>(zeros)); });
   }
 
-  // Writes exp(x - base) - even, less (1 - call.smoothing) for the label. It goes backwards, because the
-  // cache still has the columns that were read last.
+  // Writes exp(x - base) - even, minus (1 - call.smoothing) for the label. It goes backwards,
+  // because the cache still has the columns that were read last.
   template <class Block>
   HASTEN_GPU_CODE void write_gradient(const Block& block, T* x, float base, float even,
                                       Index label) const {

@@ -12,7 +12,7 @@ namespace hasten::gpu {
 
 struct Decisions {
   std::uint64_t seed = 0;
-  // An element whose 16 random bits are below this is dropped. 0: nothing is dropped.
+  // An element whose 16 random bits are below this is dropped. 0 drops nothing.
   std::uint32_t threshold = 0;
   // Kept elements are multiplied by this.
   float scale = 1.0f;
@@ -28,8 +28,8 @@ struct Decisions {
     set_factors((column & 64) != 0 ? words.second : words.first, static_cast<int>(column & 3), out);
   }
 
-  // Sets the factors of four columns from `column`, which is in the first half of its 128 columns, and
-  // of the four that are 64 further. Both come from the same random words.
+  // Sets the factors of four columns from `column`, which is in the first half of its 128 columns,
+  // and of the four columns that are 64 further on. Both come from the same random words.
   HASTEN_GPU_CODE void factors(Index row, Index column, float (&first)[4],
                                float (&second)[4]) const {
     if (threshold == 0) {
@@ -59,8 +59,8 @@ struct Decisions {
     }
   }
 
-  // The random words of the four columns around `column` and of the four in the other half of its 128
-  // columns, by Philox 4x32-10.
+  // The random words of the four columns around `column` and of the four in the other half of its
+  // 128 columns, by Philox 4x32-10.
   HASTEN_GPU_CODE Words words_at(Index row, Index column) const {
     const auto counter = static_cast<std::uint32_t>((column >> 7) * 16 + ((column & 63) >> 2));
     std::uint32_t c0 = counter, c1 = static_cast<std::uint32_t>(row),

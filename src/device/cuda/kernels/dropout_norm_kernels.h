@@ -1,8 +1,9 @@
 // File: device/cuda/kernels/dropout_norm_kernels.h (internal)
-// The kernels of dropout, and of dropout_add_norm and dropout_add_pre_norm with their backward passes.
+// The kernels of dropout, and of dropout_add_norm and dropout_add_pre_norm with their backward
+// passes.
 //
-// A residual stream may have another type S than what its sublayers compute with, T: under autocast it is
-// float. Then z is stored in S, and y, which is what the next product reads, in T.
+// A residual stream may have a type S that differs from T, the type of its sublayers: under
+// autocast S is float. Then z is stored in S. The next product reads y, which is stored in T.
 #pragma once
 
 #include <cmath>
@@ -19,8 +20,8 @@ struct DropoutCall {
   Index rows, columns;
 };
 
-// z = dropout(x + bias) + residual and y = norm(z); mean and rstd [rows] of z. A null bias adds nothing.
-// A null beta means that the norm divides by the root mean square, which needs no mean.
+// z = dropout(x + bias) + residual and y = norm(z); mean and rstd [rows] of z. A null bias adds
+// nothing. A null beta means that the norm divides by the root mean square, which needs no mean.
 template <class T = void, class S = T>
 struct DropoutAddNormCall {
   const T* x;
@@ -35,8 +36,8 @@ struct DropoutAddNormCall {
   Index rows, columns;
 };
 
-// sums [parts, 3 columns]: the gradients of bias, gamma and beta over the rows of each part. The mean is
-// null as beta is in the forward pass; the sums of beta are then 0.
+// sums [parts, 3 columns]: the gradients of bias, gamma and beta over the rows of each part. The
+// mean is null if beta was null in the forward pass; the sums of beta are then 0.
 template <class T = void, class S = T>
 struct DropoutAddNormBackwardCall {
   const T* dy;
@@ -47,7 +48,7 @@ struct DropoutAddNormBackwardCall {
   T* dx;
   float* sums;
   Index parts, rows, columns;
-  // The gradient of z as the stream, which dz includes; null: zeros.
+  // The gradient of z as the residual stream, which dz includes. Null means zeros.
   const S* of_stream = nullptr;
 };
 
@@ -165,9 +166,9 @@ struct DropoutAddNormKernel {
   }
 };
 
-// Writes dz and dx, and to sums [call.parts, 3 call.columns] the gradients of bias, gamma and beta over the call.rows
-// of each part, side by side. The grid has a block for each part, which reads kRows call.rows at once. If
-// kJoins, dz includes the gradient of the stream.
+// Writes dz and dx, and to sums [call.parts, 3 call.columns] the gradients of bias, gamma and beta
+// over the call.rows of each part, side by side. The grid has a block for each part, which reads
+// kRows call.rows at once. If kJoins, dz includes the gradient of the stream.
 template <class T, class S, bool kCentres, bool kJoins, int kPack, int kPacks>
 struct DropoutAddNormBackwardKernel {
   using Place = RowPlace<kPack, kPacks>;

@@ -1,9 +1,10 @@
 // File: device/cuda/kernels/embedding_gradient_kernels.h (internal)
-// The kernels of the gradient of an embedding table: the sums of the rows of a gradient that have the same
-// id, in an order that depends only on the ids.
+// The kernels of the gradient of an embedding table: the sums of the rows of a gradient that have
+// the same id, in an order that depends only on the ids.
 //
-// The tokens are sorted by their ids. A first kernel adds the rows of kChunk tokens at a time. The sum of
-// an id whose tokens are all in one chunk is complete; a second kernel adds the sums of the others.
+// The tokens are sorted by their ids. A first kernel adds the rows of kChunk tokens at a time. The
+// sum of an id whose tokens are all in one chunk is complete; a second kernel adds the sums of the
+// others.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,9 @@
 
 namespace hasten::gpu {
 
-// gradient [tokens, columns]; ids [tokens], ascending; order [tokens]: the token of each of them; table
-// [rows, columns], of which the rows that occur are written, except for the id `skipped`.
+// gradient [tokens, columns]; ids [tokens], ascending; order [tokens]: the token of each of them;
+// table [rows, columns]: the rows of the ids that occur are written, except that of the id
+// `skipped`.
 struct EmbeddingGradientCall {
   static constexpr Index kChunk = 32;
 
@@ -21,8 +23,8 @@ struct EmbeddingGradientCall {
   const Index* order;
   const std::int32_t* ids;
   Index skipped;
-  // [chunks, 2, columns]: the sum of a chunk's first id if it continues the chunk before, and that of its
-  // last one if the chunk after continues it.
+  // [chunks, 2, columns]: the sum of a chunk's first id if it continues from the previous chunk,
+  // and the sum of its last id if it continues in the next chunk.
   float* partial;
   float* table;
   Index tokens, rows, columns;
@@ -31,7 +33,7 @@ struct EmbeddingGradientCall {
   HASTEN_GPU_CODE Index last_of(Index chunk) const {
     return first_of(chunk) + kChunk < tokens ? first_of(chunk) + kChunk : tokens;
   }
-  // Returns whether the sorted token continues the id of the one before.
+  // Returns whether the sorted token has the same id as the one before.
   HASTEN_GPU_CODE bool continues(Index token) const {
     return token > 0 && token < tokens && ids[token] == ids[token - 1];
   }
@@ -41,7 +43,7 @@ struct EmbeddingGradientCall {
   }
 };
 
-// The chunks of so many tokens.
+// Returns the number of chunks for a number of tokens.
 inline Index chunks_of(Index tokens) {
   return (tokens + EmbeddingGradientCall::kChunk - 1) / EmbeddingGradientCall::kChunk;
 }
@@ -63,7 +65,7 @@ struct EmbeddingChunksKernel {
   HASTEN_GPU_CODE void add_chunk(const Block& block, Index chunk, Index column) const {
     constexpr int kDepth = 8;
     const Index last = call.last_of(chunk);
-    Index begin = call.first_of(chunk);  // of the tokens of one id
+    Index begin = call.first_of(chunk);  // the first token of the current id
     float sum[kPack] = {};
     for (Index token = begin; token < last; token += kDepth) {
       Pack<float, kPack> in[kDepth];
@@ -100,8 +102,8 @@ struct EmbeddingChunksKernel {
   }
 };
 
-// The grid has a block for each chunk and each tile of columns. Only those work in whose chunk an id begins
-// that the next chunk continues.
+// The grid has a block for each chunk and each tile of columns. A block works only if an id begins
+// in its chunk and continues in the next one.
 template <int kPack>
 struct EmbeddingJoinsKernel {
   EmbeddingGradientCall call;

@@ -8,11 +8,12 @@
 
 namespace hasten::gpu {
 
-// The normal distribution's share below u, and its density at u.
+// The cumulative normal distribution at u, and its density at u.
 struct Normal {
   float below, density;
 };
-// Within 1e-7. erfc by formula 7.1.26 of Abramowitz and Stegun, whose exponential is the density's.
+// Accurate to 1e-7. Computes erfc by formula 7.1.26 of Abramowitz and Stegun, which needs the same
+// exponential as the density.
 HASTEN_GPU_CODE Normal normal_at(float u) {
   const float exponential = exp2f(-0.721347520f * u * u);
   const float t = reciprocal(1.0f + 0.231641888f * fabsf(u));
@@ -32,7 +33,8 @@ struct ExactGelu {
   }
 };
 
-// The approximation u (1 + tanh z) / 2 = u / (1 + e^(-2 z)) with z = sqrt(2 / pi) (u + 0.044715 u^3).
+// The approximation u (1 + tanh z) / 2 = u / (1 + e^(-2 z)) with z = sqrt(2 / pi) (u + 0.044715
+// u^3).
 struct TanhGelu {
   static HASTEN_GPU_CODE float value(float u) { return u * below(u); }
   static HASTEN_GPU_CODE float slope(float u) {
@@ -43,7 +45,7 @@ struct TanhGelu {
  private:
   static constexpr float kTwice = 1.59576912f, kCubic = 0.044715f;  // 2 sqrt(2 / pi)
 
-  // The share of u that counts.
+  // The factor by which u is multiplied.
   static HASTEN_GPU_CODE float below(float u) {
     return reciprocal(1.0f + exponential(-kTwice * u * (1.0f + kCubic * u * u)));
   }

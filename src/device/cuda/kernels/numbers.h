@@ -1,6 +1,6 @@
 // File: device/cuda/kernels/numbers.h (internal)
-// The number types of the GPU kernels, which store 32 or 16 bits and compute in float. nvcc compiles
-// this code for the GPU, and the host's compiler for the grid emulator of the tests.
+// The number types of the GPU kernels, which store 32 or 16 bits and compute in float. nvcc
+// compiles this code for the GPU, and the host's compiler for the grid emulator of the tests.
 #pragma once
 
 #include <cmath>
@@ -45,7 +45,7 @@ HASTEN_GPU_CODE float load(Float16 x) {
 #endif
 }
 
-// These round to the nearest, as LibTorch does. A NaN stays a NaN.
+// These functions round to the nearest, as LibTorch does. A NaN stays a NaN.
 HASTEN_GPU_CODE void store(float& to, float value) { to = value; }
 HASTEN_GPU_CODE void store(Bfloat16& to, float value) {
 #ifdef __CUDACC__
@@ -82,7 +82,7 @@ HASTEN_GPU_CODE void store_two(Float16* to, float first, float second) {
 }
 #endif
 
-// 1 / x within two roundings.
+// Returns 1 / x with an error of at most two roundings.
 HASTEN_GPU_CODE float reciprocal(float x) {
 #ifdef __CUDACC__
   return __fdividef(1.0f, x);
@@ -93,8 +93,8 @@ HASTEN_GPU_CODE float reciprocal(float x) {
 
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// e^x within 1e-7 (1 + |x|) of its size; less than 2^-126 is 0 on a GPU, where exp2f takes four
-// instructions because it computes these numbers, too.
+// Returns e^x with a relative error of at most 1e-7 (1 + |x|). On a GPU, results below 2^-126 are
+// 0. There exp2f takes four instructions, because it computes these results too.
 HASTEN_GPU_CODE float exponential(float x) {
 #ifdef __CUDACC__
   float power;
@@ -134,7 +134,7 @@ template <class T, int kCount>
 HASTEN_GPU_CODE void write_pack(T* to, const Pack<T, kCount>& pack) {
   *reinterpret_cast<Pack<T, kCount>*>(to) = pack;
 }
-// Writes numbers that this kernel does not read again. The cache drops them before others.
+// Writes numbers that this kernel does not read again. The cache evicts them first.
 template <class T, int kCount>
 HASTEN_GPU_CODE void write_last(T* to, const Pack<T, kCount>& pack) {
 #ifdef __CUDACC__

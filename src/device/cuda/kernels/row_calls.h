@@ -4,9 +4,10 @@
 //   start(BiasGeluCall<>{.x = x, .bias = bias, .y = y, .rows = 8, .columns = 768},
 //         NumberType::bf16, launch);                   // launch(kernel, Grid)
 //
-// The calls are those of the kernels' files, for numbers whose type is given beside them; all tensors are
-// contiguous. A call without elements starts nothing. Throws nothing. Each call computes what the CPU
-// kernel of its name does (ops/kernels/kernels.h), with sums in float in another order.
+// The calls are defined in the kernels' files. The type of the numbers is passed separately; all
+// tensors are contiguous. A call without elements starts nothing. Throws nothing. Each call
+// computes the same as the CPU kernel of its name (ops/kernels/kernels.h), with sums in float in
+// another order.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +30,7 @@ struct Grid {
   int threads;
 };
 
-// A grid has at most this many blocks, which then have several rows each.
+// A grid has at most this many blocks. If there are more rows, each block processes several.
 inline constexpr Index kMaxBlocks = Index{1} << 20;
 
 inline int whole_warps(Index threads) {
@@ -50,16 +51,17 @@ Grid grid_of_tiles(Index parts, Index columns) {
   return {.blocks = parts * ((columns + kColumns - 1) / kColumns), .threads = kTileThreads};
 }
 
-// The parts of rows in a kernel that needs no sums: each thread has about 8 rows.
+// Returns the number of parts of the rows in a kernel that needs no sums: each thread has about 8
+// rows.
 inline Index parts_of_rows(Index rows) {
   constexpr Index kRows = 8 * kTileSlices;
   return (rows + kRows - 1) / kRows;
 }
 
-// The threads of a block that holds rows in its registers.
+// Returns the threads of a block that holds rows in its registers.
 template <int kPack, int kPacks>
 int threads_of_row(Index columns) {
-  // A pair of packs of 4 has 8 of 128 columns.
+  // Packs of 4 columns come in pairs, which need whole groups of 128 columns.
   const Index packs = kPack == 1 ? columns : (columns + 127) / 128 * 32;
   return whole_warps((packs + kPacks - 1) / kPacks);
 }
@@ -69,8 +71,8 @@ Grid grid_of_held_rows(Index rows, Index columns) {
   return {.blocks = std::min(rows, kMaxBlocks), .threads = threads_of_row<kPack, kPacks>(columns)};
 }
 
-// How many threads a row should have at most: one warp, which waits for no other, if there are enough
-// rows to occupy a GPU with one warp for each.
+// Returns the most threads that a row should have: one warp, which waits for no other, if there are
+// enough rows to occupy a GPU with one warp for each.
 inline Index threads_for(Index rows) { return rows >= 8192 ? kWarp : kMaxThreads; }
 
 // The widest row that a block can hold in its registers.
@@ -89,8 +91,8 @@ void with_type(NumberType type, Body body) {
   }
 }
 
-// Returns whether all rows of these tensors, whose elements have `width` bytes, begin at a multiple of
-// `count` elements.
+// Returns whether all rows of these tensors, whose elements have `width` bytes, begin at a multiple
+// of `count` elements.
 inline bool begin_at_packs(int count, int width, Index columns,
                            std::initializer_list<const void*> tensors) {
   const auto bytes = static_cast<std::uintptr_t>(count) * static_cast<std::uintptr_t>(width);
@@ -99,8 +101,8 @@ inline bool begin_at_packs(int count, int width, Index columns,
          });
 }
 
-// Calls body.operator()<T, kPack>(), with packs of 16 bytes if the rows of all tensors and `floats`, the
-// vectors of the columns, begin at a multiple of them.
+// Calls body.operator()<T, kPack>(). Uses packs of 16 bytes if the rows of all tensors and
+// `floats`, the vectors of the columns, begin at a multiple of 16 bytes.
 template <class Body>
 void with_packs(NumberType type, Index columns, std::initializer_list<const void*> tensors,
                 std::initializer_list<const void*> floats, Body body) {
@@ -115,8 +117,9 @@ void with_packs(NumberType type, Index columns, std::initializer_list<const void
   });
 }
 
-// Calls body.operator()<T, kPack, kPacks>() for a kernel that holds rows in its registers, with the
-// number of packs with which `threads` threads, or more if that is not enough, hold a row.
+// Calls body.operator()<T, kPack, kPacks>() for a kernel that holds rows in its registers. Chooses
+// the number of packs so that `threads` threads hold a row, or more threads if these are not
+// enough.
 template <class Body>
 void with_held_rows(NumberType type, Index columns, Index threads,
                     std::initializer_list<const void*> tensors,
@@ -149,7 +152,7 @@ Call<T, S> typed(const Call<void, void>& call) {
   return std::bit_cast<Call<T, S>>(call);
 }
 
-// Calls of dropout_add_pre_norm: the stream is float, and the type is that of the sublayers.
+// Calls of dropout_add_pre_norm: the stream is float, and the number type applies to the sublayers.
 struct DropoutAddPreNormCall {
   DropoutAddNormCall<> call;
 };

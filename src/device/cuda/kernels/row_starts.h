@@ -1,7 +1,7 @@
 // File: device/cuda/kernels/row_starts.h (internal)
 // Starts the row kernels in a stream (a cudaStream_t) of the current GPU. nvcc compiles the
-// definitions (row_kernels.cu). Each returns null, or CUDA's text for the error of the start; errors
-// while a kernel runs are reported by a later call of CUDA.
+// definitions (row_kernels.cu). Each function returns null, or CUDA's text if the start failed. A
+// later CUDA call reports errors that occur while a kernel runs.
 #pragma once
 
 #include "device/cuda/kernels/row_calls.h"

@@ -8,14 +8,14 @@
 
 namespace hasten::gpu {
 
-// The products of queries and keys, a row of `keys` for each query of each head of a batch, and what is
-// added to them before the softmax. Rows number the queries of a head, the heads and the batch, from the
-// fastest on.
+// The products of queries and keys, and what is added to them before the softmax. Each query of
+// each head of each batch entry has a row of `keys` products. Row numbers count the queries of a
+// head fastest, then the heads, then the batch entries.
 template <class T = void>
 struct Scores {
   const T* products;
   float scale;        // multiplies the products
-  const float* mask;  // [batch, keys], 0 or -infinity; null: nothing is masked
+  const float* mask;  // [batch, keys], 0 or -infinity; null masks nothing
   bool is_causal;     // a query attends to no later key; the queries are the last of the keys
   Index heads, queries, keys;
 };
@@ -31,7 +31,7 @@ struct SoftmaxDropoutCall {
   Index rows;
 };
 
-// The gradient of the products, from that of `out`.
+// Computes the gradient of the products from the gradient of `out`.
 template <class T = void>
 struct SoftmaxDropoutBackwardCall {
   Scores<T> scores;
@@ -58,7 +58,7 @@ struct HeldScores {
                                : scores.mask + row / (scores.queries * scores.heads) * scores.keys;
     for (int p = 0; p < kPacks; ++p) {
       const int column = place.column(p);
-      // Masked scores are not read.
+      // Scores of keys to which the query does not attend are not read.
       if (!place.has(p) || column > last) {
         for (float& each : values[p]) each = -kInfinity;
         continue;

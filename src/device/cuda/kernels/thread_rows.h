@@ -11,8 +11,9 @@
 //   check_id(holds)       which ends the program if an id is outside of its table
 // row_kernels.cu implements it on a GPU, and the grid emulator of the tests on the host.
 //
-// A GPU reads memory at its full rate if each thread has several reads of 16 or 8 bytes under way. So a
-// thread reads packs of neighbouring numbers, those of several rows before it uses the first of them.
+// A GPU reads memory at its full rate if each thread has several reads of 16 or 8 bytes under way.
+// So a thread reads packs of neighbouring numbers, and reads the packs of several rows before it
+// uses the first one.
 #pragma once
 
 #include "device/cuda/kernels/decisions.h"
@@ -22,7 +23,8 @@ namespace hasten::gpu {
 inline constexpr int kMaxThreads = 512;
 inline constexpr int kWarp = 32;
 
-// Sums over rows: a block has the columns of a warp's packs, and kTileSlices threads for each of them.
+// Sums over rows: a block has the columns of a warp's packs, and kTileSlices threads for each of
+// them.
 inline constexpr int kTileSlices = 8;
 inline constexpr int kTileThreads = kWarp * kTileSlices;
 inline constexpr int kMaxPack = 8;
@@ -42,8 +44,8 @@ HASTEN_GPU_CODE void for_packs(const Block& block, Index columns, Body body) {
     body(column);
 }
 
-// The rows and the columns of a thread that works on a part of the rows, down its columns. The grid has
-// a block for each part of the rows and each tile of columns.
+// The rows and the columns of a thread that works on a part of the rows, down its columns. The grid
+// has a block for each part of the rows and each tile of columns.
 template <int kPack>
 struct TilePlace {
   static constexpr int kColumns = kWarp * kPack;
@@ -58,7 +60,7 @@ struct TilePlace {
     last = column < columns ? rows * (part + 1) / parts : 0;
   }
 
-  // Calls body(rows, count): the next rows of this thread, at most kDepth.
+  // Calls body(rows, count) with the next rows of this thread, at most kDepth.
   template <int kDepth, class Body>
   HASTEN_GPU_CODE void for_groups(Body body) const {
     for (Index row = first; row < last; row += kDepth * kTileSlices) {
@@ -67,7 +69,7 @@ struct TilePlace {
     }
   }
 
-  // Writes the sum over the block's threads of each column to sums[column].
+  // Sums each column over the threads of the block, and writes the sum to sums[column].
   template <class Block>
   HASTEN_GPU_CODE void write(const Block& block, const float (&values)[kPack], float* sums,
                              Index columns) const {
@@ -85,8 +87,9 @@ struct TilePlace {
   Index part, tile, column, first, last;
 };
 
-// The columns of a thread in a block that holds a row in its registers: kPacks packs of kPack columns.
-// Packs of four columns are in pairs, 64 columns apart, because these share their random words.
+// The columns of a thread in a block that holds a row in its registers: kPacks packs of kPack
+// columns. Packs of four columns are in pairs, 64 columns apart, because these share their random
+// words.
 template <int kPack, int kPacks>
 struct RowPlace {
   static constexpr int kTogether = kPack == 1 ? 1 : 2;

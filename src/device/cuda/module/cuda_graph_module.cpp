@@ -1,5 +1,5 @@
-// Records CUDA graphs with LibTorch. It needs CUDA's headers to compile and its libraries to run, so it
-// is a module that device/cuda/cuda_graphs.cpp loads on a machine with a GPU.
+// Records CUDA graphs with LibTorch. It needs CUDA's headers to compile and its libraries to run,
+// so it is a module that device/cuda/cuda_graphs.cpp loads on a machine with a GPU.
 #include <ATen/cuda/CUDAContextLight.h>
 #include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/cuda/CUDAGraph.h>
@@ -32,7 +32,7 @@ class CudaGraph final : public RecordedGraph {
   const c10::DeviceIndex index_;
 };
 
-// Returns what an exception of the call says; empty: it threw none.
+// Returns the text of the exception that the call throws, or an empty text if it throws none.
 template <class Call>
 std::string failure_of(const Call& call) {
   try {
@@ -54,8 +54,9 @@ class CudaGraphRecorder final : public GraphRecorder {
 
   Recording record(const std::function<void()>& work) override {
     const c10::DeviceGuard guard(at::Device(at::kCUDA, index_));
-    // A capture must not begin before the work that its stream depends on has ended, and the graph's
-    // pool can use memory only if the caching allocator has returned it to the driver.
+    // The device must be idle before a capture, because the captured stream depends on earlier
+    // work. The graph's pool can use memory only if the caching allocator has returned it to the
+    // driver.
     c10::cuda::device_synchronize();
     c10::cuda::CUDACachingAllocator::emptyCache();
     const c10::StreamGuard side(stream_.unwrap());
@@ -65,7 +66,7 @@ class CudaGraphRecorder final : public GraphRecorder {
     const at::Generator before = generator.clone();
     auto made = std::make_unique<CudaGraph>(index_);
     std::string failure = failure_of([&] {
-      // Other threads, such as one that pins batches, may go on to call CUDA.
+      // Other threads, such as one that pins batches, may continue to call CUDA.
       made->graph.capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
     });
     if (failure.empty()) {
@@ -74,7 +75,7 @@ class CudaGraphRecorder final : public GraphRecorder {
       if (failure.empty()) failure = at_end;
     }
     if (failure.empty()) return {.graph = std::move(made)};
-    // A capture that failed leaves the generator as if it still went on.
+    // A failed capture leaves the generator in the state of a running capture.
     at::Generator restored = generator;
     restored.graphsafe_set_state(before);
     return {.failure = failure};

@@ -1,6 +1,6 @@
 // c10d's NCCL backend, which needs CUDA's headers to compile and its libraries to run. It is a
-// module that device/cuda/nccl.cpp loads on a machine with a GPU, so that one build of hasten serves
-// machines with and without CUDA.
+// module that device/cuda/nccl.cpp loads on a machine with a GPU, so that one build of hasten
+// serves machines with and without CUDA.
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include "base/internal_api.h"

@@ -1,5 +1,5 @@
-// Finds the current stream of a GPU for the row kernels. It is a module that device/cuda/row_kernel_library.cpp
-// loads on a machine with a GPU.
+// Finds the current stream of a GPU for the row kernels. It is a module that
+// device/cuda/row_kernel_library.cpp loads on a machine with a GPU.
 #include "device/cuda/row_kernel_module.h"
 
 #include <c10/cuda/CUDAGuard.h>

@@ -1,13 +1,13 @@
 // File: tpu/module/dry/account.h (internal)
-// Counts the memory of one device: tensors, the code of the programs that are loaded, and what a
-// program takes while it runs. It keeps the most at once, in all and by phase of the step.
+// Counts the memory of one device: tensors, the code of loaded programs, and the memory that a
+// program takes while it runs. It keeps the peak, in total and for each phase of the step.
 //
 //   Account account;
 //   account.add(4096);                                // a tensor
 //   account.run("tt_jit_mm", {.results = 1024, .temporaries = 512});
 //   account.peak().tensors;                           // 5120
 //
-// Not synchronized; its owner holds a lock.
+// It is not synchronized; its owner holds a lock.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,14 @@ namespace hasten::dry_tpu {
 // Bytes at one moment.
 struct MemoryUsage {
   std::int64_t tensors = 0, temporaries = 0, code = 0;
-  std::string program;  // the one that ran; empty: none did
+  std::string program;  // the program that ran, or empty if none ran
   std::int64_t total() const { return tensors + temporaries + code; }
 };
 
 struct Run {
   std::int64_t results = 0;      // in new memory
   std::int64_t temporaries = 0;  // released at its end
-  // Bytes of arguments that it releases, except those whose memory its results take over.
+  // Bytes of arguments that it releases, except the arguments that give their memory to results.
   std::int64_t released_arguments = 0;
 };
 
@@ -44,7 +44,7 @@ class Account {
   void load(std::int64_t code);
   void unload(std::int64_t code);
   void run(const std::string& program, const Run& run);
-  // Begins a visit to a phase, to which what follows belongs.
+  // Begins a visit to a phase. Everything that follows belongs to it.
   void enter(const std::string& phase);
 
   const MemoryUsage& now() const { return now_; }

@@ -37,7 +37,7 @@ void to_memory(PJRT_Buffer_CopyToMemory_Args& args) {
   args.dst_buffer = new_buffer(args.dst_memory->device, args.buffer->type, args.buffer->dimensions);
 }
 
-// Nothing was computed: numbers are 1, or true, as in every dry run of hasten.
+// Fills a tensor that was not computed: numbers are 1, or true, as in every dry run of hasten.
 void fill_with_ones(const PJRT_Buffer& buffer, void* to, std::size_t bytes) {
   const auto write = [&](auto one) {
     std::fill_n(static_cast<decltype(one)*>(to), bytes / sizeof one, one);

@@ -10,7 +10,7 @@ void plugin_attributes(PJRT_Plugin_Attributes_Args& args) {
   args.attributes = plugin_state().compiler.plugin_attributes(args.num_attributes);
 }
 
-// Ignores the options, which are a TPU's sizes of buffers for transfers.
+// Ignores the options, which are the sizes of a TPU's buffers for transfers.
 void create(PJRT_Client_Create_Args& args) { args.client = &plugin_state().client; }
 void destroy(PJRT_Client_Destroy_Args&) {}
 

@@ -2,7 +2,7 @@
 // The functions that the module libhasten_dry_tpu.so exports to libhasten, besides PJRT's interface
 // for torch_tpu. The module simulates a TPU that the machine does not have. Its devices are those
 // of a topology, and the TPU's own compiler compiles each program for them. Results have memory but
-// no values: what is read back is 1, or true. The module reads these variables of the environment:
+// no values: reading a result gives 1, or true. The module reads these environment variables:
 //
 //   HASTEN_DRY_TPU_TOPOLOGY    the topology, such as v5e:2x2
 //   HASTEN_DRY_TPU_COMPILER    the path of libtpu.so
@@ -30,10 +30,10 @@ inline constexpr const char* kDryTpuModule = "libhasten_dry_tpu.so";
 // Sets the variables above and those with which torch_tpu and an Accelerator find this module.
 extern "C" HASTEN_INTERNAL_API void hasten_dry_tpu_set_environment(const char* topology,
                                                                    const char* compiler);
-// Begins a phase of the step, to which what follows belongs.
+// Begins a phase of the step. Everything that follows belongs to it.
 extern "C" HASTEN_INTERNAL_API void hasten_dry_tpu_enter(const char* phase);
-// Returns the bytes that a tensor of this LibTorch type and these sizes takes on the device as
-// programs read it; without padding if none has read one.
+// Returns the bytes that a tensor of this LibTorch type and these sizes takes on the device, in the
+// form in which programs read it. If no program has read one, padding is not included.
 extern "C" HASTEN_INTERNAL_API std::int64_t hasten_dry_tpu_bytes(const char* type,
                                                                  const std::int64_t* sizes,
                                                                  std::size_t dimensions);

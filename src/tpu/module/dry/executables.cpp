@@ -1,4 +1,5 @@
-// PJRT's functions for programs, which are really compiled but run only for their memory.
+// PJRT's functions for programs. They really compile a program, but to run it they only count its
+// memory.
 #include <algorithm>
 #include <functional>
 #include <protozero/pbf_reader.hpp>
@@ -17,7 +18,7 @@ std::string assignment_in(std::string_view options) {
 }
 
 // Returns the devices of an assignment (DeviceAssignmentProto), or the first device of the client
-// if it names none.
+// if the assignment names none.
 std::vector<PJRT_Device*> devices_in(std::string_view assignment, const PJRT_Client& client) {
   std::vector<PJRT_Device*> devices;
   protozero::pbf_reader message(assignment.data(), assignment.size());
@@ -32,7 +33,7 @@ std::vector<PJRT_Device*> devices_in(std::string_view assignment, const PJRT_Cli
   return devices;
 }
 
-// replica_count 1, computation_count 1, device `id`.
+// Returns an assignment with replica_count 1, computation_count 1 and device `id`.
 std::string assignment_of(int id) {
   const auto byte = static_cast<char>(id);
   return std::string("\x08\x01\x10\x01\x1a\x03\x0a\x01", 8) + byte;
@@ -86,8 +87,8 @@ void loaded_assignment(PJRT_LoadedExecutable_GetDeviceAssignment_Args& args) {
   args.serialized_device_assignment_deleter = [](PJRT_DeviceAssignmentSerialized*) {};
 }
 
-// Learns from a program's arguments how such tensors are laid out on the device, also those that
-// came from the host before.
+// Learns from a program's arguments how tensors of the same types and sizes are laid out on the
+// device. This includes tensors that came from the host before.
 void learn_layouts(const Program& program, PJRT_Buffer* const* arguments, std::size_t count) {
   PluginState& all = plugin_state();
   if (program.parameters.size() != count) return;
@@ -143,7 +144,7 @@ void execute_on(PJRT_Device& device, const Program& program, const PJRT_ExecuteO
             ? arguments[output.donated_parameter]
             : nullptr;
     if (donated != nullptr && !donated->deleted) {
-      donated->deleted = true;  // the result has its memory
+      donated->deleted = true;  // the result takes over its memory
       run.results += output.bytes - donated->bytes;
     } else {
       run.results += output.bytes;

@@ -7,8 +7,7 @@ namespace {
 
 using Reader = protozero::pbf_reader;
 
-// The numbers of XLA's types here, and of its fields below, are those of xla_data.proto and
-// hlo.proto.
+// The numbers of XLA's types, and of the fields below, are those in xla_data.proto and hlo.proto.
 enum class Type : std::int32_t { tuple = 13 };
 
 std::int64_t bits_of(std::int32_t type) {
@@ -86,7 +85,7 @@ void read_layout(Reader layout, Shape& shape) {
   }
 }
 
-// Appends a shape. A tuple is appended as its parts, one after the other.
+// Appends a shape. For a tuple, appends its parts one after the other.
 void read_shape(Reader message, std::vector<Shape>& to) {
   Shape shape;
   std::int32_t type = 0;
@@ -138,7 +137,7 @@ struct Alias {
 
 Alias read_alias(Reader entry) {
   Alias alias;
-  std::vector<std::int64_t> result;  // empty: the only result
+  std::vector<std::int64_t> result;  // empty if it is the only result
   alias.parameter = 0;
   while (entry.next()) {
     if (entry.tag() == 1) {

@@ -58,7 +58,7 @@ struct PJRT_Buffer {
   std::vector<std::int64_t> dimensions;
   PJRT_Device* device = nullptr;
   std::int64_t bytes = 0;
-  // True if `bytes` is the compiler's figure. Until a program reads the tensor it is the size
+  // True if `bytes` is the compiler's figure. Until a program reads the tensor, `bytes` is the size
   // without padding.
   bool laid_out = false;
   bool deleted = false;
@@ -94,9 +94,9 @@ struct PluginState {
   PJRT_Client client;
   std::mutex mutex;  // protects all members below, and the devices' accounts
   std::set<PJRT_Buffer*> live;
-  // The bytes that tensors of a type and sizes take as programs read them.
+  // The bytes that tensors of a type and sizes take when programs read them.
   std::map<TypeAndSizes, std::int64_t> bytes_by_type;
-  std::int64_t forward_passes = 0;  // the number that have begun
+  std::int64_t forward_passes = 0;  // the number of passes that have begun
   // Bytes of tensors that were made in the last forward pass and existed when its backward pass
   // began.
   std::int64_t activations = 0;
@@ -104,10 +104,10 @@ struct PluginState {
   std::int64_t mismatched_runs = 0;  // runs whose arguments do not add up to the compiler's sum
 };
 
-// The only PluginState of the process, which the first call makes. Throws Failure.
+// Returns the only PluginState of the process, which the first call makes. Throws Failure.
 PluginState& plugin_state();
 
-// The entry in PJRT's table for a function that may throw: exceptions become PJRT's errors.
+// The entry in PJRT's table for a function that may throw. It turns exceptions into PJRT's errors.
 template <auto function>
 struct Entry;
 template <class Args, void (*function)(Args&)>

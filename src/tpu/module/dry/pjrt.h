@@ -28,8 +28,8 @@ Args sized(std::size_t size) {
 }
 #define HASTEN_SIZED(Args) hasten::dry_tpu::sized<Args>(Args##_STRUCT_SIZE)
 
-// Throws Failure if there is an error, and destroys the error, which has to come from the library
-// of `api`.
+// Throws Failure if there is an error, and destroys the error. The error has to come from the
+// library of `api`.
 inline void check(const PJRT_Api& api, PJRT_Error* error) {
   if (error == nullptr) return;
   auto code = HASTEN_SIZED(PJRT_Error_GetCode_Args);

@@ -32,7 +32,7 @@ std::string path_of_module() {
   return std::filesystem::canonical(info.dli_fname).string();
 }
 
-// Shows progress: on a terminal in one line, elsewhere a line for every 50th program.
+// Shows progress: in one line on a terminal, otherwise in a line for every 50th program.
 void show_progress(std::int64_t number) {
   constexpr std::int64_t kProgressInterval = 50;
   if (isatty(STDERR_FILENO) != 0) {
@@ -49,7 +49,7 @@ void error_message(PJRT_Error_Message_Args* args) {
 }
 void error_code(PJRT_Error_GetCode_Args& args) { args.code = args.error->code; }
 
-// Stands for the functions that torch_tpu has not been seen to call.
+// Replaces the functions that torch_tpu has not been seen to call.
 template <std::size_t slot>
 PJRT_Error* unimplemented(void* /*args*/) {
   return new PJRT_Error{PJRT_Error_Code_UNIMPLEMENTED, "PJRT function " + std::to_string(slot) +
@@ -80,8 +80,8 @@ PJRT_Api table() {
   return api;
 }
 
-// Bytes of the living tensors that were made since the last forward pass began. The caller holds
-// the lock.
+// Returns the bytes of the existing tensors that were made since the last forward pass began. The
+// caller holds the lock.
 std::int64_t since_forward(const PluginState& all) {
   std::int64_t bytes = 0;
   for (const PJRT_Buffer* const each : all.live)

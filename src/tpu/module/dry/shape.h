@@ -1,5 +1,5 @@
 // File: tpu/module/dry/shape.h (internal)
-// How many bytes of a device's memory a tensor takes. XLA lays it out in tiles and pads the tiles.
+// Computes how many bytes a tensor takes on a device. XLA lays it out in tiles and pads the tiles.
 //
 //   Shape shape{.element_bits = 32, .dimensions = {64, 32}, .minor_to_major = {0, 1},
 //               .tiles = {{8, 128}}};
@@ -16,8 +16,8 @@ namespace hasten::dry_tpu {
 struct Shape {
   std::int64_t element_bits = 0;
   std::vector<std::int64_t> dimensions;
-  std::vector<std::int64_t> minor_to_major;  // empty: the last dimension is the most minor
-  // The first tile divides the dimensions, each next one the tile before it.
+  std::vector<std::int64_t> minor_to_major;  // if empty, the last dimension is the most minor
+  // The first tile divides the dimensions, and each later tile divides the one before it.
   std::vector<std::vector<std::int64_t>> tiles;
   std::int64_t tail_alignment = 1;  // in elements
 };

@@ -65,8 +65,8 @@ std::int64_t bits_of(PJRT_Buffer_Type type) {
   }
 }
 
-// Returns the name that torch_tpu gives the operator in the text that is compiled, or "". It names
-// programs that do not compile.
+// Returns the name that torch_tpu gives the operator in the program's text, or "". It names
+// programs that do not compile, and those that have no name when they are compiled.
 std::string name_in(const PJRT_Program& program) {
   const std::string_view text(program.code, program.code_size);
   constexpr std::string_view mark = "tt_jit_";

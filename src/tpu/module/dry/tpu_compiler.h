@@ -32,7 +32,7 @@ struct Output {
 
 struct Program {
   std::string name;
-  std::vector<std::int64_t> parameters;  // bytes on the device; empty: not known
+  std::vector<std::int64_t> parameters;  // bytes on the device; empty if unknown
   std::vector<Output> outputs;
   std::int64_t arguments = 0, temporaries = 0, code = 0;  // bytes, summed by the compiler
   std::string format, text;                               // the optimized program
@@ -50,7 +50,7 @@ struct TopologyFacts {
   const PJRT_NamedValue* attributes = nullptr;
   std::size_t attribute_count = 0;
   std::vector<DeviceFacts> devices;
-  std::int64_t memory = 0;  // bytes of a device that programs may use; 0: not known
+  std::int64_t memory = 0;  // bytes of a device that programs may use; 0 if unknown
 };
 
 struct Tally {
@@ -67,13 +67,14 @@ std::int64_t dense_bytes(PJRT_Buffer_Type type, const std::vector<std::int64_t>&
 
 class Compiler {
  public:
-  // `before` is called with the number of each program before it is compiled, unless it is empty.
+  // Unless `before` is empty, it is called with the number of each program before the program is
+  // compiled.
   Compiler(const std::string& library, const std::string& topology,
            std::function<void(std::int64_t)> before);
 
   std::shared_ptr<const Program> compile(const PJRT_Program& program, std::string_view options);
   const TopologyFacts& topology() const { return facts_; }
-  // Returns whether programs are compiled for the named topology, not for the library's own
+  // Returns whether programs are compiled for the named topology instead of the library's own
   // devices.
   bool ahead_of_time() const { return client_ == nullptr; }
   const PJRT_NamedValue* plugin_attributes(std::size_t& count) const;
