@@ -4,6 +4,7 @@
 #include <torch/library.h>
 #include <torch/torch.h>
 
+#include <initializer_list>
 #include <mutex>
 #include <string>
 #include <tuple>
@@ -15,8 +16,8 @@
 namespace hasten {
 namespace {
 
-// Returns whether oneDNN may use AVX-512. It takes the older of the two variables only if the newer
-// one is not set.
+// Returns whether the variables that limit oneDNN allow it to use AVX-512. oneDNN reads the second,
+// older one only if the first is not set.
 bool may_use_avx512() {
   std::string limit = environment_variable("ONEDNN_MAX_CPU_ISA");
   if (limit.empty()) limit = environment_variable("DNNL_MAX_CPU_ISA");
@@ -25,36 +26,39 @@ bool may_use_avx512() {
   return !is_older_avx && !starts_with(limit, "sse41");
 }
 
+#if defined(__x86_64__)
+constexpr bool kIsX86 = true;
+#else
+constexpr bool kIsX86 = false;
+#endif
+
+// Returns whether oneDNN may use one of these instruction sets. True on other processors than x86,
+// where an LSTM does not depend on them.
+bool has_lstm_instructions(std::initializer_list<const char*> names) {
+  return !kIsX86 || (may_use_avx512() && has_cpu_instructions(names));
+}
+
 // LibTorch reads the switch for oneDNN at each call, and the switch belongs to the process. Calls
 // of several threads may overlap, so the last of them sets it back.
 class WithoutOneDnn {
  public:
   WithoutOneDnn() {
-    const std::lock_guard lock(mutex());
-    if (users()++ > 0) return;
-    before() = at::globalContext().userEnabledMkldnn();
+    const std::lock_guard lock(mutex_);
+    if (users_++ > 0) return;
+    was_enabled_ = at::globalContext().userEnabledMkldnn();
     at::globalContext().setUserEnabledMkldnn(false);
   }
   WithoutOneDnn(const WithoutOneDnn&) = delete;
   WithoutOneDnn& operator=(const WithoutOneDnn&) = delete;
   ~WithoutOneDnn() {
-    const std::lock_guard lock(mutex());
-    if (--users() == 0) at::globalContext().setUserEnabledMkldnn(before());
+    const std::lock_guard lock(mutex_);
+    if (--users_ == 0) at::globalContext().setUserEnabledMkldnn(was_enabled_);
   }
 
  private:
-  static std::mutex& mutex() {
-    static std::mutex one;
-    return one;
-  }
-  static int& users() {
-    static int number = 0;
-    return number;
-  }
-  static bool& before() {
-    static bool is_enabled = true;
-    return is_enabled;
-  }
+  static inline std::mutex mutex_;
+  static inline int users_ = 0;
+  static inline bool was_enabled_ = true;
 };
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_without_onednn(
@@ -71,14 +75,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_without_onednn(
 }  // namespace
 
 bool has_lstm_kernel(at::ScalarType type) {
-#if defined(__x86_64__)
-  static const bool has_bf16 = may_use_avx512() && has_cpu_instructions({"avx512bw"}),
-                    has_fp16 =
-                        may_use_avx512() && has_cpu_instructions({"avx512_fp16", "amx_fp16"});
+  static const bool has_bf16 = has_lstm_instructions({"avx512bw"}),
+                    has_fp16 = has_lstm_instructions({"avx512_fp16", "amx_fp16"});
   return type == at::kHalf ? has_fp16 : has_bf16;
-#else
-  return true;
-#endif
 }
 
 void replace_lstm_under_autocast() {
