@@ -97,17 +97,17 @@ class Link {
     Transfer transfer;
     std::size_t sent = 0;  // bytes of header and message together
   };
-  // The state of one slot. The peer is the other rank.
+  // The state of one slot.
   struct Slot {
     std::deque<Transfer> to_send, to_receive;
-    // The number of buffers that the peer has provided and this rank has not used yet.
+    // The number of buffers that the other rank has provided and this rank has not used yet.
     std::int64_t peer_buffers = 0;
     // The number of buffers that this rank has provided and that are not filled yet.
     std::int64_t own_buffers = 0;
-    // The number of the peer's offers for which this rank has provided no memory.
+    // The number of the other rank's offers for which this rank has provided no memory.
     std::int64_t unanswered_offers = 0;
-    // The number of the peer's offers for which this rank has provided memory but no message has
-    // arrived yet.
+    // The number of the other rank's offers for which this rank has provided memory but no message
+    // has arrived yet.
     std::int64_t answered_offers = 0;
     bool is_idle() const {
       return to_send.empty() && to_receive.empty() && peer_buffers == 0 && own_buffers == 0 &&
