@@ -39,8 +39,15 @@ def files():
                 yield path
 
 
+def check_rules():
+    """Fails if the rules accept a bad comment or refuse a good one."""
+    assert list(problems_in(["int x;", "// What is x."]))
+    assert list(problems_in(["// " + "a" * 99]))
+    assert not list(problems_in(["// Returns x."]))
+
+
 def main():
-    assert list(problems_in(["int x;", "// What is x."])) and list(problems_in(["// " + "a" * 99])) and not list(problems_in(["// Returns x."]))
+    check_rules()
     problems, read = [], 0
     for path in files():
         read += 1
