@@ -40,7 +40,7 @@ def main(compiler, build, pattern=""):
     entries, seen = [], set()
     for entry in json.loads((Path(build) / "compile_commands.json").read_text()):
         file = os.path.relpath(entry["file"], ROOT)
-        unity = re.search(r"/(src|cli)/.*CMakeFiles/.*unity_\d+_cxx\.cxx$", entry["file"])
+        unity = re.search(r"/(src|cli)/.*CMakeFiles/.*unity_\w+_cxx\.cxx$", entry["file"])
         is_source = unity or file.startswith(SOURCES)
         # Checks each file once. The kernels for other instruction sets do not apply to this processor.
         if is_source and "cmake_pch" not in entry["file"] and "-mprefer" not in entry["command"] and "-march" not in entry["command"] \
