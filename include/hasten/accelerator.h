@@ -44,6 +44,7 @@
 #include "hasten/prepare/prepare.h"
 #include "hasten/prepare/save_state.h"
 #include "hasten/prepare/scopes.h"
+#include "hasten/prepare/training_step.h"
 #include "hasten/process/group.h"
 #include "hasten/process/logger.h"
 #include "hasten/process/split.h"
@@ -165,6 +166,20 @@ class HASTEN_API Accelerator {
   // "prepare.elastic-loop".
   void restore_windows(const OpenWindows& saved,
                        const std::filesystem::path& from = "restore_windows()");
+  // Returns a function object that makes whole training steps, which a CUDA graph can repeat
+  // (hasten/prepare/training_step.h). `compute_loss` takes the module and a batch and returns the
+  // loss; a module that computes its own loss needs none. Throws UsageError "prepare.no-loss" if
+  // there is no function, and "prepare.elastic-loop" with elastic ranks.
+  template <class Model>
+  TrainingStep training_step(const PreparedModel<Model>& model, const PreparedOptimizer& optimizer,
+                             ComputeLoss compute_loss, const TrainingStepOptions& options = {}) {
+    return TrainingStep(state_, model.unwrap(), optimizer, std::move(compute_loss), options);
+  }
+  template <class Model>
+  TrainingStep training_step(const PreparedModel<Model>& model, const PreparedOptimizer& optimizer,
+                             const TrainingStepOptions& options = {}) {
+    return training_step(model, optimizer, detail::forward_of<Model>(), options);
+  }
   // Calls the function in every process before the gradients of a window are exchanged
   // (hasten/prepare/exchange_hook.h).
   ExchangeHook register_exchange_pre_hook(std::function<void()> function);

@@ -200,6 +200,7 @@ std::shared_ptr<AcceleratorState> make_accelerator_state(const AcceleratorOption
       precision, process, Group::form(worker, of_group), options.gradient_accumulation_steps,
       options.ddp, options.dataloader_config, elastic, options.grad_scaler);
   state->stepping = stepping;
+  state->cuda_graph = options.cuda_graph;
   set_placement(*state, options, environment, traits);
   if (traits.needs_static_shapes) add_compile_watch(*state, device);
   return state;

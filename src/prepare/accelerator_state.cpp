@@ -66,12 +66,13 @@ void AcceleratorState::drop_destroyed() {
   gradients.drop_destroyed();
 }
 
-void AcceleratorState::begin_micro_batch(const Models& models) {
+void AcceleratorState::begin_micro_batch(const Models& models, std::optional<bool> ends_window) {
   accumulation.check_not_inside();
   drop_destroyed();
   if (!elastic) {
     gradients.check_not_abandoned(accumulation.enter(models));
-    return accumulation.begin_micro_batch(loaders.at_last_batch(), loaders.rows_of_batch());
+    return accumulation.begin_micro_batch(ends_window.value_or(loaders.at_last_batch()),
+                                          loaders.rows_of_batch());
   }
   const ElasticPlace place = elastic->place_of(loaders.current(), loaders.current_pass());
   // If a loop ended inside a window, the next loop begins that window again.

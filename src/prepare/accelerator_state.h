@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "checkpoint/group_save.h"
@@ -50,8 +51,9 @@ class AcceleratorState {
   // Counts a scope in the Accelerator's precision. With mixed precision, a backward pass before the
   // first scope belongs to a forward pass without autocast.
   void note_forward() { ++forwards_; }
-  // Begins and ends a micro-batch of these models.
-  void begin_micro_batch(const Models& models);
+  // Begins and ends a micro-batch of these models. `ends_window` says whether it is the last one of
+  // its window; if it is unset, that follows from the loader.
+  void begin_micro_batch(const Models& models, std::optional<bool> ends_window = {});
   void end_micro_batch();
   // Runs the backward pass, and closes the window if it is due. The inputs of the pass are the
   // user's. Inside accumulate() it does not change the gradients of prepared models that were not
@@ -101,6 +103,8 @@ class AcceleratorState {
   std::shared_ptr<LossScaling> scaling;   // null if losses are not scaled
   // How the prepared optimizers step.
   SteppingOptions stepping;
+  // Whether graphs may repeat the steps of a TrainingStep.
+  bool cuda_graph = false;
   // Set by Accelerator::set_trigger.
   bool trigger = false;
 

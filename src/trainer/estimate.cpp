@@ -29,10 +29,11 @@
 #include "hasten/tpu/machine/tpus.h"
 #include "hasten/trainer/trainer.h"
 #include "machine/this_gpu.h"
+#include "models/repeatable_model.h"
 #include "options/training_rules.h"
 #include "trainer/changeable_sizes.h"
 #include "trainer/exported_rows.h"
-#include "trainer/repeatable_model.h"
+#include "trainer/step_graphs.h"
 
 namespace hasten {
 namespace {

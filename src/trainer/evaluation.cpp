@@ -107,14 +107,14 @@ std::optional<Trainer::Impl::Evaluation::Totals> Trainer::Impl::Evaluation::run(
   return totals();
 }
 
-PreparedLoader<Loader<TrainerBatch>> Trainer::Impl::Evaluation::prepared_loader() const {
-  std::optional<Loader<TrainerBatch>> loader;
+PreparedLoader<Loader<AnyBatch>> Trainer::Impl::Evaluation::prepared_loader() const {
+  std::optional<Loader<AnyBatch>> loader;
   once(trainer_.group(), true,
        [&] { loader.emplace(trainer_.trainer.get_eval_dataloader(dataset_)); });
   return std::get<0>(trainer_.accelerator.prepare(std::move(*loader)));
 }
 
-bool Trainer::Impl::Evaluation::run_batches(PreparedLoader<Loader<TrainerBatch>>& loader,
+bool Trainer::Impl::Evaluation::run_batches(PreparedLoader<Loader<AnyBatch>>& loader,
                                             const Steps& steps) {
   const std::int64_t batches = loader->has_size() ? loader.size() : 0;
   attempt([&] {
@@ -133,7 +133,7 @@ bool Trainer::Impl::Evaluation::run_batches(PreparedLoader<Loader<TrainerBatch>>
 }
 
 // The processes agree before they gather, because a process that has failed would not gather.
-bool Trainer::Impl::Evaluation::run_batch(const TrainerBatch& batch, const BatchInfo& info,
+bool Trainer::Impl::Evaluation::run_batch(const AnyBatch& batch, const BatchInfo& info,
                                           const Steps& steps) {
   EvalPrediction own;
   attempt([&] {
@@ -162,18 +162,18 @@ void Trainer::Impl::Evaluation::explain_memory(const std::function<void()>& work
   }
 }
 
-EvalPrediction Trainer::Impl::Evaluation::evaluate(const TrainerBatch& host_batch,
+EvalPrediction Trainer::Impl::Evaluation::evaluate(const AnyBatch& host_batch,
                                                    const BatchInfo& info) {
   const TrainingArguments& args = trainer_.args;
   RealRows real = real_rows(host_batch, info);
-  TrainerBatch batch = trainer_.to_device(
+  AnyBatch batch = trainer_.to_device(
       real.batch, rows_of_rank(args, args.per_device_eval_batch_size, trainer_.group().size()));
   const AutocastGuard guard(precision_of_evaluations(args, trainer_.accelerator.mixed_precision()),
                             trainer_.accelerator.device().type());
   const ModelOutput out = trainer_.trainer.prediction_step(batch);
   EvalPrediction found = outputs_of(out, ignored_);
   // On a device with static shapes, the batch on the device is padded with rows.
-  TrainerBatch& labelled = trainer_.traits().needs_static_shapes ? real.batch : batch;
+  AnyBatch& labelled = trainer_.traits().needs_static_shapes ? real.batch : batch;
   trainer_.add_labels(labelled, found);
   losses_.push_back(loss_of(out, real, trainer_.labels_of(labelled)));
   rows_ += static_cast<double>(real.count);

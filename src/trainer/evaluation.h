@@ -48,12 +48,12 @@ class Trainer::Impl::Evaluation {
 
  private:
   // Returns true if a signal ends the pass.
-  bool run_batches(PreparedLoader<Loader<TrainerBatch>>& loader, const Steps& steps);
-  bool run_batch(const TrainerBatch& batch, const BatchInfo& info, const Steps& steps);
+  bool run_batches(PreparedLoader<Loader<AnyBatch>>& loader, const Steps& steps);
+  bool run_batch(const AnyBatch& batch, const BatchInfo& info, const Steps& steps);
   bool ends_after_batch() { return agreement_->ends_after_batch(signal_()); }
-  PreparedLoader<Loader<TrainerBatch>> prepared_loader() const;
+  PreparedLoader<Loader<AnyBatch>> prepared_loader() const;
   // Returns the outputs and labels of the rows that count, and adds their loss to the totals.
-  EvalPrediction evaluate(const TrainerBatch& host_batch, const BatchInfo& info);
+  EvalPrediction evaluate(const AnyBatch& host_batch, const BatchInfo& info);
   // Returns the sum of the losses of a batch, and their number.
   StepTotals loss_of(const ModelOutput& out, RealRows& real, const at::Tensor& labels) const;
   // Runs work of this process that may fail.

@@ -178,7 +178,7 @@ void append(std::string& out, const std::string& name, const at::Tensor& given) 
   out.append(static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes());
 }
 
-void append(std::string& out, TrainerBatch& batch) {
+void append(std::string& out, AnyBatch& batch) {
   if (const TensorDict* const columns = batch.get_if<TensorDict>()) {
     for (const auto& [name, tensor] : *columns) append(out, name, tensor);
     return;
@@ -199,7 +199,7 @@ std::string sample_of(const TrainerDataset& data) {
   const auto order = [chosen](std::int64_t, std::uint64_t, std::int64_t) { return chosen; };
   std::string bytes;
   auto loader = data.loader({.batch_size = count, .seed = 0, .order = order});
-  for (TrainerBatch& batch : loader) append(bytes, batch);
+  for (AnyBatch& batch : loader) append(bytes, batch);
   return short_digest(bytes);
 }
 

@@ -9,8 +9,8 @@ namespace hasten {
 namespace {
 
 // Returns the batch with the first `kept` rows of every tensor that has `rows` rows.
-TrainerBatch narrowed(const TrainerBatch& batch, std::int64_t rows, std::int64_t kept) {
-  TrainerBatch out = batch.copy();
+AnyBatch narrowed(const AnyBatch& batch, std::int64_t rows, std::int64_t kept) {
+  AnyBatch out = batch.copy();
   for_each_tensor(out, [&](at::Tensor& tensor) {
     const bool has_rows = tensor.defined() && tensor.dim() > 0 && tensor.size(0) == rows;
     if (has_rows) tensor = tensor.narrow(0, 0, kept);
@@ -20,7 +20,7 @@ TrainerBatch narrowed(const TrainerBatch& batch, std::int64_t rows, std::int64_t
 
 }  // namespace
 
-RealRows real_rows(const TrainerBatch& batch, const BatchInfo& info) {
+RealRows real_rows(const AnyBatch& batch, const BatchInfo& info) {
   const std::int64_t rows = info.rows, real = info.real_rows;
   if (rows == real) return {.batch = batch, .count = real};
   return {.batch = narrowed(batch, rows, std::max<std::int64_t>(real, 1)), .count = real};

@@ -12,18 +12,18 @@
 
 #include <cstdint>
 
+#include "hasten/data/any_batch.h"
 #include "hasten/data/batch_info.h"
-#include "hasten/trainer/trainer_batch.h"
 
 namespace hasten {
 
 // The rows of a batch that count or, if none of them counts, one row that does not, because a model
 // needs a row.
 struct RealRows {
-  TrainerBatch batch;
+  AnyBatch batch;
   std::int64_t count;  // the number of rows that count
 };
-RealRows real_rows(const TrainerBatch& batch, const BatchInfo& info);
+RealRows real_rows(const AnyBatch& batch, const BatchInfo& info);
 
 // Returns the first `count` rows of a batch.
 RealRows first_rows(const RealRows& rows, std::int64_t count);

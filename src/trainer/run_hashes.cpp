@@ -75,7 +75,7 @@ void RunHashes::keep_links_until(std::int64_t step) const {
   write_file_atomically(file_, kept);
 }
 
-void RunHashes::add_rows(TrainerBatch batch, std::int64_t turn) {
+void RunHashes::add_rows(AnyBatch batch, std::int64_t turn) {
   TensorDict tensors;
   visit_tensors(batch, [&](at::Tensor& tensor) {
     if (tensor.defined()) tensors[str(tensors.size())] = tensor;

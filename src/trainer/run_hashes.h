@@ -21,8 +21,8 @@
 #include <vector>
 
 #include "hasten/checkpoint/training_state.h"
+#include "hasten/data/any_batch.h"
 #include "hasten/process/group.h"
-#include "hasten/trainer/trainer_batch.h"
 
 namespace hasten {
 
@@ -35,7 +35,7 @@ class RunHashes {
   void start();
   // Continues the chain at a checkpoint. Links of later steps are deleted.
   void resume(std::int64_t step, const std::optional<HashChainPosition>& position);
-  void add_rows(TrainerBatch batch, std::int64_t turn);
+  void add_rows(AnyBatch batch, std::int64_t turn);
   // True if this step ends with a link.
   bool is_due(std::int64_t step) const { return step % every_ == 0; }
   // Writes a link. `loss` is the loss of the step. A collective.

@@ -10,7 +10,7 @@
 namespace hasten {
 namespace {
 
-Loader<TrainerBatch> training_loader(Trainer& trainer, const TrainerDataset& data) {
+Loader<AnyBatch> training_loader(Trainer& trainer, const TrainerDataset& data) {
   if (!data)
     throw UsageError("trainer.no-train-data",
                      {.what = "train()", .got = "no training data", .hint = "pass train_dataset"});
@@ -20,14 +20,14 @@ Loader<TrainerBatch> training_loader(Trainer& trainer, const TrainerDataset& dat
 }  // namespace
 
 Plan Trainer::Impl::RunParts::plan_of_run(const Impl& trainer,
-                                          const PreparedLoader<Loader<TrainerBatch>>& loader) {
+                                          const PreparedLoader<Loader<AnyBatch>>& loader) {
   if (!loader->has_size()) return plan_of(trainer.args, {}, {}, trainer.data_ranks());
   return plan_of(trainer.args, rows_of(trainer.parts.train_dataset, loader),
                  loader.size() / trainer.turns(), trainer.data_ranks());
 }
 
 std::int64_t Trainer::Impl::RunParts::rows_of(const TrainerDataset& data,
-                                              const PreparedLoader<Loader<TrainerBatch>>& loader) {
+                                              const PreparedLoader<Loader<AnyBatch>>& loader) {
   if (!data.is_stream()) return data.size();
   return loader->has_size() ? loader->dataset_size() : kUnknownRows;
 }

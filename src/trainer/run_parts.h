@@ -30,7 +30,7 @@ struct Trainer::Impl::RunParts {
   const DataIdentity& data_identity();
 
   TrainedParameters parameters;
-  PreparedLoader<Loader<TrainerBatch>> loader;
+  PreparedLoader<Loader<AnyBatch>> loader;
   LossRecord losses;
   Plan plan;
   PreparedOptimizer optimizer;
@@ -40,8 +40,8 @@ struct Trainer::Impl::RunParts {
 
  private:
   static std::int64_t rows_of(const TrainerDataset& data,
-                              const PreparedLoader<Loader<TrainerBatch>>& loader);
-  static Plan plan_of_run(const Impl& trainer, const PreparedLoader<Loader<TrainerBatch>>& loader);
+                              const PreparedLoader<Loader<AnyBatch>>& loader);
+  static Plan plan_of_run(const Impl& trainer, const PreparedLoader<Loader<AnyBatch>>& loader);
   static bool callbacks_read_losses(const Impl& trainer);
   // True if the device can record a graph and the arguments allow it.
   static bool may_have_graphs(const Impl& trainer);

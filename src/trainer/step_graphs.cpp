@@ -8,23 +8,16 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/data/static_shapes.h"
-#include "hasten/models/hooks.h"
 #include "hasten/models/training_traits.h"
 #include "hasten/optim/gradients.h"
-#include "optim/zero_grad.h"
+#include "optim/gradient_clip.h"
 #include "options/training_rules.h"
-#include "trainer/gradient_clip.h"
-#include "trainer/repeatable_model.h"
 
 namespace hasten {
 namespace {
 
 // The number of steps before the first graph.
 constexpr std::int64_t kFirstSteps = 3;
-// Each graph keeps the batch and the kernels of a shape.
-constexpr std::size_t kMostGraphs = 8;
-// Graphs that are recorded again and again cost more than they save.
-constexpr std::int64_t kMostRecordings = 4 * kMostGraphs;
 
 at::Tensor number_of_step(at::Device device, at::ScalarType type) {
   return at::zeros({}, at::TensorOptions(device).dtype(type));
@@ -41,14 +34,14 @@ std::string shape_of(const TensorDict& batch) {
   return shape;
 }
 
-std::string shape_of_step(const std::vector<TrainerBatch>& inputs) {
+std::string shape_of_step(const std::vector<AnyBatch>& inputs) {
   std::string shape;
-  for (const TrainerBatch& each : inputs) shape += shape_of(each.as<TensorDict>()) + "| ";
+  for (const AnyBatch& each : inputs) shape += shape_of(each.as<TensorDict>()) + "| ";
   return shape;
 }
 
 // Returns why a graph cannot repeat a step with this batch, or an empty string if it can.
-std::string unrepeatable_batch(const TrainerBatch& batch) {
+std::string unrepeatable_batch(const AnyBatch& batch) {
   const TensorDict* const columns = batch.get_if<TensorDict>();
   if (columns == nullptr) return "batches of another type than TensorDict";
   return columns->contains(kPackedRows) ? "packed batches, whose lengths differ" : "";
@@ -56,29 +49,8 @@ std::string unrepeatable_batch(const TrainerBatch& batch) {
 
 }  // namespace
 
-ModelTensors::ModelTensors(const torch::nn::Module& model)
-    : modules_(model.modules()), tensors_(model.parameters()) {
-  const std::vector<at::Tensor> buffers = model.buffers();
-  std::copy_if(buffers.begin(), buffers.end(), std::back_inserter(tensors_),
-               [](const at::Tensor& each) { return each.defined(); });
-  facts_ = facts();
-}
-
-bool ModelTensors::is_unchanged() const { return facts_ == facts(); }
-
-std::vector<const void*> ModelTensors::facts() const {
-  std::vector<const void*> all;
-  all.reserve(3 * tensors_.size() + 2 * modules_.size());
-  for (const at::Tensor& each : tensors_) {
-    all.push_back(each.const_data_ptr());
-    all.push_back(each.requires_grad() ? this : nullptr);
-    all.push_back(has_gradient_hook(each) ? this : nullptr);
-  }
-  for (const auto& module : modules_) {
-    all.push_back(module->is_training() ? this : nullptr);
-    all.push_back(detail::HookedCall(*module) ? this : nullptr);
-  }
-  return all;
+bool has_memory_for_graph(std::int64_t total, std::int64_t used, std::int64_t peak) {
+  return total - used >= peak;
 }
 
 Trainer::Impl::StepGraphs::StepGraphs(Impl& trainer, RunParts& run) : trainer_(trainer), run_(run) {
@@ -86,8 +58,15 @@ Trainer::Impl::StepGraphs::StepGraphs(Impl& trainer, RunParts& run) : trainer_(t
   const at::Device device = trainer_.accelerator.device();
   GraphSupport support{.missing = missing_reason()};
   if (support.missing.empty()) support = device_of(device).graphs(device.index());
-  recorder_ = std::move(support.recorder);
-  if (!recorder_) stop(support.missing);
+  if (!support.recorder) return stop(support.missing);
+  graphs_.emplace(std::move(support.recorder), trained_objects());
+}
+
+TrainedObjects Trainer::Impl::StepGraphs::trained_objects() const {
+  return {.device = trainer_.accelerator.device(),
+          .model = *trainer_.model,
+          .optimizer = run_.optimizer.unwrap(),
+          .trained = run_.trained};
 }
 
 std::string Trainer::Impl::StepGraphs::missing_reason() const {
@@ -97,26 +76,17 @@ std::string Trainer::Impl::StepGraphs::missing_reason() const {
            "host";
   if (trainer_.parts.compute_loss)
     return "TrainerParts::compute_loss, which may compute with numbers of the host";
-  if (dynamic_cast<RepeatsSteps*>(&run_.optimizer.unwrap()) == nullptr)
-    return "an optimizer that does not implement RepeatsSteps, as hasten::AdamW does";
   if (trainer_.accelerator.mixed_precision() == Precision::fp16)
     return "fp16, with which the host decides whether the optimizer steps";
-  if (!trainer_.traits().reads_scalars_late)
-    return str("a device (", trainer_.accelerator.device().str(),
-               ") that has no graphs of operations");
+  if (const std::string reason = missing_graph_reason(trained_objects()); !reason.empty())
+    return reason;
   if (!are_requested()) {
     if (const auto conflict = config::graph_conflict(trainer_.args); !conflict.what.empty())
       return conflict.what;
     if (const std::string name = unknown_class(*trainer_.model); !name.empty())
       return str("the class ", name, ", which may compute with numbers of the host");
   }
-  if (const std::string hook = hook_reason(); !hook.empty()) return hook;
   return reading_callback();
-}
-
-std::string Trainer::Impl::StepGraphs::hook_reason() const {
-  const std::string hook = unrepeatable_hook(*trainer_.model);
-  return hook.empty() ? "" : hook + ", which runs on the host";
 }
 
 std::string Trainer::Impl::StepGraphs::reading_callback() const {
@@ -137,11 +107,10 @@ void Trainer::Impl::StepGraphs::stop(const std::string& reason) {
   } else {
     trainer_.logger.debug(line);
   }
-  graphs_.clear();
-  recorder_.reset();
+  graphs_.reset();
 }
 
-TrainerBatch Trainer::Impl::StepGraphs::with_few_lengths(const TrainerBatch& batch) const {
+AnyBatch Trainer::Impl::StepGraphs::with_few_lengths(const AnyBatch& batch) const {
   const TensorDict* const columns = batch.get_if<TensorDict>();
   if (!are_requested() || columns == nullptr || columns->contains(kPackedRows) ||
       !columns->contains("input_ids"))
@@ -153,11 +122,11 @@ TrainerBatch Trainer::Impl::StepGraphs::with_few_lengths(const TrainerBatch& bat
                         {.labels = labels.empty() ? "labels" : labels.front(),
                          .max_length = traits != nullptr ? traits->max_length() : 0});
   const bool is_padded = padded.at("input_ids").sizes() != columns->at("input_ids").sizes();
-  return is_padded ? TrainerBatch(std::move(padded)) : batch;
+  return is_padded ? AnyBatch(std::move(padded)) : batch;
 }
 
 bool Trainer::Impl::StepGraphs::has_graph_of(const Step& step) {
-  for (const TrainerBatch& each : step.inputs) {
+  for (const AnyBatch& each : step.inputs) {
     if (const std::string reason = unrepeatable_batch(each); !reason.empty()) {
       stop(reason);
       return false;
@@ -171,12 +140,19 @@ bool Trainer::Impl::StepGraphs::has_graph_of(const Step& step) {
   if (std::any_of(step.items.begin(), step.items.end(), [](double each) { return each <= 0; }))
     return false;
   const std::string shape = shape_of_step(step.inputs);
-  if (const auto found = graphs_.find(shape); found != graphs_.end()) {
-    if (fits(*found->second)) return true;
-    graphs_.erase(found);
-    return record(shape, step);
+  const bool is_recorded = graphs_->contains(shape);
+  if (!is_recorded && !is_due(shape)) return false;
+  const auto* const graph = graphs_->find_or_record(
+      shape, [&] { return operands_of(step); },
+      [&](Operands& operands) {
+        return std::vector<at::Tensor>{run_operations(operands).on_device()};
+      });
+  if (graph == nullptr) {
+    stop(std::string(graphs_->failure()));
+  } else if (!is_recorded) {
+    trainer_.logger.info("cuda_graph: one call starts the kernels of steps with " + shape);
   }
-  return is_due(shape) && record(shape, step);
+  return graph != nullptr;
 }
 
 bool Trainer::Impl::StepGraphs::is_due(const std::string& shape) {
@@ -185,16 +161,16 @@ bool Trainer::Impl::StepGraphs::is_due(const std::string& shape) {
   latest_shape_ = shape;
   if (steps_++ < kFirstSteps || is_new) return false;
   if (!are_requested()) {
-    if (graphs_.size() == kMostGraphs || in_a_row_ < kSteadySteps) return false;
+    if (graphs_->is_full() || in_a_row_ < kSteadySteps) return false;
     if (has_memory()) return true;
     stop(
         "the memory of the device, which has no room for a graph in addition to the steps without "
         "one");
     return false;
   }
-  if (graphs_.size() < kMostGraphs) return true;
+  if (!graphs_->is_full()) return true;
   if (!std::exchange(has_reported_shapes_, true)) {
-    trainer_.logger.warning(str("cuda_graph: batches of more than ", kMostGraphs,
+    trainer_.logger.warning(str("cuda_graph: batches of more than ", graphs_->kMaxGraphs,
                                 " shapes; steps with further shapes run without a graph"));
   }
   return false;
@@ -207,65 +183,11 @@ bool Trainer::Impl::StepGraphs::has_memory() const {
   return own && all.total && all.used && has_memory_for_graph(*all.total, *all.used, own->peak);
 }
 
-bool Trainer::Impl::StepGraphs::record(const std::string& shape, const Step& step) {
-  if (const std::string hook = hook_reason(); !hook.empty()) {
-    stop(hook);
-    return false;
-  }
-  if (++recordings_ > kMostRecordings) {
-    stop("tensors of the model or the optimizer that are replaced again and again");
-    return false;
-  }
-  auto graph = std::make_unique<Graph>(trainer_.accelerator.device());
-  std::string failure;
-  try {
-    graph->operands = operands_of(step);
-    graph->optimizer_step = dynamic_cast<RepeatsSteps&>(run_.optimizer.unwrap()).repeated_step();
-    graph->model.emplace(*trainer_.model);
-    const ops::StepSeeds::Recording seeds(graph->seeds);
-    GraphRecorder::Recording recording = recorder_->record([&] {
-      record_operations(*graph);
-      seeds.check_draws();
-    });
-    failure = recording.failure;
-    graph->recorded = std::move(recording.graph);
-  } catch (const Error& error) {
-    failure = error.what();
-  }
-  drop_recorded_gradients();
-  if (graph->recorded) {
-    trainer_.logger.info("cuda_graph: one call starts the kernels of steps with " + shape);
-    graphs_[shape] = std::move(graph);
-    return true;
-  }
-  graph.reset();
-  stop(str("a step that cannot be recorded: ", failure));
-  return false;
-}
-
-void Trainer::Impl::StepGraphs::record_operations(Graph& graph) {
-  graph.norm = run_operations(graph.operands).on_device();
-  graph.optimizer_step->run();
-  // The gradients are in the memory of the graph, so no parameter may keep one.
-  drop_recorded_gradients();
-}
-
-void Trainer::Impl::StepGraphs::drop_recorded_gradients() {
-  zero_grad(run_.optimizer.unwrap(), /*set_to_none=*/true);
-  for (const at::Tensor& each : run_.trained) each.mutable_grad().reset();
-  if (auto* const scaling = dynamic_cast<ScalesGradients*>(&run_.optimizer.unwrap()))
-    scaling->scale_next_step(1.0);
-}
-
-bool Trainer::Impl::StepGraphs::fits(const Graph& graph) const {
-  return graph.optimizer_step->can_repeat() && graph.model->is_unchanged();
-}
-
 Trainer::Impl::StepGraphs::Operands Trainer::Impl::StepGraphs::operands_of(const Step& step) const {
   const at::Device device = trainer_.accelerator.device();
   Operands made;
-  for (const TrainerBatch& each : step.inputs) {
-    TrainerBatch batch = trainer_.to_device(each, 0);
+  for (const AnyBatch& each : step.inputs) {
+    AnyBatch batch = trainer_.to_device(each, 0);
     // No other tensor may use this memory.
     for_each_tensor(batch, [](at::Tensor& tensor) {
       if (tensor.defined()) tensor = tensor.clone();
@@ -306,13 +228,9 @@ DeferredScalar Trainer::Impl::StepGraphs::run_operations(Operands& operands) con
 }
 
 DeferredScalar Trainer::Impl::StepGraphs::replay(const Step& step) {
-  Graph& graph = *graphs_.at(shape_of_step(step.inputs));
-  write(step, graph.operands);
-  graph.seeds.draw();
-  graph.optimizer_step->write_numbers();
-  graph.recorded->replay();
-  graph.optimizer_step->mark_replayed();
-  return DeferredScalar(graph.norm);
+  auto& graph = graphs_->at(shape_of_step(step.inputs));
+  write(step, *graph.operands);
+  return DeferredScalar(graph.step->replay().front());
 }
 
 DeferredScalar Trainer::Impl::StepGraphs::compute_gradients(const Step& step) {

@@ -29,50 +29,38 @@
 #include <string>
 #include <vector>
 
-#include "device/graph_recorder.h"
 #include "hasten/device/deferred_scalar.h"
-#include "hasten/optim/repeated_step.h"
-#include "ops/step_seeds.h"
+#include "optim/graphs_by_shape.h"
 #include "trainer/run_parts.h"
 
 namespace hasten {
 
-// The facts about a model that its graph has recorded in addition to operations: the addresses of
-// its tensors, which tensors are trained, which modules are in training mode, and which have hooks.
-// A callback may change each of them.
-class ModelTensors {
- public:
-  explicit ModelTensors(const torch::nn::Module& model);
-  ModelTensors(const ModelTensors&) = delete;
-  ModelTensors& operator=(const ModelTensors&) = delete;
-  bool is_unchanged() const;
+// If cuda_graph is not set, a graph is recorded after this many consecutive steps of one shape.
+inline constexpr std::int64_t kSteadySteps = 8;
 
- private:
-  std::vector<const void*> facts() const;
-
-  const std::vector<std::shared_ptr<torch::nn::Module>> modules_;
-  std::vector<at::Tensor> tensors_;
-  std::vector<const void*> facts_;
-};
+// True if the device has room for a graph, which needs at most `peak` bytes in addition to ordinary
+// steps and evaluations. `peak` is the peak of the process's tensors, and `used` counts all
+// processes.
+bool has_memory_for_graph(std::int64_t total, std::int64_t used, std::int64_t peak);
 
 class Trainer::Impl::StepGraphs {
  public:
   // The micro-batches of a step, on the host.
   struct Step {
     std::vector<RealRows> batches;
-    std::vector<TrainerBatch> inputs;  // the same batches as the model takes them
-    std::vector<double> items;         // the number that the loss of each is a mean over
+    std::vector<AnyBatch> inputs;  // the same batches as the model takes them
+    std::vector<double> items;     // the number that the loss of each is a mean over
   };
 
   // Logs the reason if there are no graphs.
   StepGraphs(Impl& trainer, RunParts& run);
 
   // Returns whether the run makes its steps with this class.
-  bool is_on() const { return recorder_ != nullptr; }
+  bool is_on() const { return graphs_.has_value(); }
   // If the run asks for graphs, returns the batch with rows that are padded to one of a few lengths
   // (hasten/data/static_shapes.h), so that a few graphs suffice. The number of rows does not
   // change.
-  TrainerBatch with_few_lengths(const TrainerBatch& batch) const;
+  AnyBatch with_few_lengths(const AnyBatch& batch) const;
   // Returns whether a graph runs this step. Records a graph if it is due.
   bool has_graph_of(const Step& step);
   // Runs the step with its graph, and marks it for the optimizer. Returns the norm of the
@@ -85,54 +73,35 @@ class Trainer::Impl::StepGraphs {
   // Everything that the operations of a step read and that changes from step to step, except what
   // the optimizer and dropout read.
   struct Operands {
-    std::vector<TrainerBatch> batches;
+    std::vector<AnyBatch> batches;
     std::vector<at::Tensor> items;    // in the type of the sum of losses
     std::vector<at::Tensor> weights;  // the same in float
     at::Tensor share;                 // 1 / the sum of the items
   };
-  struct Graph {
-    explicit Graph(at::Device device) : seeds(device) {}
-
-    Operands operands;
-    ops::StepSeeds seeds;
-    std::unique_ptr<RepeatedStep> optimizer_step;
-    at::Tensor norm;
-    std::optional<ModelTensors> model;
-    std::unique_ptr<RecordedGraph> recorded;
-  };
-
   // True if the run asks for graphs. They may then pad rows, and a reason against them is a
   // warning.
   bool are_requested() const { return trainer_.args.cuda_graph.value_or(false); }
   // Returns why the run has no graphs, or an empty string if it may have them.
   std::string missing_reason() const;
-  // These return the same for hooks and for callbacks, which may be added later.
-  std::string hook_reason() const;
+  // Returns the same for callbacks, which may be added later.
   std::string reading_callback() const;
   // True if a step of this shape, which has no graph, is to be recorded.
   bool is_due(const std::string& shape);
   bool has_memory() const;
   // Logs the reason, and uses no graphs from now on.
   void stop(const std::string& reason);
-  // Records the step. Returns whether that worked.
-  bool record(const std::string& shape, const Step& step);
-  void record_operations(Graph& graph);
-  // Clears the state that recorded operations, which did not run, have left on the host.
-  void drop_recorded_gradients();
-  bool fits(const Graph& graph) const;
+  TrainedObjects trained_objects() const;
   Operands operands_of(const Step& step) const;
   void write(const Step& step, Operands& to) const;
   DeferredScalar run_operations(Operands& operands) const;
 
   Impl& trainer_;
   RunParts& run_;
-  std::unique_ptr<GraphRecorder> recorder_;  // null if the run has no graphs
-  std::map<std::string, std::unique_ptr<Graph>> graphs_;
-  std::map<std::string, std::int64_t> seen_;  // the steps of each shape without a graph
-  std::int64_t steps_ = 0;                    // the steps of all shapes
+  std::optional<GraphsByShape<Operands>> graphs_;  // unset if the run has no graphs
+  std::map<std::string, std::int64_t> seen_;       // the steps of each shape without a graph
+  std::int64_t steps_ = 0;                         // the steps of all shapes
   std::string latest_shape_;
   std::int64_t in_a_row_ = 0;  // the number of consecutive earlier steps with this shape
-  std::int64_t recordings_ = 0;
   bool has_reported_shapes_ = false;
 };
 

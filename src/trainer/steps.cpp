@@ -35,9 +35,9 @@ void check_has_rows(const TrainerDataset& data, const char* name) {
 
 }  // namespace
 
-ModelOutput Trainer::compute_loss(TrainerBatch& batch) { return impl_->compute_loss(batch); }
+ModelOutput Trainer::compute_loss(AnyBatch& batch) { return impl_->compute_loss(batch); }
 
-at::Tensor Trainer::training_step(TrainerBatch& batch, double items) {
+at::Tensor Trainer::training_step(AnyBatch& batch, double items) {
   if (!impl_->prepared) {
     throw UsageError("trainer.no-run",
                      {.what = "training_step",
@@ -50,7 +50,7 @@ at::Tensor Trainer::training_step(TrainerBatch& batch, double items) {
   return out.loss;
 }
 
-ModelOutput Trainer::Impl::trained_output(TrainerBatch& batch) {
+ModelOutput Trainer::Impl::trained_output(AnyBatch& batch) {
   const ModelOutput out = prepared->call([&](torch::nn::Module& module) {
     std::optional<ActivationOffload> offload;
     if (args.activation_offloading) offload.emplace(module);
@@ -60,7 +60,7 @@ ModelOutput Trainer::Impl::trained_output(TrainerBatch& batch) {
   return out;
 }
 
-ModelOutput Trainer::prediction_step(TrainerBatch& batch) { return compute_loss(batch); }
+ModelOutput Trainer::prediction_step(AnyBatch& batch) { return compute_loss(batch); }
 
 std::unique_ptr<torch::optim::Optimizer> Trainer::create_optimizer() {
   return optimizer_of(impl_->args, *impl_->model, parameters_of(*impl_->model),
@@ -97,7 +97,7 @@ void Trainer::log(Metrics logs) {
   impl_->notify_callbacks(&TrainerCallback::on_log, logs);
 }
 
-Loader<TrainerBatch> Trainer::get_train_dataloader() {
+Loader<AnyBatch> Trainer::get_train_dataloader() {
   const TrainingArguments& args = impl_->args;
   LoaderOptions options = impl_->loader_options(args.per_device_train_batch_size);
   options.drop_last = args.dataloader_drop_last;
@@ -121,7 +121,7 @@ Loader<TrainerBatch> Trainer::get_train_dataloader() {
   return impl_->parts.train_dataset.loader(options);
 }
 
-Loader<TrainerBatch> Trainer::get_eval_dataloader(const TrainerDataset& dataset) {
+Loader<AnyBatch> Trainer::get_eval_dataloader(const TrainerDataset& dataset) {
   check_has_rows(dataset, "the data of an evaluation or a prediction");
   return dataset.loader(impl_->loader_options(impl_->args.per_device_eval_batch_size));
 }

@@ -257,7 +257,7 @@ LoaderOptions Trainer::Impl::loader_options(std::int64_t batch_size) const {
           .seed = static_cast<std::uint64_t>(args.data_seed.value_or(args.seed))};
 }
 
-at::Tensor Trainer::Impl::labels_of(TrainerBatch& batch) const {
+at::Tensor Trainer::Impl::labels_of(AnyBatch& batch) const {
   return parts.labels ? parts.labels(batch) : batch.labels(label_column(args));
 }
 
@@ -280,7 +280,7 @@ double Trainer::Impl::count_items(RealRows& real) const {
 
 // A model that does not know where the texts of a packed row begin would let them attend to each
 // other.
-void Trainer::Impl::check_takes(TrainerBatch& batch) const {
+void Trainer::Impl::check_takes(AnyBatch& batch) const {
   const auto* const tensors = batch.get_if<TensorDict>();
   if (tensors == nullptr || !tensors->contains(kPackedRows)) return;
   const TrainingTraits* const traits = model_traits();
@@ -294,7 +294,7 @@ void Trainer::Impl::check_takes(TrainerBatch& batch) const {
        .hint = "use DataCollatorWithPadding, or compute the loss in compute_loss"});
 }
 
-ModelOutput Trainer::Impl::compute_loss(TrainerBatch& batch) const {
+ModelOutput Trainer::Impl::compute_loss(AnyBatch& batch) const {
   const ComputeLoss& loss = parts.compute_loss ? parts.compute_loss : forward;
   if (!loss) {
     throw UsageError("trainer.no-compute-loss",
@@ -310,7 +310,7 @@ ModelOutput Trainer::Impl::compute_loss(TrainerBatch& batch) const {
   return out;
 }
 
-at::Tensor Trainer::Impl::smoothed_loss(const ModelOutput& out, TrainerBatch& batch) const {
+at::Tensor Trainer::Impl::smoothed_loss(const ModelOutput& out, AnyBatch& batch) const {
   if (args.label_smoothing_factor == 0) return out.loss;
   at::Tensor labels = labels_of(batch);
   if (!labels.defined() || labels.is_floating_point()) return out.loss;
@@ -366,20 +366,20 @@ void Trainer::Impl::check_loss_shape(const at::Tensor& loss) const {
   }
 }
 
-TrainerBatch Trainer::Impl::to_device(const TrainerBatch& batch, std::int64_t rows) const {
+AnyBatch Trainer::Impl::to_device(const AnyBatch& batch, std::int64_t rows) const {
   if (const TensorDict* const columns = batch.get_if<TensorDict>())
-    return TrainerBatch(accelerator.to_device(*columns, rows));
+    return AnyBatch(accelerator.to_device(*columns, rows));
   return accelerator.to_device(batch.copy());
 }
 
-at::Tensor Trainer::Impl::output_of(const at::Tensor& output, const TrainerBatch& given) const {
+at::Tensor Trainer::Impl::output_of(const at::Tensor& output, const AnyBatch& given) const {
   const TensorDict* const columns = given.get_if<TensorDict>();
   if (!traits().needs_static_shapes || columns == nullptr) return output;
   const std::int64_t length = model_traits() != nullptr ? model_traits()->row_length(*columns) : 0;
   return without_padding(output, rows_of(*columns), length);
 }
 
-void Trainer::Impl::add_labels(TrainerBatch& batch, EvalPrediction& to) const {
+void Trainer::Impl::add_labels(AnyBatch& batch, EvalPrediction& to) const {
   if (args.label_names.size() < 2 || parts.labels || batch.get_if<TensorDict>() == nullptr) {
     to.label_ids = labels_of(batch);
     return;

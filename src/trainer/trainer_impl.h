@@ -51,30 +51,30 @@ struct Trainer::Impl {
   Metrics scores_of(const EvalPrediction& all) const;
   // Returns the labels that weight a batch: the first column if it has several. Undefined if the
   // batch has none.
-  at::Tensor labels_of(TrainerBatch& batch) const;
+  at::Tensor labels_of(AnyBatch& batch) const;
   // Sets the labels for metrics and predictions if the batch has all of label_names.
-  void add_labels(TrainerBatch& batch, EvalPrediction& to) const;
+  void add_labels(AnyBatch& batch, EvalPrediction& to) const;
   // Returns an output of the batch without the padding for a device with static shapes. It is then
   // on the CPU, because each different number of rows would be another program on the device.
-  at::Tensor output_of(const at::Tensor& output, const TrainerBatch& given) const;
+  at::Tensor output_of(const at::Tensor& output, const AnyBatch& given) const;
   // True if the model's loss compares these labels with the logits of the tokens before them.
   bool shifts_labels(const at::Tensor& labels) const;
   // Returns the number of items that a loss is a mean over: labels that are not -100, or rows.
   double count_items(RealRows& real) const;
   // Throws ConfigError "trainer.packed-batch" if the model cannot take the batch.
-  void check_takes(TrainerBatch& batch) const;
+  void check_takes(AnyBatch& batch) const;
   // Returns the outputs of compute_loss or of the module, with label smoothing if it is requested.
-  ModelOutput compute_loss(TrainerBatch& batch) const;
+  ModelOutput compute_loss(AnyBatch& batch) const;
   // Returns the outputs for a batch in a training step. Their loss has a gradient. The model must
   // be prepared.
-  ModelOutput trained_output(TrainerBatch& batch);
+  ModelOutput trained_output(AnyBatch& batch);
   // Returns the loss with label smoothing, or the loss of the module.
-  at::Tensor smoothed_loss(const ModelOutput& out, TrainerBatch& batch) const;
+  at::Tensor smoothed_loss(const ModelOutput& out, AnyBatch& batch) const;
   // Throws UsageError "trainer.*" unless the loss is a number, and has gradients if it is trained.
   void check_loss(const at::Tensor& loss) const;
   void check_loss_shape(const at::Tensor& loss) const;
   // Moves a batch to the device; `rows` is the size of a full batch.
-  TrainerBatch to_device(const TrainerBatch& batch, std::int64_t rows) const;
+  AnyBatch to_device(const AnyBatch& batch, std::int64_t rows) const;
   LoaderOptions loader_options(std::int64_t batch_size) const;
   // The module's own answers about its training, or null if it gives none.
   const TrainingTraits* model_traits() const { return traits_of(*model); }

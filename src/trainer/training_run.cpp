@@ -10,10 +10,10 @@
 #include "hasten/device/memory.h"
 #include "hasten/models/recomputation.h"
 #include "hasten/optim/gradients.h"
+#include "optim/gradient_clip.h"
 #include "trainer/agreement.h"
 #include "trainer/batch_size_search.h"
 #include "trainer/best_metric.h"
-#include "trainer/gradient_clip.h"
 #include "trainer/model_setup.h"
 #include "trainer/resume.h"
 #include "trainer/run_checkpoints.h"
@@ -216,7 +216,7 @@ class Trainer::Run {
   // is the rank's last batch of the step. Without elastic ranks they are 0 and false.
   void micro_batch(RealRows real, std::int64_t turn, bool ends_turn) {
     if (run_.hashes) run_.hashes->add_rows(real.batch, turn);
-    TrainerBatch batch = trainer_.to_device(real.batch, batch_rows());
+    AnyBatch batch = trainer_.to_device(real.batch, batch_rows());
     current_ = &real;
     memory_.set_rows(std::max<std::int64_t>(1, real.count));
     if (evaluates_closure_) {
@@ -267,7 +267,7 @@ class Trainer::Run {
     trainer_.use_trained_weights();
     const RealRows some = first_rows(*current_, rows);
     for (std::int64_t i = 0; i < batches; ++i) {
-      TrainerBatch batch = trainer_.to_device(some.batch, batch_rows());
+      AnyBatch batch = trainer_.to_device(some.batch, batch_rows());
       const auto guard = trainer_.accelerator.accumulate(*trainer_.prepared);
       (void)trainer_.trainer.training_step(batch, static_cast<double>(rows));
     }
@@ -302,7 +302,7 @@ class Trainer::Run {
 
   // Makes a step of an optimizer that computes the loss of the batch several times. The loss of the
   // step is the first one. The norm is that of the last gradients.
-  void closure_step(TrainerBatch& batch, RealRows& real) {
+  void closure_step(AnyBatch& batch, RealRows& real) {
     trainer_.notify_callbacks(&TrainerCallback::on_step_begin);
     trainer_.use_trained_weights();
     const double items = real.count > 0 ? trainer_.count_items(real) : 0;

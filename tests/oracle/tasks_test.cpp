@@ -27,7 +27,7 @@ TrainOptions options_for(TrainTask task, const std::string& name, const std::str
 // The ids of every row, in order, without padding.
 std::vector<std::vector<std::int64_t>> rows_in(const TrainerDataset& dataset, const char* column) {
   std::vector<std::vector<std::int64_t>> rows;
-  for (const TrainerBatch& batch : dataset.loader({.batch_size = 1})) {
+  for (const AnyBatch& batch : dataset.loader({.batch_size = 1})) {
     const at::Tensor row = batch.as<TensorDict>().at(column).flatten().to(at::kLong).contiguous();
     rows.emplace_back(row.const_data_ptr<std::int64_t>(),
                       row.const_data_ptr<std::int64_t>() + row.numel());

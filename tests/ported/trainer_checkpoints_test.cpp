@@ -295,7 +295,7 @@ namespace {
 struct ScriptedLoss : Trainer {
   ScriptedLoss(TrainingArguments args, TrainerParts parts, std::vector<double> values)
       : Trainer(line(1.5, 2.5), std::move(args), std::move(parts)), values(std::move(values)) {}
-  ModelOutput prediction_step(TrainerBatch& batch) override {
+  ModelOutput prediction_step(AnyBatch& batch) override {
     ModelOutput out = Trainer::prediction_step(batch);
     const auto evaluations = logged(*this, "eval_loss").size();
     out.loss = torch::full({}, values.at(evaluations), at::kDouble);

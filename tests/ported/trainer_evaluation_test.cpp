@@ -34,7 +34,7 @@ struct BatchedAlmostAccuracy : EvalMetric {
 // Does what preprocess_logits_for_metrics=lambda logits, labels: logits + 1 does.
 struct ShiftingTrainer : Trainer {
   using Trainer::Trainer;
-  ModelOutput prediction_step(TrainerBatch& batch) override {
+  ModelOutput prediction_step(AnyBatch& batch) override {
     ModelOutput out = Trainer::prediction_step(batch);
     out.logits = out.logits + 1;
     return out;
@@ -44,7 +44,7 @@ struct ShiftingTrainer : Trainer {
 // Compares the losses of prediction_step and of training_step in a run.
 struct ParityTrainer : Trainer {
   using Trainer::Trainer;
-  at::Tensor training_step(TrainerBatch& batch, double items) override {
+  at::Tensor training_step(AnyBatch& batch, double items) override {
     const double predicted = prediction_step(batch).loss.item<double>();
     const at::Tensor loss = Trainer::training_step(batch, items);
     CHECK(loss.item<double>() == doctest::Approx(predicted).epsilon(1e-6));
@@ -115,7 +115,7 @@ TEST_CASE("evaluation: a batch has one loss, in training and in prediction") {
   ParityTrainer trainer(line(1.5, 2.5), args, parts_of());
   trainer.train();
   CHECK(trainer.steps == 24);
-  TrainerBatch batch(columns(8).columns());
+  AnyBatch batch(columns(8).columns());
   CHECK(code_of([&] { trainer.Trainer::training_step(batch, 8); }) == "trainer.no-run");
 }
 

@@ -153,7 +153,7 @@ namespace {
 
 struct StepCounter : Trainer {
   using Trainer::Trainer;
-  at::Tensor training_step(TrainerBatch& batch, double items) override {
+  at::Tensor training_step(AnyBatch& batch, double items) override {
     ++micro_batches;
     return Trainer::training_step(batch, items);
   }
@@ -410,7 +410,7 @@ TEST_CASE("training: label smoothing has the formula of the Hugging Face Trainer
     const at::Tensor expected =
         (1 - kEpsilon) * loss +
         kEpsilon * unlikely.sum() / static_cast<double>(kLabels * valid.sum().item<std::int64_t>());
-    TrainerBatch batch(TensorDict{{"logits", logits}, {"labels", labels}});
+    AnyBatch batch(TensorDict{{"logits", logits}, {"labels", labels}});
     CHECK(trainer.compute_loss(batch).loss.item<double>() ==
           doctest::Approx(expected.item<double>()).epsilon(1e-5));
   };

@@ -137,7 +137,7 @@ struct FailingCallback : TrainerCallback {
 
 struct FailingTrainer : Trainer {
   using Trainer::Trainer;
-  Loader<TrainerBatch> get_eval_dataloader(const TrainerDataset& dataset) override {
+  Loader<AnyBatch> get_eval_dataloader(const TrainerDataset& dataset) override {
     if (fault) fault->visit("get_eval_dataloader", 1);
     return Trainer::get_eval_dataloader(dataset);
   }

@@ -101,6 +101,10 @@ struct AcceleratorOptions {
   // steps there: gradients are copied to the host, and weights are copied back. Has no effect on
   // the CPU. Throws UsageError "prepare.offload" for LBFGS and for a TPU.
   bool offload_optimizer_states = false;
+  // Lets CUDA graphs repeat the steps of Accelerator::training_step, so that the host starts all
+  // kernels of a step with one call (hasten/prepare/training_step.h). Has no effect on other loops,
+  // and on other devices than GPUs.
+  bool cuda_graph = false;
 };
 
 }  // namespace hasten

@@ -31,7 +31,7 @@
 #include "hasten/metrics/metric.h"
 #include "hasten/options/train_options.h"
 #include "hasten/options/training_arguments.h"
-#include "hasten/trainer/compute_loss.h"
+#include "hasten/prepare/compute_loss.h"
 #include "hasten/trainer/task_data.h"
 #include "hasten/trainer/trainer_dataset.h"
 

@@ -11,7 +11,7 @@
 //
 // It trains any LibTorch module. A module whose forward() takes a batch and returns a ModelOutput,
 // such as hasten's own models, needs nothing else; for any other module, compute_loss computes the
-// loss of a batch (hasten/trainer/compute_loss.h). Batches may have any type that a loader can
+// loss of a batch (hasten/prepare/compute_loss.h). Batches may have any type that a loader can
 // return:
 //
 //   using Batch = std::pair<at::Tensor, at::Tensor>;
@@ -56,15 +56,15 @@
 #include "hasten/anatomy/report.h"
 #include "hasten/base/export.h"
 #include "hasten/base/log.h"
+#include "hasten/data/any_batch.h"
 #include "hasten/metrics/classification.h"
 #include "hasten/models/pretrained_model.h"
 #include "hasten/optim/metric_scheduler.h"
 #include "hasten/optim/scheduler.h"
 #include "hasten/options/training_arguments.h"
+#include "hasten/prepare/compute_loss.h"
 #include "hasten/prepare/prepare.h"
 #include "hasten/trainer/callback.h"
-#include "hasten/trainer/compute_loss.h"
-#include "hasten/trainer/trainer_batch.h"
 #include "hasten/trainer/trainer_dataset.h"
 #include "hasten/trainer/trainer_state.h"
 
@@ -203,15 +203,15 @@ class HASTEN_API Trainer {
   // Returns the loss of a batch on the device, and the logits if the module has them. Calls
   // TrainerParts::compute_loss or the module's forward(), and applies label_smoothing_factor.
   // Called in the precision of the run, in training and in evaluations.
-  virtual ModelOutput compute_loss(TrainerBatch& batch);
+  virtual ModelOutput compute_loss(AnyBatch& batch);
   // Computes the gradients of a micro-batch with compute_loss() and Accelerator::backward(), and
   // returns the loss, which is logged. `items` is the number of labels (or rows) that the loss is a
   // mean over. It is the weight of the loss in the step, and 0 in a process that has no rows that
   // count.
-  virtual at::Tensor training_step(TrainerBatch& batch, double items);
+  virtual at::Tensor training_step(AnyBatch& batch, double items);
   // Returns the loss and the logits of a batch of an evaluation or a prediction; both may be
   // undefined. Called without gradients, with the module in evaluation mode.
-  virtual ModelOutput prediction_step(TrainerBatch& batch);
+  virtual ModelOutput prediction_step(AnyBatch& batch);
   // Makes the optimizer that the arguments name, with weight decay for the parameters that decay.
   virtual std::unique_ptr<torch::optim::Optimizer> create_optimizer();
   // Makes the schedule that the arguments name, for a run of that many optimizer steps.
@@ -225,8 +225,8 @@ class HASTEN_API Trainer {
   virtual void log(Metrics logs);
   // Make the loaders of this process's batches; the Trainer prepares them. The Trainer sets the
   // position of the training loader when a run resumes.
-  virtual Loader<TrainerBatch> get_train_dataloader();
-  virtual Loader<TrainerBatch> get_eval_dataloader(const TrainerDataset& dataset);
+  virtual Loader<AnyBatch> get_train_dataloader();
+  virtual Loader<AnyBatch> get_eval_dataloader(const TrainerDataset& dataset);
 
  private:
   Trainer(std::shared_ptr<torch::nn::Module> model, ComputeLoss forward,

@@ -26,16 +26,16 @@
 #include <utility>
 #include <vector>
 
+#include "hasten/data/any_batch.h"
 #include "hasten/data/loader.h"
 #include "hasten/data/row_lengths.h"
 #include "hasten/data/streams.h"
-#include "hasten/trainer/trainer_batch.h"
 
 namespace hasten {
 
 namespace detail {
 
-// Converts each batch to a TrainerBatch.
+// Converts each batch to an AnyBatch.
 template <class D, class Collator>
 class TrainerSource : public TypedSource<D, Collator> {
   using Typed = TypedSource<D, Collator>;
@@ -52,7 +52,7 @@ class TrainerSource : public TypedSource<D, Collator> {
     return wrapped(Typed::make_from_read(first, rows, step_start, context));
   }
   at::Tensor to_bytes(const AnyBatch& batch) const override {
-    Batch& inner = static_cast<const TrainerBatch*>(batch.get())->template as<Batch>();
+    Batch& inner = static_cast<const AnyBatch*>(batch.get())->template as<Batch>();
     return Typed::to_bytes(AnyBatch(batch, &inner));
   }
   AnyBatch from_bytes(const at::Tensor& bytes) const override {
@@ -62,7 +62,7 @@ class TrainerSource : public TypedSource<D, Collator> {
  private:
   static AnyBatch wrapped(const AnyBatch& batch) {
     if (!batch) return nullptr;
-    return std::make_shared<TrainerBatch>(std::static_pointer_cast<Batch>(batch));
+    return std::make_shared<AnyBatch>(std::static_pointer_cast<Batch>(batch));
   }
 };
 
@@ -85,7 +85,7 @@ class TrainerDataset {
     batch_type_ = &typeid(typename Source::Batch);
     make_ = [shared, collator](const LoaderOptions& options) {
       auto source = std::make_unique<Source>(shared, collator, options.pin_memory);
-      return Loader<TrainerBatch>(std::make_shared<detail::LoaderCore>(std::move(source), options));
+      return Loader<AnyBatch>(std::make_shared<detail::LoaderCore>(std::move(source), options));
     };
     lengths_ = [shared](const std::string& column) { return row_lengths(*shared, column); };
   }
@@ -97,7 +97,7 @@ class TrainerDataset {
   }
   bool has_size() const { return rows_.has_value(); }
   bool is_stream() const { return is_stream_; }
-  Loader<TrainerBatch> loader(const LoaderOptions& options) const { return make_(options); }
+  Loader<AnyBatch> loader(const LoaderOptions& options) const { return make_(options); }
   // Returns the type of the batches, or null if there is no dataset.
   const std::type_info* batch_type() const { return batch_type_; }
   // Returns the number of tokens of each row (hasten/data/row_lengths.h).
@@ -107,7 +107,7 @@ class TrainerDataset {
   std::optional<std::int64_t> rows_ = 0;
   bool is_stream_ = false;
   const std::type_info* batch_type_ = nullptr;
-  std::function<Loader<TrainerBatch>(const LoaderOptions&)> make_;
+  std::function<Loader<AnyBatch>(const LoaderOptions&)> make_;
   std::function<std::vector<std::int64_t>(const std::string& column)> lengths_;
 };
 

@@ -286,17 +286,17 @@ namespace {
 struct Recorder : Trainer {
   using Trainer::Trainer;
 
-  ModelOutput compute_loss(TrainerBatch& batch) override {
+  ModelOutput compute_loss(AnyBatch& batch) override {
     ModelOutput out = Trainer::compute_loss(batch);
     out.loss = 2 * out.loss;
     return out;
   }
-  at::Tensor training_step(TrainerBatch& batch, double items) override {
+  at::Tensor training_step(AnyBatch& batch, double items) override {
     rows += batch.as<Pair>().first.size(0);
     labels += items;
     return Trainer::training_step(batch, items);
   }
-  ModelOutput prediction_step(TrainerBatch& batch) override {
+  ModelOutput prediction_step(AnyBatch& batch) override {
     ModelOutput out = Trainer::prediction_step(batch);
     out.logits = -out.logits;
     return out;
@@ -315,10 +315,10 @@ struct Recorder : Trainer {
     logs["rows"] = static_cast<double>(rows);
     Trainer::log(std::move(logs));
   }
-  Loader<TrainerBatch> get_train_dataloader() override {
+  Loader<AnyBatch> get_train_dataloader() override {
     return TrainerDataset(Pairs{.rows = 8}).loader({.batch_size = 4});
   }
-  Loader<TrainerBatch> get_eval_dataloader(const TrainerDataset& dataset) override {
+  Loader<AnyBatch> get_eval_dataloader(const TrainerDataset& dataset) override {
     return dataset.loader({.batch_size = 1});
   }
 
@@ -412,10 +412,10 @@ TEST_CASE("any module: bad input is an error that names it") {
         }) == "trainer.no-logits");
   CHECK(code_of_run(net, ComputeLoss()) == "trainer.no-compute-loss");
   CHECK(code_of_run(net, [](Net& net, const Row& batch) { return net.forward(batch.x).sum(); }) ==
-        "trainer.batch-type");
+        "data.batch-type");
   CHECK(code_of_run(net, [](Growing& net, const Pair& batch) {
           return net.forward(batch.first).sum();
-        }) == "trainer.model-type");
+        }) == "prepare.model-type");
   CHECK(code_of_run(std::make_shared<Growing>(), [](Growing& net, const Pair& batch) {
           return net.forward(batch.first).sum();
         }) == "trainer.parameters-changed");
@@ -425,16 +425,16 @@ TEST_CASE("any module: bad input is an error that names it") {
 }
 
 TEST_CASE("trainer batch: it is read as its own type only, and a copy has its own tensors") {
-  TrainerBatch batch(Pair(at::zeros({2}), at::ones({2})));
+  AnyBatch batch(Pair(at::zeros({2}), at::ones({2})));
   CHECK(batch.as<Pair>().second.sum().item<float>() == 2);
   CHECK(batch.get_if<TensorDict>() == nullptr);
-  CHECK(code_of([&] { batch.as<Row>(); }) == "trainer.batch-type");
-  TrainerBatch copy = batch.copy();
+  CHECK(code_of([&] { batch.as<Row>(); }) == "data.batch-type");
+  AnyBatch copy = batch.copy();
   for_each_tensor(copy, [](at::Tensor& tensor) { tensor = tensor + 1; });
   CHECK(batch.as<Pair>().first.sum().item<float>() == 0);
   CHECK(copy.as<Pair>().first.sum().item<float>() == 2);
   CHECK(copy.labels("labels").sum().item<float>() == 4);
-  CHECK_FALSE(TrainerBatch(at::ones({1})).labels("labels").defined());
+  CHECK_FALSE(AnyBatch(at::ones({1})).labels("labels").defined());
 }
 
 }  // namespace trainer_any_module_test

@@ -186,7 +186,7 @@ TEST_CASE(
   args.fp16 = true;
   const auto model = load("mlp");
   TrainerParts parts = parts_of(*model, 48);
-  parts.compute_loss = [loss = parts.compute_loss](ExportedModule& module, TrainerBatch& batch) {
+  parts.compute_loss = [loss = parts.compute_loss](ExportedModule& module, AnyBatch& batch) {
     ModelOutput out = loss(module, batch);
     out.loss = out.loss.to(at::kFloat) * 64;
     return out;

@@ -1,21 +1,10 @@
-#include "hasten/trainer/trainer_batch.h"
+#include "hasten/prepare/compute_loss.h"
 
 #include <c10/util/Type.h>
-#include <torch/nn/module.h>
 
 #include "hasten/base/error.h"
-#include "hasten/trainer/compute_loss.h"
 
 namespace hasten::detail {
-
-void throw_batch_type(const std::type_info& given, const std::type_info& expected) {
-  throw UsageError("trainer.batch-type",
-                   {.what = "a batch",
-                    .got = c10::demangle(given.name()),
-                    .expected = c10::demangle(expected.name()),
-                    .hint = "the dataset's collator must return the type that the model's "
-                            "forward(), compute_loss and labels take"});
-}
 
 ModelOutput output_of(const TensorDict& outputs) {
   ModelOutput out{.others = outputs};
@@ -31,7 +20,7 @@ ModelOutput output_of(const TensorDict& outputs) {
 }
 
 void throw_model_type(const torch::nn::Module& given, const std::type_info& expected) {
-  throw UsageError("trainer.model-type", {.what = "the module of the Trainer",
+  throw UsageError("prepare.model-type", {.what = "the module whose loss is computed",
                                           .got = c10::demangle(typeid(given).name()),
                                           .expected = c10::demangle(expected.name()),
                                           .hint = "compute_loss takes another class of module"});

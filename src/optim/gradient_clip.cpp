@@ -1,4 +1,4 @@
-#include "trainer/gradient_clip.h"
+#include "optim/gradient_clip.h"
 
 #include "hasten/optim/gradients.h"
 

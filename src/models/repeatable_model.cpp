@@ -1,8 +1,9 @@
-#include "trainer/repeatable_model.h"
+#include "models/repeatable_model.h"
 
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "hasten/models/hooks.h"
 
@@ -36,8 +37,29 @@ std::string unknown_class(const torch::nn::Module& model) {
   return "";
 }
 
-bool has_memory_for_graph(std::int64_t total, std::int64_t used, std::int64_t peak) {
-  return total - used >= peak;
+ModelTensors::ModelTensors(const torch::nn::Module& model)
+    : modules_(model.modules()), tensors_(model.parameters()) {
+  const std::vector<at::Tensor> buffers = model.buffers();
+  std::copy_if(buffers.begin(), buffers.end(), std::back_inserter(tensors_),
+               [](const at::Tensor& each) { return each.defined(); });
+  facts_ = facts();
+}
+
+bool ModelTensors::is_unchanged() const { return facts_ == facts(); }
+
+std::vector<const void*> ModelTensors::facts() const {
+  std::vector<const void*> all;
+  all.reserve(3 * tensors_.size() + 2 * modules_.size());
+  for (const at::Tensor& each : tensors_) {
+    all.push_back(each.const_data_ptr());
+    all.push_back(each.requires_grad() ? this : nullptr);
+    all.push_back(has_gradient_hook(each) ? this : nullptr);
+  }
+  for (const auto& module : modules_) {
+    all.push_back(module->is_training() ? this : nullptr);
+    all.push_back(detail::HookedCall(*module) ? this : nullptr);
+  }
+  return all;
 }
 
 }  // namespace hasten

@@ -1,6 +1,6 @@
-// File: hasten/trainer/compute_loss.h
-// The functions by which the Trainer computes the loss of any module, and finds the labels of any
-// batch.
+// File: hasten/prepare/compute_loss.h
+// The functions by which the Trainer and a TrainingStep compute the loss of any module, and by which
+// the Trainer finds the labels of any batch.
 //
 //   struct Net : torch::nn::Module {
 //     at::Tensor forward(const at::Tensor& x) { return x; }
@@ -13,10 +13,9 @@
 //   };
 //   LabelsOf labels = [](const Batch& batch) { return batch.second; };
 //
-// A function names the types of its parameters, which must match the Trainer's module and its
-// batches. A module parameter may be a class, a base class of it, or a TORCH_MODULE holder. A loss
+// A function names the types of its parameters, which must match the module and its batches. A module parameter may be a class, a base class of it, or a TORCH_MODULE holder. A loss
 // function returns the loss alone, or a ModelOutput with the logits, which metrics and predictions
-// need. Calls throw UsageError "trainer.model-type" and "trainer.batch-type". Thread rule: the same
+// need. Calls throw UsageError "prepare.model-type" and "data.batch-type". Thread rule: the same
 // as for the function.
 #pragma once
 
@@ -32,9 +31,9 @@
 #include <utility>
 
 #include "hasten/base/export.h"
+#include "hasten/data/any_batch.h"
 #include "hasten/models/pretrained_model.h"
 #include "hasten/prepare/prepare.h"
-#include "hasten/trainer/trainer_batch.h"
 
 namespace hasten {
 
@@ -114,10 +113,10 @@ auto call_with(torch::nn::Module& module, F&& f) {
   }
 }
 
-// Returns the batch as the type that a function takes, which may be TrainerBatch itself.
+// Returns the batch as the type that a function takes, which may be AnyBatch itself.
 template <class Batch>
-Batch& batch_as(TrainerBatch& batch) {
-  if constexpr (std::is_same_v<Batch, TrainerBatch>) {
+Batch& batch_as(AnyBatch& batch) {
+  if constexpr (std::is_same_v<Batch, AnyBatch>) {
     return batch;
   } else {
     return batch.as<Batch>();
@@ -126,7 +125,7 @@ Batch& batch_as(TrainerBatch& batch) {
 
 template <class Batch>
 const std::type_info* type_of_batch() {
-  return std::is_same_v<Batch, TrainerBatch> ? nullptr : &typeid(Batch);
+  return std::is_same_v<Batch, AnyBatch> ? nullptr : &typeid(Batch);
 }
 
 }  // namespace detail
@@ -149,7 +148,7 @@ class ComputeLoss {
                         std::is_convertible_v<typename Signature::Result, at::Tensor>,
                     "compute_loss returns the loss, a tensor, or a ModelOutput.");
       batch_type_ = detail::type_of_batch<Batch>();
-      call_ = [compute_loss](torch::nn::Module& module, TrainerBatch& batch) {
+      call_ = [compute_loss](torch::nn::Module& module, AnyBatch& batch) {
         return detail::call_with<Model>(module, [&](auto& model) -> ModelOutput {
           if constexpr (std::is_same_v<typename Signature::Result, ModelOutput>) {
             return compute_loss(model, detail::batch_as<Batch>(batch));
@@ -162,20 +161,20 @@ class ComputeLoss {
   }
 
   explicit operator bool() const { return static_cast<bool>(call_); }
-  ModelOutput operator()(torch::nn::Module& model, TrainerBatch& batch) const {
+  ModelOutput operator()(torch::nn::Module& model, AnyBatch& batch) const {
     return call_(model, batch);
   }
   // The type of the batches that the function takes; null if it takes any.
   const std::type_info* batch_type() const { return batch_type_; }
 
  private:
-  std::function<ModelOutput(torch::nn::Module&, TrainerBatch&)> call_;
+  std::function<ModelOutput(torch::nn::Module&, AnyBatch&)> call_;
   const std::type_info* batch_type_ = nullptr;
 };
 
 class LabelsOf {
  public:
-  // Holds no function: TrainerBatch::labels() finds the labels.
+  // Holds no function: AnyBatch::labels() finds the labels.
   LabelsOf() = default;
 
   template <class F>
@@ -186,19 +185,19 @@ class LabelsOf {
     if constexpr (detail::HasParameters<F, 1>) {
       using Batch = typename detail::SignatureOf<F>::type::template Parameter<0>;
       batch_type_ = detail::type_of_batch<Batch>();
-      call_ = [labels](TrainerBatch& batch) -> at::Tensor {
+      call_ = [labels](AnyBatch& batch) -> at::Tensor {
         return labels(detail::batch_as<Batch>(batch));
       };
     }
   }
 
   explicit operator bool() const { return static_cast<bool>(call_); }
-  at::Tensor operator()(TrainerBatch& batch) const { return call_(batch); }
+  at::Tensor operator()(AnyBatch& batch) const { return call_(batch); }
   // The type of the batches that the function takes; null if it takes any.
   const std::type_info* batch_type() const { return batch_type_; }
 
  private:
-  std::function<at::Tensor(TrainerBatch&)> call_;
+  std::function<at::Tensor(AnyBatch&)> call_;
   const std::type_info* batch_type_ = nullptr;
 };
 

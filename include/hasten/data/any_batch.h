@@ -1,14 +1,14 @@
-// File: hasten/trainer/trainer_batch.h
+// File: hasten/data/any_batch.h
 // A batch of any type, which the Trainer carries from a dataset to the functions that compute with
 // it.
 //
-//   TrainerBatch batch(std::pair{images, digits});
+//   AnyBatch batch(std::pair{images, digits});
 //   auto& [x, y] = batch.as<std::pair<at::Tensor, at::Tensor>>();
 //   if (const TensorDict* columns = batch.get_if<TensorDict>()) std::cout << columns->size();
 //
 // A copy refers to the same batch. The first dimension of each tensor counts the rows of the batch.
 // for_each_tensor (hasten/data/batch.h) has to reach every tensor: a tensor that it does not reach
-// stays on its device. Throws UsageError "trainer.batch-type". Thread rule: that of the batch.
+// stays on its device. Throws UsageError "data.batch-type". Thread rule: that of the batch.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -60,16 +60,16 @@ at::Tensor labels_in(const Batch& batch, [[maybe_unused]] const std::string& col
 // hasten::visit_tensors.
 namespace detail::erased {
 
-class HASTEN_API TrainerBatch {
+class HASTEN_API AnyBatch {
  public:
   template <class Batch>
-  requires(!std::is_same_v<Batch, TrainerBatch>) explicit TrainerBatch(Batch batch)
-      : TrainerBatch(std::make_shared<Batch>(std::move(batch))) {}
+  requires(!std::is_same_v<Batch, AnyBatch>) explicit AnyBatch(Batch batch)
+      : AnyBatch(std::make_shared<Batch>(std::move(batch))) {}
   template <class Batch>
-  explicit TrainerBatch(std::shared_ptr<Batch> batch)
+  explicit AnyBatch(std::shared_ptr<Batch> batch)
       : content_(std::make_shared<ContentOf<Batch>>(std::move(batch))) {}
 
-  // Returns the batch itself. Throws UsageError "trainer.batch-type" if the batch has a different
+  // Returns the batch itself. Throws UsageError "data.batch-type" if the batch has a different
   // type.
   template <class Batch>
   Batch& as() const {
@@ -85,13 +85,13 @@ class HASTEN_API TrainerBatch {
 
   // Returns a batch that shares the tensors: replacing a tensor in it does not change this batch.
   // If the type of the batch cannot be copied, both objects refer to the same batch.
-  TrainerBatch copy() const { return TrainerBatch(content_->copy()); }
+  AnyBatch copy() const { return AnyBatch(content_->copy()); }
   // Returns the column of that name in a TensorDict, the second tensor of a pair, or the target of
   // an example of torch::data. Returns an undefined tensor if the batch has no labels.
   at::Tensor labels(const std::string& column) const { return content_->labels(column); }
 
   // Calls f with each tensor (hasten/data/batch.h).
-  friend void visit_tensors(TrainerBatch& batch, const std::function<void(at::Tensor&)>& f) {
+  friend void visit_tensors(AnyBatch& batch, const std::function<void(at::Tensor&)>& f) {
     batch.content_->visit(f);
   }
 
@@ -127,13 +127,13 @@ class HASTEN_API TrainerBatch {
     std::shared_ptr<Batch> batch;
   };
 
-  explicit TrainerBatch(std::shared_ptr<Content> content) : content_(std::move(content)) {}
+  explicit AnyBatch(std::shared_ptr<Content> content) : content_(std::move(content)) {}
 
   std::shared_ptr<Content> content_;
 };
 
 }  // namespace detail::erased
 
-using detail::erased::TrainerBatch;
+using detail::erased::AnyBatch;
 
 }  // namespace hasten

@@ -1,4 +1,4 @@
-// File: trainer/gradient_clip.h (internal)
+// File: optim/gradient_clip.h (internal)
 // Clips the gradients of a step to max_grad_norm.
 //
 //   const DeferredScalar norm = clip_gradients(trained, optimizer, {.max_norm = 1.0});

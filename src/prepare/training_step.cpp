@@ -1,0 +1,326 @@
+#include "hasten/prepare/training_step.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <typeinfo>
+
+#include "device/device.h"
+#include "hasten/base/error.h"
+#include "hasten/base/text.h"
+#include "hasten/optim/gradients.h"
+#include "hasten/process/logger.h"
+#include "optim/distinct.h"
+#include "optim/gradient_clip.h"
+#include "optim/graphs_by_shape.h"
+#include "prepare/accelerator_state.h"
+
+namespace hasten {
+namespace {
+
+// The number of steps before the first graph. The optimizer makes its moments in them, and
+// libraries their workspaces.
+constexpr std::int64_t kFirstSteps = 3;
+
+using detail::ForwardScope;
+
+// True for the types whose values are all in tensors, which are written before a replay.
+bool consists_of_tensors(const std::type_info& batch) {
+  const std::vector<const std::type_info*> types = {
+      &typeid(TensorDict),
+      &typeid(at::Tensor),
+      &typeid(std::pair<at::Tensor, at::Tensor>),
+      &typeid(std::vector<at::Tensor>),
+      &typeid(torch::data::Example<at::Tensor, at::Tensor>),
+      &typeid(torch::data::Example<at::Tensor, torch::data::example::NoTarget>)};
+  return std::any_of(types.begin(), types.end(), [&](const auto* each) { return *each == batch; });
+}
+
+std::vector<at::Tensor*> tensors_in(AnyBatch& batch) {
+  std::vector<at::Tensor*> all;
+  for_each_tensor(batch, [&](at::Tensor& tensor) { all.push_back(&tensor); });
+  return all;
+}
+
+std::string shape_of(std::vector<AnyBatch>& micro_batches) {
+  std::string shape;
+  for (AnyBatch& batch : micro_batches) {
+    shape += str(batch.type().name(), " ");
+    if (const TensorDict* const columns = batch.get_if<TensorDict>()) {
+      for (const auto& [name, tensor] : *columns) shape += name + " ";
+    }
+    for (const at::Tensor* const tensor : tensors_in(batch)) {
+      if (!tensor->defined()) continue;
+      shape += str(c10::toString(tensor->scalar_type()), tensor->sizes(), tensor->device(), "; ");
+    }
+    shape += "| ";
+  }
+  return shape;
+}
+
+at::Tensor mean_of(const std::vector<at::Tensor>& losses) {
+  return losses.size() == 1 ? losses.front() : at::stack(losses).mean();
+}
+
+// The parameters of the model and of the optimizer that require gradients.
+std::vector<at::Tensor> trained_parameters(const torch::nn::Module& model,
+                                           const torch::optim::Optimizer& optimizer) {
+  TensorSet seen;
+  std::vector<at::Tensor> all = distinct(model.parameters(), seen);
+  for (const auto& group : optimizer.param_groups()) {
+    for (at::Tensor& each : distinct(group.params(), seen)) all.push_back(std::move(each));
+  }
+  std::erase_if(all, [](const at::Tensor& each) { return !each.requires_grad(); });
+  return all;
+}
+
+[[noreturn]] void throw_no_loss(const char* got) {
+  throw UsageError("prepare.no-loss",
+                   {.what = "a training step",
+                    .got = got,
+                    .expected = "the loss of each batch",
+                    .hint = "pass training_step() a function that returns the loss"});
+}
+
+// The scope of one micro-batch of the step's model.
+class MicroBatchScope {
+ public:
+  MicroBatchScope(AcceleratorState& state, const Models& models, bool ends_window) : state_(state) {
+    state_.begin_micro_batch(models, ends_window);
+  }
+  MicroBatchScope(const MicroBatchScope&) = delete;
+  MicroBatchScope& operator=(const MicroBatchScope&) = delete;
+  ~MicroBatchScope() { state_.end_micro_batch(); }
+
+ private:
+  AcceleratorState& state_;
+};
+
+}  // namespace
+
+class TrainingStep::Impl {
+ public:
+  Impl(std::shared_ptr<AcceleratorState> state, std::shared_ptr<torch::nn::Module> model,
+       PreparedOptimizer optimizer, ComputeLoss compute_loss, const TrainingStepOptions& options)
+      : state_(std::move(state)),
+        model_(std::move(model)),
+        optimizer_(std::move(optimizer)),
+        compute_loss_(std::move(compute_loss)),
+        options_(options),
+        trained_(trained_parameters(*model_, optimizer_.unwrap())),
+        logger_("hasten", LogLevel::passive, state_->process, state_->group) {
+    if (!compute_loss_) throw_no_loss("a model that does not compute its loss, and no function");
+    state_->refuse_with_elastic_ranks("training_step()");
+    begin_graphs();
+  }
+
+  StepResult run(std::vector<AnyBatch> micro_batches) {
+    check(micro_batches);
+    clear_gradients();
+    used_graph_ = false;
+    std::vector<at::Tensor> results;
+    if (const Graphs::Graph* const graph = graph_of(micro_batches)) {
+      write(micro_batches, *graph->operands);
+      // The next replay overwrites the results.
+      for (const at::Tensor& each : graph->step->replay()) results.push_back(each.clone());
+      used_graph_ = true;
+    } else {
+      results = compute_gradients(micro_batches);
+    }
+    optimizer_.step();
+    clear_gradients();
+    StepResult result{.loss = DeferredScalar(results.front())};
+    if (results.size() > 1) result.grad_norm = DeferredScalar(results.back());
+    return result;
+  }
+
+  bool used_graph() const { return used_graph_; }
+  const std::string& missing_reason() const { return missing_; }
+
+ private:
+  struct Operands {
+    std::vector<AnyBatch> batches;
+  };
+  using Graphs = GraphsByShape<Operands>;
+
+  void begin_graphs() {
+    const at::Device device = state_->process.device;
+    const TrainedObjects objects{
+        .device = device, .model = *model_, .optimizer = optimizer_.unwrap(), .trained = trained_};
+    if (!state_->cuda_graph) {
+      missing_ = "AcceleratorOptions::cuda_graph is off";
+      return;
+    }
+    GraphSupport support{.missing = own_missing_reason()};
+    if (support.missing.empty()) support.missing = missing_graph_reason(objects);
+    if (support.missing.empty()) support = device_of(device).graphs(device.index());
+    if (!support.recorder) return stop(support.missing);
+    graphs_.emplace(std::move(support.recorder), objects);
+  }
+
+  std::string own_missing_reason() const {
+    if (state_->group.size() > 1) return "several processes";
+    if (state_->scaling) return "fp16, with which the host decides whether the optimizer steps";
+    if (state_->stepping.in_backward) return "step_in_backward";
+    if (state_->stepping.offloads_states) return "offload_optimizer_states";
+    return "";
+  }
+
+  // Uses no graphs from now on.
+  void stop(const std::string& reason) {
+    missing_ = reason;
+    graphs_.reset();
+    logger_.warning(
+        "cuda_graph: the kernels of a training step are started one by one, because of " + reason);
+  }
+
+  void check(const std::vector<AnyBatch>& micro_batches) const {
+    const std::int64_t most = state_->accumulation_steps();
+    if (micro_batches.empty() || std::ssize(micro_batches) > most) {
+      throw UsageError("prepare.accumulation-steps",
+                       {.what = "a training step",
+                        .got = str(micro_batches.size(), " micro-batches"),
+                        .expected = str("1 to ", most, ", the gradient_accumulation_steps")});
+    }
+    state_->accumulation.check_not_inside();
+  }
+
+  // Gradients of a window that a loop has left open would become a part of this step.
+  void clear_gradients() {
+    optimizer_.zero_grad();
+    if (state_->accumulation.holds_gradients_of(trained_)) return;
+    for (const at::Tensor& each : trained_) each.mutable_grad().reset();
+    state_->gradients.mark_cleared(trained_);
+  }
+
+  const Graphs::Graph* graph_of(std::vector<AnyBatch>& micro_batches) {
+    if (!graphs_ || !state_->observers.empty()) return nullptr;
+    for (const AnyBatch& each : micro_batches) {
+      if (consists_of_tensors(each.type())) continue;
+      stop(str("batches of the type ", c10::demangle(each.type().name()),
+               ", which may have numbers of the host"));
+      return nullptr;
+    }
+    const std::string shape = shape_of(micro_batches);
+    if (!graphs_->contains(shape) && !is_due(shape)) return nullptr;
+    const auto* const graph = graphs_->find_or_record(
+        shape, [&] { return operands_of(micro_batches); },
+        [&](Operands& operands) { return record_gradients(operands); });
+    if (graph == nullptr) stop(std::string(graphs_->failure()));
+    return graph;
+  }
+
+  bool is_due(const std::string& shape) {
+    const bool is_new = seen_.insert(shape).second;
+    if (steps_++ < kFirstSteps || is_new) return false;
+    if (!graphs_->is_full()) return true;
+    logger_.warning_once(str("cuda_graph: batches of more than ", Graphs::kMaxGraphs,
+                             " shapes; steps with further shapes run without a graph"));
+    return false;
+  }
+
+  // Returns copies of the batches in memory that nothing else uses.
+  static Operands operands_of(const std::vector<AnyBatch>& micro_batches) {
+    Operands made;
+    for (const AnyBatch& each : micro_batches) {
+      AnyBatch batch = each.copy();
+      for (at::Tensor* const tensor : tensors_in(batch)) {
+        if (tensor->defined()) *tensor = tensor->clone();
+      }
+      made.batches.push_back(std::move(batch));
+    }
+    return made;
+  }
+
+  static void write(std::vector<AnyBatch>& from, Operands& to) {
+    const torch::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      const std::vector<at::Tensor*> sources = tensors_in(from[i]);
+      const std::vector<at::Tensor*> targets = tensors_in(to.batches[i]);
+      for (std::size_t k = 0; k < sources.size(); ++k) {
+        if (targets[k]->defined()) targets[k]->copy_(*sources[k], /*non_blocking=*/true);
+      }
+    }
+  }
+
+  at::Tensor loss_of(AnyBatch& batch) {
+    const ForwardScope scope(*state_, *model_);
+    at::Tensor loss = compute_loss_(*model_, batch).loss;
+    if (!loss.defined()) throw_no_loss("a batch without a loss");
+    return loss;
+  }
+
+  // Computes the gradients with the calls of an ordinary loop. Returns the results of the step.
+  std::vector<at::Tensor> compute_gradients(std::vector<AnyBatch>& micro_batches) {
+    std::vector<at::Tensor> losses;
+    for (std::size_t i = 0; i < micro_batches.size(); ++i) {
+      const MicroBatchScope scope(*state_, {model_}, i + 1 == micro_batches.size());
+      const at::Tensor loss = loss_of(micro_batches[i]);
+      state_->backward({.loss = loss});
+      losses.push_back(loss.detach());
+    }
+    const torch::NoGradGuard no_grad;
+    state_->close_due_windows(trained_);
+    state_->unscale(trained_);
+    return results_of(losses);
+  }
+
+  // Computes the same while a graph records it. The host counts no micro-batch.
+  std::vector<at::Tensor> record_gradients(Operands& operands) {
+    std::vector<at::Tensor> losses;
+    for (AnyBatch& batch : operands.batches) {
+      const at::Tensor loss = loss_of(batch);
+      torch::autograd::backward({loss}, {}, {}, false, trained_);
+      losses.push_back(loss.detach());
+    }
+    const torch::NoGradGuard no_grad;
+    if (losses.size() > 1) scale_gradients_(trained_, 1.0 / static_cast<double>(losses.size()));
+    return results_of(losses);
+  }
+
+  // Clips the gradients. Returns the mean loss and, with clipping, the norm before it.
+  std::vector<at::Tensor> results_of(const std::vector<at::Tensor>& losses) {
+    std::vector<at::Tensor> results = {mean_of(losses)};
+    if (options_.max_grad_norm <= 0) return results;
+    const bool on_device = device_of(state_->process.device).traits().reads_scalars_late;
+    const DeferredScalar norm = clip_gradients(
+        trained_, optimizer_.unwrap(),
+        {.max_norm = options_.max_grad_norm, .on_device = on_device, .are_read = false});
+    results.push_back(on_device ? norm.on_device() : at::scalar_tensor(norm.value(), at::kDouble));
+    return results;
+  }
+
+  const std::shared_ptr<AcceleratorState> state_;
+  const std::shared_ptr<torch::nn::Module> model_;
+  PreparedOptimizer optimizer_;
+  const ComputeLoss compute_loss_;
+  const TrainingStepOptions options_;
+  const std::vector<at::Tensor> trained_;
+  Logger logger_;
+  std::optional<Graphs> graphs_;  // unset if the steps have no graphs
+  std::string missing_;           // why they have none
+  std::set<std::string> seen_;    // the shapes of steps without a graph
+  std::int64_t steps_ = 0;        // the number of these steps
+  bool used_graph_ = false;
+};
+
+TrainingStep::TrainingStep(std::shared_ptr<AcceleratorState> state,
+                           std::shared_ptr<torch::nn::Module> model, PreparedOptimizer optimizer,
+                           ComputeLoss compute_loss, const TrainingStepOptions& options)
+    : impl_(std::make_unique<Impl>(std::move(state), std::move(model), std::move(optimizer),
+                                   std::move(compute_loss), options)) {}
+TrainingStep::TrainingStep(TrainingStep&&) noexcept = default;
+TrainingStep& TrainingStep::operator=(TrainingStep&&) noexcept = default;
+TrainingStep::~TrainingStep() = default;
+
+StepResult TrainingStep::run(std::vector<AnyBatch> micro_batches) {
+  return impl_->run(std::move(micro_batches));
+}
+
+bool TrainingStep::used_graph() const { return impl_->used_graph(); }
+
+const std::string& TrainingStep::missing_graph_reason() const { return impl_->missing_reason(); }
+
+}  // namespace hasten

@@ -1,0 +1,334 @@
+// A TrainingStep computes what an ordinary loop computes, bit for bit, with and without graphs. The
+// device repeats operators on the CPU with the recorded tensors and numbers
+// (unit/device/operator_graphs.h).
+#include "hasten/prepare/training_step.h"
+
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hasten/accelerator.h"
+#include "hasten/anatomy/report.h"
+#include "hasten/base/log.h"
+#include "hasten/data/loader.h"
+#include "hasten/models/hooks.h"
+#include "hasten/ops/ops.h"
+#include "hasten/optim/adamw.h"
+#include "unit/code_of.h"
+#include "unit/device/operator_graphs.h"
+
+namespace prepare_training_step_test {
+
+using namespace hasten;
+using namespace hasten::operator_graphs;
+using Example = torch::data::Example<>;
+
+namespace {
+
+struct Net : torch::nn::Module {
+  Net() {
+    torch::manual_seed(3);
+    first = register_module("first", torch::nn::Linear(4, 8));
+    last = register_module("last", torch::nn::Linear(8, 2));
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    return last(ops::dropout(at::relu(first(x)), 0.2, is_training()));
+  }
+  torch::nn::Linear first = nullptr, last = nullptr;
+};
+
+at::Tensor loss_of(Net& net, const Example& batch) {
+  return at::mse_loss(net.forward(batch.data), batch.target);
+}
+
+std::vector<Example> batches_of(const std::vector<std::int64_t>& rows) {
+  torch::manual_seed(17);
+  std::vector<Example> all;
+  for (const std::int64_t count : rows)
+    all.emplace_back(at::randn({count, 4}), at::randn({count, 2}));
+  return all;
+}
+
+// The GraphDevice in the place of the CPU.
+struct Setup {
+  explicit Setup(AcceleratorOptions options = {}, double lr = 0.05)
+      : accelerator([&] {
+          options.cpu = true;
+          return options;
+        }()),
+        net(std::make_shared<Net>()),
+        adamw(net->parameters(), AdamWOptions(lr).weight_decay(0.1)),
+        prepared(accelerator.prepare(net, adamw)) {
+    torch::manual_seed(41);
+  }
+
+  PreparedModel<Net>& model() { return std::get<0>(prepared); }
+  PreparedOptimizer& optimizer() { return std::get<1>(prepared); }
+  void set_rate(double lr) { static_cast<AdamWOptions&>(adamw.param_groups()[0].options()).lr(lr); }
+  std::vector<at::Tensor> weights() const {
+    std::vector<at::Tensor> all;
+    for (const at::Tensor& each : net->parameters()) all.push_back(each.detach().clone());
+    return all;
+  }
+
+  Accelerator accelerator;
+  std::shared_ptr<Net> net;
+  AdamW adamw;
+  std::tuple<PreparedModel<Net>, PreparedOptimizer> prepared;
+};
+
+struct Run {
+  std::vector<double> losses, norms;
+  std::vector<at::Tensor> weights;
+  std::int64_t replays = 0;
+};
+
+void check_equal(const Run& a, const Run& b) {
+  REQUIRE_FALSE(a.losses.empty());
+  CHECK(a.losses == b.losses);
+  CHECK(a.norms == b.norms);
+  REQUIRE(a.weights.size() == b.weights.size());
+  for (std::size_t i = 0; i < a.weights.size(); ++i) CHECK(at::equal(a.weights[i], b.weights[i]));
+}
+
+// The rate of a step, which changes in each.
+double rate_of(std::size_t step) { return 0.05 / static_cast<double>(step + 1); }
+
+// An ordinary loop over windows of `window` batches.
+Run ordinary_loop(const std::vector<Example>& batches, std::int64_t window, double max_norm) {
+  Setup setup({.gradient_accumulation_steps = window});
+  Run run;
+  std::vector<at::Tensor> losses;
+  std::size_t steps = 0;
+  for (const Example& batch : batches) {
+    const auto scope = setup.accelerator.accumulate(setup.model());
+    const at::Tensor loss = setup.model().call([&](Net& net) { return loss_of(net, batch); });
+    setup.accelerator.backward(loss);
+    losses.push_back(loss.detach());
+    setup.set_rate(rate_of(steps));
+    if (max_norm > 0 && setup.accelerator.sync_gradients())
+      run.norms.push_back(setup.accelerator.clip_grad_norm_(setup.net->parameters(), max_norm));
+    setup.optimizer().step();
+    setup.optimizer().zero_grad();
+    if (!setup.accelerator.sync_gradients()) continue;
+    run.losses.push_back(losses.size() == 1 ? losses[0].item<double>()
+                                            : at::stack(losses).mean().item<double>());
+    losses.clear();
+    ++steps;
+  }
+  run.weights = setup.weights();
+  return run;
+}
+
+// The same steps with a TrainingStep.
+Run step_loop(const std::vector<Example>& batches, std::int64_t window, double max_norm,
+              bool cuda_graph) {
+  const GraphDevice device;
+  const DeviceReplacement replacement(device);
+  Setup setup({.gradient_accumulation_steps = window, .cuda_graph = cuda_graph});
+  TrainingStep step = setup.accelerator.training_step(setup.model(), setup.optimizer(), loss_of,
+                                                      {.max_grad_norm = max_norm});
+  Run run;
+  for (std::size_t i = 0; i < batches.size(); i += static_cast<std::size_t>(window)) {
+    setup.set_rate(rate_of(run.losses.size()));
+    const std::vector<Example> micro_batches(
+        batches.begin() + static_cast<std::ptrdiff_t>(i),
+        batches.begin() + static_cast<std::ptrdiff_t>(i) + window);
+    const StepResult result = window == 1 ? step(micro_batches[0]) : step.run_window(micro_batches);
+    run.losses.push_back(result.loss);
+    if (max_norm > 0) run.norms.push_back(result.grad_norm);
+  }
+  CHECK(setup.optimizer().steps() == std::ssize(run.losses));
+  CHECK(step.missing_graph_reason() == (cuda_graph ? "" : "AcceleratorOptions::cuda_graph is off"));
+  run.weights = setup.weights();
+  run.replays = device.counts.replays;
+  return run;
+}
+
+// Returns the device of a loop that a GPU's properties apply to, with one step of the loop.
+std::string reason_of(const AcceleratorOptions& options,
+                      const std::function<void(Setup&)>& change = {}) {
+  const GraphDevice device;
+  const DeviceReplacement replacement(device);
+  Setup setup(options);
+  if (change) change(setup);
+  TrainingStep step = setup.accelerator.training_step(setup.model(), setup.optimizer(), loss_of);
+  for (const Example& batch : batches_of({6, 6, 6, 6, 6})) step(batch);
+  CHECK_FALSE(step.used_graph());
+  return step.missing_graph_reason();
+}
+
+struct OwnBatch {
+  at::Tensor x, y;
+  double factor = 1;
+};
+
+}  // namespace
+
+TEST_CASE("training step: losses, norms and weights equal those of an ordinary loop") {
+  const std::vector<Example> batches = batches_of(std::vector<std::int64_t>(24, 6));
+  for (const std::int64_t window : {1, 2, 3}) {
+    for (const double max_norm : {0.0, 0.05}) {
+      CAPTURE(window);
+      CAPTURE(max_norm);
+      const GraphDevice device;
+      const Run loop = [&] {
+        const DeviceReplacement replacement(device);
+        return ordinary_loop(batches, window, max_norm);
+      }();
+      const Run plain = step_loop(batches, window, max_norm, false);
+      const Run graphs = step_loop(batches, window, max_norm, true);
+      check_equal(plain, loop);
+      check_equal(graphs, loop);
+      CHECK(plain.replays == 0);
+      CHECK(graphs.replays == 24 / window - 3);
+    }
+  }
+}
+
+TEST_CASE("training step: each shape has a graph") {
+  std::vector<std::int64_t> rows;
+  for (int i = 0; i < 8; ++i) rows.insert(rows.end(), {6, 3});
+  const std::vector<Example> batches = batches_of(rows);
+  const Run plain = step_loop(batches, 1, 0.05, false), graphs = step_loop(batches, 1, 0.05, true);
+  check_equal(graphs, plain);
+  CHECK(graphs.replays == 13);  // all but the first three steps, which had both shapes
+}
+
+TEST_CASE("training step: more than eight shapes run without a graph") {
+  std::vector<std::int64_t> rows;
+  for (int i = 0; i < 3; ++i) {
+    for (std::int64_t count = 1; count <= 10; ++count) rows.push_back(count);
+  }
+  const std::vector<Example> batches = batches_of(rows);
+  const Run plain = step_loop(batches, 1, 0, false), graphs = step_loop(batches, 1, 0, true);
+  check_equal(graphs, plain);
+  CHECK(graphs.replays == 2 * 8);
+}
+
+TEST_CASE("training step: a step is recorded again after the model has changed") {
+  const GraphDevice device;
+  const DeviceReplacement replacement(device);
+  const std::vector<Example> batches = batches_of(std::vector<std::int64_t>(12, 5));
+  std::vector<Run> runs(2);
+  for (const bool cuda_graph : {false, true}) {
+    Setup setup({.cuda_graph = cuda_graph});
+    TrainingStep step = setup.accelerator.training_step(setup.model(), setup.optimizer(), loss_of);
+    Run& run = runs[cuda_graph ? 1 : 0];
+    for (std::size_t i = 0; i < batches.size(); ++i) {
+      if (i == 6) setup.net->eval();
+      if (i == 9) setup.net->first->weight.set_requires_grad(false);
+      run.losses.push_back(step(batches[i]).loss);
+    }
+    CHECK(step.used_graph() == cuda_graph);
+    run.weights = setup.weights();
+  }
+  check_equal(runs[1], runs[0]);
+  CHECK(device.counts.recordings == 3);
+}
+
+TEST_CASE("training step: a gradient of the loop does not enter the step") {
+  const std::vector<Example> batches = batches_of({5, 5});
+  std::vector<Run> runs(2);
+  for (const bool disturbed : {false, true}) {
+    Setup setup;
+    TrainingStep step = setup.accelerator.training_step(setup.model(), setup.optimizer(), loss_of);
+    for (const Example& batch : batches) {
+      if (disturbed) setup.net->first->weight.mutable_grad() = at::ones({8, 4});
+      runs[disturbed ? 1 : 0].losses.push_back(step(batch).loss);
+      CHECK_FALSE(setup.net->first->weight.grad().defined());
+    }
+    runs[disturbed ? 1 : 0].weights = setup.weights();
+  }
+  check_equal(runs[1], runs[0]);
+}
+
+TEST_CASE("training step: it says why there is no graph") {
+  CHECK(reason_of({.mixed_precision = Precision::fp16, .cuda_graph = true}).find("fp16") == 0);
+  CHECK(reason_of({.step_in_backward = true, .cuda_graph = true}) == "step_in_backward");
+  CHECK(reason_of({.cuda_graph = true}, [](Setup& setup) {
+          setup.net->first->weight.register_hook([](const at::Tensor& grad) { return grad; });
+        }) == "a hook of the parameter first.weight, which runs on the host");
+}
+
+TEST_CASE("training step: a CPU has no graphs") {
+  Setup setup({.cuda_graph = true});
+  const TrainingStep step =
+      setup.accelerator.training_step(setup.model(), setup.optimizer(), loss_of);
+  CHECK(step.missing_graph_reason() == "a device (cpu) that has no graphs of operations");
+}
+
+TEST_CASE("training step: another type of batch, and a step that reads a number, have no graph") {
+  const GraphDevice device;
+  const DeviceReplacement replacement(device);
+  const std::vector<Example> batches = batches_of(std::vector<std::int64_t>(5, 5));
+  {
+    Setup setup({.cuda_graph = true});
+    TrainingStep step = setup.accelerator.training_step(
+        setup.model(), setup.optimizer(), [](Net& net, const OwnBatch& batch) {
+          return at::mse_loss(net.forward(batch.x), batch.y) * batch.factor;
+        });
+    step(OwnBatch{batches[0].data, batches[0].target});
+    CHECK(step.missing_graph_reason().find("which may have numbers of the host") !=
+          std::string::npos);
+  }
+  Setup setup({.cuda_graph = true});
+  TrainingStep step = setup.accelerator.training_step(
+      setup.model(), setup.optimizer(), [](Net& net, const Example& batch) {
+        const at::Tensor loss = loss_of(net, batch);
+        return loss.item<double>() > 1e9 ? loss * 2 : loss;
+      });
+  for (const Example& batch : batches) step(batch);
+  CHECK(step.missing_graph_reason().find("a number is read while a graph is recorded") !=
+        std::string::npos);
+}
+
+TEST_CASE("training step: steps without a graph while an anatomy records") {
+  const GraphDevice device;
+  const DeviceReplacement replacement(device);
+  Setup setup({.cuda_graph = true});
+  TrainingStep step = setup.accelerator.training_step(setup.model(), setup.optimizer(), loss_of);
+  const std::vector<Example> batches = batches_of(std::vector<std::int64_t>(6, 5));
+  for (const Example& batch : batches) step(batch);
+  CHECK(step.used_graph());
+  {
+    const Anatomy anatomy = setup.accelerator.anatomy({.steps = 2});
+    step(batches[0]);
+    CHECK_FALSE(step.used_graph());
+  }
+  step(batches[0]);
+  CHECK(step.used_graph());
+}
+
+TEST_CASE("training step: wrong calls are refused") {
+  Setup setup({.gradient_accumulation_steps = 2});
+  CHECK(code_of([&] {
+          setup.accelerator.training_step(setup.model(), setup.optimizer(), ComputeLoss());
+        }) == "prepare.no-loss");
+  TrainingStep step = setup.accelerator.training_step(setup.model(), setup.optimizer(), loss_of);
+  const std::vector<Example> batches = batches_of({4, 4, 4});
+  CHECK(code_of([&] { step.run_window(batches); }) == "prepare.accumulation-steps");
+  CHECK(code_of([&] { step.run_window(std::vector<Example>{}); }) == "prepare.accumulation-steps");
+  CHECK(code_of([&] { step(std::pair<at::Tensor, at::Tensor>()); }) == "data.batch-type");
+  TrainingStep without_loss = setup.accelerator.training_step(
+      setup.model(), setup.optimizer(), [](Net&, const Example&) { return at::Tensor(); });
+  CHECK(code_of([&] { without_loss(batches[0]); }) == "prepare.no-loss");
+  const auto scope = setup.accelerator.accumulate(setup.model());
+  CHECK(code_of([&] { step(batches[0]); }) == "prepare.nested-accumulate");
+}
+
+TEST_CASE("training step: fp16 skips a step that overflows") {
+  Setup setup({.mixed_precision = Precision::fp16, .grad_scaler = {.init_scale = 1e38}});
+  TrainingStep step = setup.accelerator.training_step(setup.model(), setup.optimizer(), loss_of,
+                                                      {.max_grad_norm = 1.0});
+  step(batches_of({4})[0]);
+  CHECK(setup.accelerator.optimizer_step_was_skipped());
+  CHECK(setup.optimizer().steps() == 0);
+}
+
+}  // namespace prepare_training_step_test
